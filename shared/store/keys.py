@@ -23,8 +23,8 @@ the queue. A supervisor serves `supervisor`.
 """
 UNPLANNED = f"{PREFIX}unplanned"
 """zset: names of specialists, with spaces between; empty: any -> Unix ms at which the newest
-announcement expires of a job that waits for a worker of these specialists. With `:NAMES`, zset:
-job -> Unix ms at which its announcement expires.
+announcement expires. A job that waits for a worker of these specialists announces itself. With
+`:NAMES`, zset: job -> Unix ms at which its announcement expires.
 """
 QUEUES = f"{PREFIX}queues"
 """hash: queue to which a handoff was ever sent -> 0."""

@@ -101,7 +101,7 @@ def choose_method(state: JobState) -> AnswerMethod:
 
 
 def _share_a_passage(state: JobState, step_ids: Iterable[StepId]) -> bool:
-    """Return whether several of these steps cite the same passage of a document."""
+    """Return whether two or more of the steps cite the same passage of a document."""
     cited: set[str] = set()
     for step_id in step_ids:
         passages = state.steps[step_id].passages

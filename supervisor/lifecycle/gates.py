@@ -187,7 +187,7 @@ MAX_CHARS = 8_000
 def requirements_of(state: JobState) -> tuple[str, ...]:
     """Return the conditions of the user that the answer must meet, one in each line.
 
-    The numbers of the gates and the known facts are left out: they check what a writer has found.
+    The numbers of the gates and the known facts are left out, because they check the findings.
     """
     lines = list(_gates_in_words(state.submitted.gates or Gates()))
     if state.submitted.rubric:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import pytest
 import redis
@@ -22,6 +23,7 @@ from handoff_queue.shared.store.payloads import (
 from handoff_queue.shared.store.presence import MAX_READ_BYTES, READ_AT_ONCE
 from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.store.script_arguments import LONGEST_TEXT
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import (
     CancelRequested,
@@ -44,29 +46,51 @@ ENDLESS_S = 5
 """Seconds after which a script counts as endless."""
 
 
-def test_a_flood_of_questions_keeps_redis_for_a_short_time(server: Server) -> None:
-    """During that time, Redis runs no other command, and cannot stop a script that has written."""
-    versions = list(map(str, range(MANY)))
+@dataclass(frozen=True)
+class KnownJob:
+    """A job whose id an analyst's worker knows, because it has a handoff for this role."""
+
+    supervisor: Store
+    attacker: redis.Redis
+    """Connection with the credentials of the worker."""
+    admin: redis.Redis
+    job_id: JobId
+    handoff: str
+    """Key of the handoff."""
+
+    def cancel(self) -> None:
+        """Cancel the job, and drop its handoff."""
+        version = version_of(self.supervisor, self.job_id)
+        decision = Commit(self.job_id, version, [CancelRequested()], drop=[HandoffId("find.1")])
+        assert self.supervisor.journal.commit(decision)
+
+
+@contextmanager
+def known_job(server: Server) -> Iterator[KnownJob]:
     with (
         server.store("supervisor") as supervisor,
-        server.store("worker-analyst") as worker,
+        server.connected_as("worker-analyst") as attacker,
         redis.Redis.from_url(server.address) as admin,
     ):
         job_id = a_job(supervisor)
         issue(supervisor, job_id, "find.1", role="analyst")
-        attacker, progress = worker.connection.redis, keys.progress(job_id)
         handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
-        attacker.hset(handoff, "asks", json.dumps(dict(zip(versions, versions, strict=True))))
+        yield KnownJob(supervisor, attacker, admin, job_id, handoff)
+
+
+def test_a_flood_of_questions_keeps_redis_for_a_short_time(server: Server) -> None:
+    """During that time, Redis runs no other command, and cannot stop a script that has written."""
+    versions = list(map(str, range(MANY)))
+    with known_job(server) as job:
+        attacker, progress = job.attacker, keys.progress(job.job_id)
+        attacker.hset(job.handoff, "asks", json.dumps(dict(zip(versions, versions, strict=True))))
         attacker.hset(progress, "calls", " ".join(f"{version}:tool" for version in versions))
         attacker.hset(progress, mapping={f"approval:{version}": "tools" for version in versions})
-        before = calls_of(admin, "hget")
+        before = calls_of(job.admin, "hget")
 
-        decision = Commit(
-            job_id, version_of(supervisor, job_id), [CancelRequested()], drop=[HandoffId("find.1")]
-        )
-        assert supervisor.journal.commit(decision)
+        job.cancel()
 
-        assert calls_of(admin, "hget") - before < 100
+        assert calls_of(job.admin, "hget") - before < 100
 
 
 def test_a_flood_of_labels_makes_no_sweep_long(server: Server) -> None:
@@ -230,66 +254,39 @@ MUCH_MEMORY = 5 * LONG
 
 def test_long_texts_in_a_job_keep_redis_and_a_supervisor_for_a_short_time(server: Server) -> None:
     """A script that takes apart a text of 500 MB would keep Redis for minutes."""
-    with (
-        server.store("supervisor") as supervisor,
-        server.store("worker-analyst") as worker,
-        redis.Redis.from_url(server.address) as admin,
-    ):
-        job_id = a_job(supervisor)
-        issue(supervisor, job_id, "find.1", role="analyst")
-        attacker, progress = worker.connection.redis, keys.progress(job_id)
-        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
-        version = version_of(supervisor, job_id)
+    with known_job(server) as job:
+        attacker, progress = job.attacker, keys.progress(job.job_id)
+        jobs = job.supervisor.jobs
         attacker.hset(progress, "calls", b"1 " * (LONG // 2))
         attacker.hset(progress, "dropped_last", b"a " * (LONG // 2))
         attacker.hset(progress, "approval:1", "tools")
-        attacker.hset(handoff, mapping={"asks": '{"x": "1"}', "r_model": b"m" * LONG})
-        attacker.hset(handoff, mapping={"r_turns": 1, "r_in": 1, "r_out": 1, "r_usd": 1})
+        attacker.hset(job.handoff, mapping={"asks": '{"x": "1"}', "r_model": b"m" * LONG})
+        attacker.hset(job.handoff, mapping={"r_turns": 1, "r_in": 1, "r_out": 1, "r_usd": 1})
 
-        assert len(supervisor.jobs.standings([job_id])[0].calls_to_approve) <= LONGEST_TEXT
-        decision = Commit(job_id, version, [CancelRequested()], drop=[HandoffId("find.1")])
-        assert script_memory(admin, lambda: supervisor.journal.commit(decision)) < MUCH_MEMORY
-        assert supervisor.jobs.standings([job_id])[0].calls_to_approve == ()
-        assert b"m" * LONG not in supervisor.connection.redis.smembers(f"{keys.METRICS}:model")
+        assert len(jobs.standings([job.job_id])[0].calls_to_approve) <= LONGEST_TEXT
+        assert script_memory(job.admin, job.cancel) < MUCH_MEMORY
+        assert jobs.standings([job.job_id])[0].calls_to_approve == ()
+        assert b"m" * LONG not in job.admin.smembers(f"{keys.METRICS}:model")
 
 
 def test_long_texts_in_a_handoff_keep_a_sweep_for_a_short_time(server: Server) -> None:
-    with (
-        server.store("supervisor") as supervisor,
-        server.store("worker-analyst") as worker,
-        redis.Redis.from_url(server.address) as admin,
-    ):
-        job_id = a_job(supervisor)
-        issue(supervisor, job_id, "find.1", role="analyst")
-        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
-        texts = {"past_claims": b"1 2 lost w\n" * (LONG // 11), "worker": b"w" * LONG}
-        attacker = worker.connection.redis
-        attacker.hset(handoff, mapping={"state": "running", "claimed_at": 1, "lease": 1, **texts})
-        attacker.zadd(keys.due("analyst"), {f"{job_id}/find.1": 1})
+    with known_job(server) as job:
+        job.attacker.hset(job.handoff, mapping={"state": "running", "claimed_at": 1, "lease": 1})
+        job.attacker.hset(job.handoff, "past_claims", b"1 2 lost w\n" * (LONG // 11))
+        job.attacker.hset(job.handoff, "worker", b"w" * LONG)
+        job.attacker.zadd(keys.due("analyst"), {f"{job.job_id}/find.1": 1})
 
-        assert script_memory(admin, supervisor.due_work.sweep) < MUCH_MEMORY
+        assert script_memory(job.admin, job.supervisor.due_work.sweep) < MUCH_MEMORY
 
-        assert admin.hget(handoff, "state") == b"issued"
-        assert len(admin.hget(handoff, "past_claims")) < 100
+        assert job.admin.hget(job.handoff, "state") == b"issued"
+        assert job.admin.hstrlen(job.handoff, "past_claims") < 100
 
 
 def test_a_long_list_of_questions_is_not_read(server: Server) -> None:
-    with (
-        server.store("supervisor") as supervisor,
-        server.store("worker-analyst") as worker,
-        redis.Redis.from_url(server.address) as admin,
-    ):
-        job_id = a_job(supervisor)
-        issue(supervisor, job_id, "find.1", role="analyst")
-        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
-        worker.connection.redis.hset(handoff, "asks", b"[" + b"[]," * (LONG // 3) + b"[]]")
-        decision = Commit(
-            job_id,
-            version_of(supervisor, job_id),
-            [CancelRequested()],
-            drop=[HandoffId("find.1")],
-        )
-        assert script_memory(admin, lambda: supervisor.journal.commit(decision)) < MUCH_MEMORY
+    with known_job(server) as job:
+        job.attacker.hset(job.handoff, "asks", b"[" + b"[]," * (LONG // 3) + b"[]]")
+
+        assert script_memory(job.admin, job.cancel) < MUCH_MEMORY
 
 
 def script_memory(admin: redis.Redis, call: Callable[[], object]) -> int:
