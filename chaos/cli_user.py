@@ -25,7 +25,7 @@ from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
 from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_arguments
-from handoff_queue.shared.store.handoff_standing import roles_of
+from handoff_queue.shared.store.handoff_info import roles_of
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for

@@ -206,8 +206,8 @@ class EqualUser:
                 group.job_ids.append(self.client.submit(group.request(len(group.job_ids))))
                 continue
             return  # the next call submits the same job
-        standings = self.client.store.jobs.standings(group.job_ids)
-        if all(standing.status.ended for standing in standings):
+        job_infos = self.client.store.jobs.read(group.job_ids)
+        if all(info.status.ended for info in job_infos):
             self._begun += 1
 
     def records(self) -> EqualRecords:
@@ -225,7 +225,7 @@ class EqualUser:
             event = recorded.event
             if not isinstance(event, HandoffFinished):
                 continue
-            standing = store.jobs.handoffs(job_id, [event.handoff_id])[event.handoff_id]
+            info = store.jobs.handoffs(job_id, [event.handoff_id])[event.handoff_id]
             digest = event.result.digest
             text = store.payloads.get(job_id, (), results=[digest])[digest]
             handoffs.append(
@@ -233,10 +233,10 @@ class EqualUser:
                     group.planned.name,
                     job_id,
                     event.status.value,
-                    standing.started_at or 0.0,
-                    standing.finished_at or 0.0,
+                    info.started_at or 0.0,
+                    info.finished_at or 0.0,
                     str(HandoffResult.from_json(text).output),
-                    event.usage.total_tokens + standing.input_tokens + standing.output_tokens,
+                    event.usage.total_tokens + info.input_tokens + info.output_tokens,
                     event.shared.job_id if event.shared else None,
                     event.stop_reason is StopReason.TOO_MANY_CLAIMS,
                     batch_calls=event.usage.batch_calls,

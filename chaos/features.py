@@ -18,7 +18,7 @@ from handoff_queue.chaos.model_switches import SeenReservation, SwitchRecords, W
 from handoff_queue.chaos.notes import WRITES_NOTE, NoteRecords
 from handoff_queue.chaos.planned_jobs import FINDS_AT, TENANTS, CallKey, PlannedJob
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_standing import roles_of
+from handoff_queue.shared.store.handoff_info import roles_of
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.budget_measures import INPUT, MONEY, OUTPUT

@@ -176,8 +176,8 @@ class ForkUser:
 
     def _forks_of(self, job_id: JobId) -> Mapping[str, Fork]:
         """Return the forks of a job in the store, by id."""
-        (standing,) = self.store.jobs.standings([job_id])
-        page, _ = self.store.jobs.page(JobFilter(text=standing.title), MAX_FORKS, "")
+        (info,) = self.store.jobs.read([job_id])
+        page, _ = self.store.jobs.page(JobFilter(text=info.title), MAX_FORKS, "")
         forks: dict[str, Fork] = {}
         for candidate, event in self.store.journal.first_events(page).items():
             if isinstance(event, JobSubmitted) and event.fork and event.fork.job_id == job_id:

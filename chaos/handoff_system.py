@@ -51,7 +51,7 @@ from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_standing import roles_of
+from handoff_queue.shared.store.handoff_info import roles_of
 from handoff_queue.shared.store.redis.connection import translated_errors
 from handoff_queue.shared.types.access import Actor, ApiRole, AuditAction
 from handoff_queue.shared.types.checkpoints import ModelReplied
@@ -194,16 +194,12 @@ class HandoffProject:
         for job in jobs:
             if job.shape in (Shape.APPROVED, Shape.CALLED_OFF, *REJECTED):
                 waiting[self.ids[job.name]] = job
-        for standing in self.client.store.jobs.standings(list(waiting)):
-            job = waiting[standing.job_id]
-            if standing.approval:
+        for info in self.client.store.jobs.read(list(waiting)):
+            job = waiting[info.job_id]
+            if info.approval:
                 self._decide(job)
-            elif (
-                job.shape is Shape.CALLED_OFF
-                and not standing.cancelled
-                and _is_at_work(job, called)
-            ):
-                self.api.send("POST", f"/v1/jobs/{standing.job_id}/cancel")
+            elif job.shape is Shape.CALLED_OFF and not info.cancelled and _is_at_work(job, called):
+                self.api.send("POST", f"/v1/jobs/{info.job_id}/cancel")
         for answer in self._answers.values():
             answer.send_again(self.api)
 
@@ -235,9 +231,9 @@ class HandoffProject:
         for name in names:
             by_id[self.ids[name]] = name
         ended: set[str] = set()
-        for standing in self.client.store.jobs.standings(list(by_id)):
-            if JobStatus(standing.status).ended:
-                ended.add(by_id[standing.job_id])
+        for info in self.client.store.jobs.read(list(by_id)):
+            if JobStatus(info.status).ended:
+                ended.add(by_id[info.job_id])
         return ended
 
     def stuck(self, _names: Collection[str]) -> set[str]:
@@ -422,10 +418,10 @@ class HandoffProject:
         for name, id_ in self.ids.items():
             if name.endswith(FORK_SUFFIX):
                 forks.add(id_)
-        for standing in self.client.newest(MAX_JOBS):
-            if standing.job_id in forks:
+        for info in self.client.newest(MAX_JOBS):
+            if info.job_id in forks:
                 continue  # a fork has the request of its job
-            by_request[standing.title].add(standing.job_id)
+            by_request[info.title].add(info.job_id)
         ids: dict[str, set[str]] = {}
         for name, named in self._named.items():
             ids[name] = named | by_request[f"chaos {name}"]
@@ -440,11 +436,11 @@ class HandoffProject:
     def _unfinished(self, job_id: JobId, events: Sequence[RecordedEvent]) -> tuple[str, ...]:
         """Return the state of each handoff of the job that has not ended."""
         handoffs = [issued.handoff_id for _, issued in _of(events, HandoffIssued)]
-        standings = self.client.store.jobs.handoffs(job_id, handoffs)
+        handoff_infos = self.client.store.jobs.handoffs(job_id, handoffs)
         lines: list[str] = []
-        for id_, standing in standings.items():
-            if standing.state not in ("done", "dropped"):
-                lines.append(f"{id_} {'held' if standing.held else standing.state}")
+        for id_, info in handoff_infos.items():
+            if info.state not in ("done", "dropped"):
+                lines.append(f"{id_} {'held' if info.held else info.state}")
         return tuple(lines)
 
     def point(self, point: str, _kind: str, _to: str = "") -> str | None:

@@ -126,11 +126,11 @@ class MessageUser:
                 )
                 told.job_id = self.api.submit(request)
             return
-        (standing,) = self.store.jobs.standings([told.job_id])
+        (info,) = self.store.jobs.read([told.job_id])
         number = len(told.answers)
         is_last = number == MESSAGES
-        is_due = standing.turns > 0 and time.monotonic() >= told.next_at
-        if standing.status.ended or (is_due and not is_last):
+        is_due = info.turns > 0 and time.monotonic() >= told.next_at
+        if info.status.ended or (is_due and not is_last):
             self._send(told, number)
         if len(told.answers) > MESSAGES:
             self._begun += 1

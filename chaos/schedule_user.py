@@ -19,7 +19,7 @@ from handoff_queue.chaos.api_user import ApiUser, HttpAnswer
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.planned_jobs import SPECIALISTS, PlannedJob, PlannedStep
 from handoff_queue.shared.store.job_filter import JobFilter
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobEnded
@@ -232,11 +232,9 @@ class ScheduleUser:
             for slot in sorted(planned.must):
                 must[job_of_slot(planned.added, slot)] = shown_slot(slot, ZONE)
             ends_by_job: dict[str, int] = {}
-            for standing in self._jobs_of(planned.job.request):
-                events = self.store.journal.read(standing.job_id)
-                ends_by_job[standing.job_id] = sum(
-                    isinstance(each.event, JobEnded) for each in events
-                )
+            for info in self._jobs_of(planned.job.request):
+                events = self.store.journal.read(info.job_id)
+                ends_by_job[info.job_id] = sum(isinstance(each.event, JobEnded) for each in events)
             may = [job_of_slot(planned.added, slot) for slot in planned.may]
             records.append(ScheduleRecord(planned.name, must, may, ends_by_job, planned.run_now))
         return records
@@ -244,7 +242,7 @@ class ScheduleUser:
     def _stored(self, name: str) -> StoredSchedule | None:
         return self.store.schedules.find(DEFAULT_TENANT, name)
 
-    def _jobs_of(self, text: str) -> list[JobStanding]:
+    def _jobs_of(self, text: str) -> list[JobInfo]:
         """Return the jobs whose request contains a text."""
         job_ids: list[JobId] = []
         place = ""
@@ -252,7 +250,7 @@ class ScheduleUser:
             page, place = self.store.jobs.page(JobFilter(text=text), PAGE, place)
             job_ids += page
             if not place:
-                return self.store.jobs.standings(job_ids)
+                return self.store.jobs.read(job_ids)
 
     def _add(self, planned: PlannedSchedule) -> bool:
         body = {
@@ -332,5 +330,5 @@ class ScheduleUser:
 
     def _have_jobs_ended(self) -> bool:
         jobs = self._jobs_of(f"chaos {self.seed}-clock-")
-        self.is_over = all(standing.status.ended for standing in jobs)
+        self.is_over = all(info.status.ended for info in jobs)
         return self.is_over

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.store.job_filter import JobFilter
-    from handoff_queue.shared.store.job_standing import JobStanding
+    from handoff_queue.shared.store.job_info import JobInfo
     from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
     from handoff_queue.shared.types.errors import (
         BudgetSpent,
@@ -104,7 +104,7 @@ else:
         "JobLimits": "shared.types.limits",
         "JobOutline": "supervisor.client.job_outline",
         "JobResult": "supervisor.client.job_result",
-        "JobStanding": "shared.store.job_standing",
+        "JobInfo": "shared.store.job_info",
         "JobStatus": "shared.types.events",
         "KnownFact": "shared.types.gates",
         "StoreError": "shared.types.errors",
@@ -185,9 +185,9 @@ __all__ = [
     "JobEnded",
     "JobFilter",
     "JobId",
+    "JobInfo",
     "JobOutline",
     "JobResult",
-    "JobStanding",
     "JobStatus",
     "KnownFact",
     "Limits",

@@ -6,7 +6,7 @@ values. The module is part of the public API.
 
 from __future__ import annotations
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding, PastClaim
+from handoff_queue.shared.store.handoff_info import HandoffInfo, PastClaim
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     BatchClosed,
@@ -141,8 +141,8 @@ __all__ = [
     "GivenResult",
     "HandoffEnd",
     "HandoffFinished",
+    "HandoffInfo",
     "HandoffIssued",
-    "HandoffStanding",
     "JobSubmitted",
     "Join",
     "JoinSyntax",

@@ -16,7 +16,7 @@ _PIECE = re.compile(r" ?[^\W\d_]{1,9}|\d{1,3}| ?[^\w\s]{1,3}|_|\s+")
 digits, or a gap.
 """
 SPECIALIST_RULES = "# Rules"
-"""Heading of this project's standing rules, which end the instructions in a system prompt."""
+"""Heading of this project's common rules, which end the instructions in a system prompt."""
 SPECIALIST_FORM = "# How you answer"
 """Heading of this project's rules for the form of an answer."""
 
@@ -25,7 +25,7 @@ class PartOf(StrEnum):
     """A part of a request."""
 
     INSTRUCTIONS = "instructions"
-    RULES = "standing rules"
+    RULES = "common rules"
     SCHEMA = "form and schema"
     TOOLS = "tools"
     HANDOFF = "handoff"

@@ -47,7 +47,7 @@ GROUPS = {
         "Clash", "FolderReading", "Settings",
     ],
     "Results": [
-        "JobResult", "HandoffReport", "JobOutline", "JobStanding", "JobStatus", "JobFilter",
+        "JobResult", "HandoffReport", "JobOutline", "JobInfo", "JobStatus", "JobFilter",
         "Row", "Note", "Export", "RecordedEvent", "JobEnded", "SentMessage",
         "TenantDeletion", "DeadLetter", "JobId", "HandoffId", "Usage", "Citation",
     ],

@@ -25,7 +25,7 @@ from handoff_queue.shared.store.claim import (
 from handoff_queue.shared.store.commit import Commit, records_of_commit
 from handoff_queue.shared.store.encryption_at_rest import turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
-from handoff_queue.shared.store.handoff_standing import roles_of
+from handoff_queue.shared.store.handoff_info import roles_of
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter

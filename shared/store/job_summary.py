@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_standing import HandoffStanding, handoff_standing, hashes_of
-from handoff_queue.shared.store.job_standing import JobStanding, job_standing, with_progress
+from handoff_queue.shared.store.handoff_info import HandoffInfo, hashes_of, parse_handoff_info
+from handoff_queue.shared.store.job_info import JobInfo, parse_job_info, with_progress
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import LONGEST_TEXT, handoff_id_in, name_in
@@ -83,8 +83,8 @@ class JobSummary:
 
     at: float
     """Unix time in seconds, by Redis's clock."""
-    job: JobStanding
-    """Standing of the job, without its children."""
+    job: JobInfo
+    """The job, without its children."""
     tally: HandoffTally
     plan: str
     """Summary of a large plan as JSON; '' if the plan is small or unknown."""
@@ -107,7 +107,7 @@ class JobSummary:
 class HandoffRecord:
     """The hash of one handoff."""
 
-    standing: HandoffStanding
+    info: HandoffInfo
     assigned_to: str
     message: str
     """Digest of its `AgentHandoff`."""
@@ -153,7 +153,7 @@ class JobSummaries:
         fields = with_progress(*map(_named, values))
         if question:
             fields[b"approval:" + fields[b"asked_last"]] = question
-        job = job_standing(job_id, fields, float(submitted_ms or 0))
+        job = parse_job_info(job_id, fields, float(submitted_ms or 0))
         return JobSummary(
             at=int(at_ms) / 1000,
             job=job,
@@ -217,7 +217,7 @@ def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
 
     child = text(b"child")
     return HandoffRecord(
-        standing=handoff_standing(fields),
+        info=parse_handoff_info(fields),
         assigned_to=text(b"role") or "",
         message=text(b"digest") or "",
         result=text(b"result"),

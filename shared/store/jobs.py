@@ -1,4 +1,4 @@
-"""The jobs of the store, without their journals: their standings, their list, their deletion, and
+"""The jobs of the store, without their journals: their status, their list, their deletion, and
 their places in the traces of callers.
 """
 
@@ -10,12 +10,12 @@ from itertools import islice
 
 from handoff_queue.shared.observability.trace_ids import StoredTrace
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_standing import HandoffStanding, handoff_standing, hashes_of
+from handoff_queue.shared.store.handoff_info import HandoffInfo, hashes_of, parse_handoff_info
 from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter, first_place, list_arguments
-from handoff_queue.shared.store.job_standing import (
-    JobStanding,
-    job_standing,
-    unreadable_standing,
+from handoff_queue.shared.store.job_info import (
+    JobInfo,
+    parse_job_info,
+    unreadable_job_info,
     with_progress,
 )
 from handoff_queue.shared.store.redis.connection import Connection, answers_of, translated_errors
@@ -49,9 +49,9 @@ class Jobs:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def standings(self, job_ids: Sequence[JobId]) -> list[JobStanding]:
-        """Return the standing of each job, in one round trip; unknown jobs are left out. A job
-        whose record cannot be read has the status `unreadable`.
+    def read(self, job_ids: Sequence[JobId]) -> list[JobInfo]:
+        """Return the information about each job, in one round trip; unknown jobs are left out.
+        A job whose record cannot be read has the status `unreadable`.
         """
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
@@ -61,15 +61,17 @@ class Jobs:
                 pipe.get(keys.title(job_id))
                 pipe.zscore(keys.JOBS, job_id)
             answers = answers_of(pipe)
-        standings: list[JobStanding] = []
+        job_infos: list[JobInfo] = []
         parts = [answers[place::4] for place in range(4)]
         for job_id, fields, progress, title, submitted in zip(job_ids, *parts, strict=True):
             if fields is None or progress is None:
-                standings.append(unreadable_standing(job_id, fields or {}, submitted or 0.0))
+                job_infos.append(unreadable_job_info(job_id, fields or {}, submitted or 0.0))
             elif fields:
                 facts = {**with_progress(fields, progress), b"title": title or b""}
-                standings.append(job_standing(job_id, facts, submitted or 0.0))
-        return standings
+                job_infos.append(parse_job_info(job_id, facts, submitted or 0.0))
+        return job_infos
+
+    standings = read
 
     def tenant(self, job_id: JobId) -> str:
         """Return the tenant of a job; the default tenant if the job does not exist."""
@@ -189,13 +191,13 @@ class Jobs:
 
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
-    ) -> dict[HandoffId, HandoffStanding]:
-        """Return the standing of each handoff, in two round trips; unknown handoffs are left
-        out.
+    ) -> dict[HandoffId, HandoffInfo]:
+        """Return the information about each handoff, in two round trips; unknown handoffs are
+        left out.
         """
-        handoffs: dict[HandoffId, HandoffStanding] = {}
+        handoffs: dict[HandoffId, HandoffInfo] = {}
         for handoff_id, fields in hashes_of(self._connection, job_id, handoff_ids).items():
-            handoffs[handoff_id] = handoff_standing(fields)
+            handoffs[handoff_id] = parse_handoff_info(fields)
         return handoffs
 
     def delete(self, job_id: JobId) -> None:

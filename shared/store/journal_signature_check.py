@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha1
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.handoff_standing import roles_of
+from handoff_queue.shared.store.handoff_info import roles_of
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,

@@ -406,9 +406,9 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
     if not waiting:
         return
     asked_at: list[float] = []
-    for standing in jobs.store.jobs.standings(waiting):
-        if standing.asked_at:
-            asked_at.append(standing.asked_at)
+    for info in jobs.store.jobs.read(waiting):
+        if info.asked_at:
+            asked_at.append(info.asked_at)
     since = ""
     if asked_at:
         since = f", the first since {clock(min(asked_at))}"

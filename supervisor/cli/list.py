@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.store.job_filter import EVERY_JOB
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
@@ -39,7 +39,7 @@ from handoff_queue.supervisor.cli.options import (
     filter_option,
     statuses_of,
 )
-from handoff_queue.supervisor.client.json_forms import standing_as_json
+from handoff_queue.supervisor.client.json_forms import job_info_as_json
 
 LINE_COLUMNS = 120
 """Least width, in characters, for one line per job. A narrower screen has no room for the title."""
@@ -55,7 +55,7 @@ def header(columns: int) -> str:
     return _NARROW_HEADER
 
 
-def lines_of_job(job: JobStanding, columns: int) -> Iterator[str]:
+def lines_of_job(job: JobInfo, columns: int) -> Iterator[str]:
     """Yield the lines of a job, with the reasons why it waits. The complete id comes first.
 
     Args:
@@ -141,11 +141,11 @@ def list_jobs(
         mode=mode,
         priority=priority,
     )
-    standings = jobs.newest(count, where)
+    job_infos = jobs.newest(count, where)
     if as_json:
-        write_as_json([standing_as_json(standing) for standing in standings])
+        write_as_json([job_info_as_json(info) for info in job_infos])
         return OK
-    if not standings:
+    if not job_infos:
         problem = "no job matches"
         if where == EVERY_JOB:
             problem = _NO_JOBS
@@ -153,8 +153,8 @@ def list_jobs(
         return OK
     columns = stdout().width
     write_line(header(columns))
-    for standing in standings:
-        for line in lines_of_job(standing, columns):
+    for info in job_infos:
+        for line in lines_of_job(info, columns):
             write_line(line)
     return OK
 

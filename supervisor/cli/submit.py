@@ -234,7 +234,7 @@ def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Reques
         try:
             request = request_of(options_of_line(text, asked), jobs)
             if request.after is not None:
-                jobs.standing(request.after)
+                jobs.info(request.after)
             requests[number] = request
         except UserError as error:
             raise UserError(f"{file}:{number}: {error}; nothing was submitted") from error

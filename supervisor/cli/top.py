@@ -25,7 +25,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
     JobView,
     with_children,
     with_events,
-    with_standings,
+    with_fresh_info,
 )
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -172,10 +172,10 @@ class FleetScreen:
 
     def _job(self, view: JobView) -> RenderableType:
         events = self._jobs.store.journal.read(view.job_id, view.version)
-        fresh = with_standings(self._jobs, with_events(self._jobs, view, events))
+        fresh = with_fresh_info(self._jobs, with_events(self._jobs, view, events))
         fresh, _ = with_children(self._jobs, fresh)
         keys = Text("Esc: back   q: end", style="dim")
-        if fresh.standing is None:
+        if fresh.job is None:
             return Group(Text(f"{view.job_id} was deleted", style="yellow"), keys)
         self._open = fresh
         return Group(render_tree(fresh, below=1), keys)

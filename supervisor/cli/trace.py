@@ -139,7 +139,7 @@ def _traced(export: Export) -> TracedJob:
 def _story(record: JobRecord) -> Iterator[tuple[float, str]]:
     """Yield the lines about the events of a job, each with the time of its event."""
     texts = ResultTexts(record.payloads)
-    empty_view = JobView(record.job.job_id, standings=record.handoffs, texts=texts)
+    empty_view = JobView(record.job.job_id, handoffs=record.handoffs, texts=texts)
     view = empty_view.after_events(record.journal)
     for number, recorded in enumerate(record.journal):
         before = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import close_names, suggestion
 from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
@@ -88,22 +88,22 @@ def delete_job(store: Store, job_id: JobId) -> None:
     Raises:
         UserError: the job or one of its child jobs has not ended. That job is not removed.
     """
-    standing = next(iter(store.jobs.standings([job_id])), None)
-    if standing is None:
+    info = next(iter(store.jobs.read([job_id])), None)
+    if info is None:
         return
-    check_ended(standing)
-    for child in standing.children:
+    check_ended(info)
+    for child in info.children:
         delete_job(store, child)
     store.jobs.delete(job_id)
 
 
-def check_ended(standing: JobStanding) -> None:
+def check_ended(info: JobInfo) -> None:
     """Raise UserError if the job has not ended, and so cannot be deleted."""
-    if not standing.status.ended:
+    if not info.status.ended:
         remedy = "cancel it first"
-        if standing.parent:
-            remedy = f"it stops when {standing.parent} stops; try again then"
-        raise UserError(f"{standing.job_id} has not ended yet: {remedy}")
+        if info.parent:
+            remedy = f"it stops when {info.parent} stops; try again then"
+        raise UserError(f"{info.job_id} has not ended yet: {remedy}")
 
 
 def pause(store: Store, role: str, reason: str, actor: Actor | None = None) -> None:

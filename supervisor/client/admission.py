@@ -48,7 +48,7 @@ class Admission:
                 " workers run, or leave the model out"
             )
         refusal = self._refusal(request.tenant)
-        if not (refusal or self._no_room) or self._store.jobs.standings([job_id]):
+        if not (refusal or self._no_room) or self._store.jobs.read([job_id]):
             return
         if refusal:
             raise refusal

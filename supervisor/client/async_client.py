@@ -27,7 +27,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
@@ -43,7 +43,7 @@ from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.supervisor.client.argument_types import check_wait_s
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.event_hub import EventHub
-from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, ReconnectLimit
 from handoff_queue.supervisor.client.json_forms import event_as_json
 
@@ -174,9 +174,9 @@ class AsyncClient:
         Raises:
             UnknownJob, StoreUnavailable: as `events`.
         """
-        standing = await self._call(self._standing_of, job_id)
-        subscription = self._hub.subscribe(job_id, standing.version)
-        is_over = standing.status.ended
+        info = await self._call(self._stored_info, job_id)
+        subscription = self._hub.subscribe(job_id, info.version)
+        is_over = info.status.ended
         try:
             news = await self._after_outage(self._stored_events, job_id, after)
             while True:
@@ -189,9 +189,9 @@ class AsyncClient:
                 news = await subscription.news(wait_s)
                 if subscription.has_ended:
                     subscription.has_ended = False  # a job that is retried may end again
-                    standing = await self._after_outage(self._standing_of, job_id)
+                    info = await self._after_outage(self._stored_info, job_id)
                     news = await self._after_outage(self._stored_events, job_id, after)
-                    is_over = standing.status.ended
+                    is_over = info.status.ended
                     continue
                 news = [recorded for recorded in news if recorded.version > after]
                 if news and news[0].version > after + 1:
@@ -232,16 +232,16 @@ class AsyncClient:
                 `RECONNECT_FOR_S` seconds.
         """
         check_wait_s(wait_s)
-        standing = await self.standing(job_id)
-        if standing.status.ended or wait_s == 0:
-            return standing.status
+        info = await self.info(job_id)
+        if info.status.ended or wait_s == 0:
+            return info.status
         try:
             async with asyncio.timeout(wait_s):
-                async for _ in self.event_batches(job_id, standing.version, wait_s=None):
+                async for _ in self.event_batches(job_id, info.version, wait_s=None):
                     pass
         except TimeoutError:
             pass
-        return (await self.standing(job_id)).status
+        return (await self.info(job_id)).status
 
     async def result(self, job_id: JobId, wait_s: float = 0.0) -> JobResult:
         """Wait up to `wait_s` seconds for the end of the job, and return its result so far.
@@ -446,11 +446,11 @@ class AsyncClient:
         """Remove an ended job and its child jobs. Raises as `Client.delete`."""
         await self._call(self._client.delete, job_id)
 
-    async def standing(self, job_id: JobId) -> JobStanding:
+    async def info(self, job_id: JobId) -> JobInfo:
         """Return the job's status, its usage, and the reason if it waits. Raises `UnknownJob`."""
-        return await self._call(self._client.standing, job_id)
+        return await self._call(self._client.info, job_id)
 
-    async def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobStanding]:
+    async def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobInfo]:
         """Return the jobs that match, the newest first."""
         return await self._call(self._client.newest, count, where)
 
@@ -492,9 +492,9 @@ class AsyncClient:
                 patience.record_failure(error)
             await asyncio.sleep(RECONNECT_EVERY_S)
 
-    def _standing_of(self, job_id: JobId) -> JobStanding:
-        """Return the stored standing, without the reasons to wait."""
-        return get_standing(self._client.store, job_id)
+    def _stored_info(self, job_id: JobId) -> JobInfo:
+        """Return the stored information about the job, without the reasons to wait."""
+        return get_job_info(self._client.store, job_id)
 
 
 def _is_over(news: Sequence[RecordedEvent], was_over: bool) -> bool:

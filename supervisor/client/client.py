@@ -28,7 +28,7 @@ from pydantic import JsonValue, SecretStr
 
 from handoff_queue.shared.settings.settings import Settings, load_settings, redis_url_of
 from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
@@ -45,7 +45,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.administration import check_ended, delete_job, pause, unpause
 from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
 from handoff_queue.supervisor.client.audit import audited
-from handoff_queue.supervisor.client.job_lookup import check_job_id, find_standing, get_standing
+from handoff_queue.supervisor.client.job_lookup import check_job_id, find_job_info, get_job_info
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
@@ -731,13 +731,13 @@ class Client:
         Raises:
             UserError: the job has not ended, or is a child of another job.
         """
-        standing = find_standing(self.store, job_id)
-        parent = standing.parent
+        info = find_job_info(self.store, job_id)
+        parent = info.parent
         if parent:
             raise UserError(
                 f"{job_id} is a child job of {parent}: delete {parent}, which deletes both"
             )
-        check_ended(standing)
+        check_ended(info)
         self._audited(AuditAction.DELETE, job_id, lambda: delete_job(self.store, job_id))
 
     def delete_tenant(self, tenant: str, *, wait_s: float = 60.0) -> TenantDeletion:
@@ -763,7 +763,7 @@ class Client:
             lambda: delete_tenant(self.store, self.cancel, tenant, wait_s),
         )
 
-    def standing(self, job_id: JobId) -> JobStanding:
+    def info(self, job_id: JobId) -> JobInfo:
         """Return the status and the usage of the job, and the reason if it waits.
 
         Raises:
@@ -775,8 +775,8 @@ class Client:
         self.check(request)
         return request, self.submission(request)
 
-    def _known(self, job_id: JobId) -> JobStanding:
-        return get_standing(self.store, job_id)
+    def _known(self, job_id: JobId) -> JobInfo:
+        return get_job_info(self.store, job_id)
 
     def _audited(
         self, action: AuditAction, subject: str, change: Callable[[], Answer], detail: str = ""
@@ -807,10 +807,10 @@ class Client:
             self.store.connection.sealing,
         )
 
-    def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobStanding]:
-        """Return the jobs that match, the newest first, each as `standing` returns it."""
+    def newest(self, count: int = 20, where: JobFilter = EVERY_JOB) -> list[JobInfo]:
+        """Return the jobs that match, the newest first, each as `info` returns it."""
         job_ids = self.store.jobs.newest(count, where)
-        return with_waiting(self.store, self.store.jobs.standings(job_ids))
+        return with_waiting(self.store, self.store.jobs.read(job_ids))
 
     def check(self, request: Request) -> None:
         """Check a request without Redis, and without reading its documents.

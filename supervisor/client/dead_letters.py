@@ -7,7 +7,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
-from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.job_lookup import get_job_info
 
 
 def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
@@ -21,7 +21,7 @@ def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
     """
     handoff = handoff_in(letter.body)
     if is_job_id(letter.body):
-        if get_standing(store, JobId(letter.body)).status.ended:
+        if get_job_info(store, JobId(letter.body)).status.ended:
             raise UserError(f"{letter.body} has ended: drop its dead letter")
         dispatcher.wake(JobId(letter.body))
     elif handoff is not None:

@@ -197,10 +197,10 @@ class EventHub:
         for start in range(0, len(job_ids), CHECK_AT_MOST):
             slice_ = job_ids[start : start + CHECK_AT_MOST]
             deleted = set(slice_)
-            for standing in self._store.jobs.standings(slice_):
-                deleted.discard(standing.job_id)
-                if standing.status.ended:
-                    self._tell([standing.job_id], has_ended=True)
+            for info in self._store.jobs.read(slice_):
+                deleted.discard(info.job_id)
+                if info.status.ended:
+                    self._tell([info.job_id], has_ended=True)
             for job_id in deleted:
                 self._tell([job_id], error=UnknownJob.named(job_id))
 

@@ -25,9 +25,9 @@ from pydantic import Field
 from handoff_queue.shared.observability.redaction import HIDDEN, Redactor, secrets_of
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.dead_letters import DeadLetter
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_filter import JobFilter
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.errors import (
@@ -72,14 +72,14 @@ class Export(Message):
     """Name and version of the program."""
     at: float
     """Unix time in seconds, by Redis's clock."""
-    job: JobStanding
+    job: JobInfo
     """The status and the usage of the job."""
     journal: tuple[ExportedEvent, ...]
     payloads: dict[str, str]
     """Texts by digest: request, plans, specialists, AgentHandoffs, HandoffResults, answer,
     manifest, answer schema.
     """
-    handoffs: dict[HandoffId, HandoffStanding]
+    handoffs: dict[HandoffId, HandoffInfo]
     """State, worker, claims, times and usage of each handoff."""
     turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}  # noqa: RUF012 (pydantic copies it)
     """Turns of open handoffs. HANDOFF_KEEP_TURNS adds the turns of all handoffs."""
@@ -225,8 +225,8 @@ def _with_children(store: Store, tenant: str) -> Iterator[JobId]:
         while family:
             member = family.pop()
             yield member
-            for standing in store.jobs.standings([member]):
-                family.extend(reversed(standing.children))
+            for info in store.jobs.read([member]):
+                family.extend(reversed(info.children))
 
 
 def _line(kind: str, **fields: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UnreadableJob, UserError
 from handoff_queue.shared.types.events import JobStatus
@@ -25,29 +25,29 @@ def check_job_id(job_id: JobId) -> JobId:
     return job_id
 
 
-def get_standing(store: Store, job_id: JobId) -> JobStanding:
-    """Return the standing of a job.
+def get_job_info(store: Store, job_id: JobId) -> JobInfo:
+    """Return the information about a job.
 
     Raises:
         UnknownJob: no job has this id.
         UnreadableJob: the record of the job cannot be read.
     """
-    standing = find_standing(store, job_id)
-    if standing.status is JobStatus.UNREADABLE:
+    info = find_job_info(store, job_id)
+    if info.status is JobStatus.UNREADABLE:
         raise UnreadableJob.named(job_id)
-    return standing
+    return info
 
 
-def find_standing(store: Store, job_id: JobId) -> JobStanding:
-    """Return the standing of a job, also if the record of the job cannot be read.
+def find_job_info(store: Store, job_id: JobId) -> JobInfo:
+    """Return the information about a job, also if the record of the job cannot be read.
 
     Raises:
         UnknownJob: no job has this id.
     """
-    standing = next(iter(store.jobs.standings([check_job_id(job_id)])), None)
-    if standing is None:
+    info = next(iter(store.jobs.read([check_job_id(job_id)])), None)
+    if info is None:
         raise UnknownJob.named(job_id)
-    return standing
+    return info
 
 
 def find_job(store: Store, text: str) -> JobId:

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.handoff import SharedRun
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import usage_of
 from handoff_queue.supervisor.client.report_fields import shared_words
 from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
@@ -104,7 +104,7 @@ def _summary(store: Store, job_id: JobId) -> JobSummary:
     try:
         summary = store.job_summaries.of(job_id)
     except StoreError:
-        get_standing(store, job_id)
+        get_job_info(store, job_id)
         raise
     if summary.job.status is JobStatus.UNREADABLE:
         raise UnreadableJob.named(job_id)
@@ -256,21 +256,21 @@ def _short_form(
     """
     message: dict[str, Any] = json.loads(texts.get(record.message, "{}"))
     result: dict[str, Any] = json.loads(texts.get(record.result or "", "{}"))
-    standing = record.standing
+    info = record.info
     return {
         "handoff_id": handoff_id,
         "assigned_to": record.assigned_to,
-        "state": record.status or result.get("status") or standing.state,
-        "worker": standing.worker,
+        "state": record.status or result.get("status") or info.state,
+        "worker": info.worker,
         "task": _line(message.get("task_description"), _TASK_CHARS),
         "why": _line(result.get("error") or result.get("needs"), _WHY_CHARS),
         "shared": _shared(result.get("shared")),
-        "doing": standing.doing,
+        "doing": info.doing,
         "child": record.child,
-        "usage": usage_of(standing),
-        "issued_at": standing.issued_at,
-        "started_at": standing.started_at,
-        "finished_at": standing.finished_at,
+        "usage": usage_of(info),
+        "issued_at": info.issued_at,
+        "started_at": info.started_at,
+        "finished_at": info.finished_at,
     }
 
 

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field, JsonValue
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.job_summary import HandoffRecord
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
@@ -52,7 +52,7 @@ from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.approvals import answers_in, approvals_in
 from handoff_queue.supervisor.client.context_use import context_use
-from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import usage_of
 from handoff_queue.supervisor.client.repeated_step_rows import (
     Row,
@@ -88,9 +88,9 @@ class JobRecord:
 
     at: float
     """Unix time in seconds, by Redis's clock."""
-    job: JobStanding
+    job: JobInfo
     journal: tuple[RecordedEvent, ...]
-    handoffs: Mapping[HandoffId, HandoffStanding]
+    handoffs: Mapping[HandoffId, HandoffInfo]
     payloads: Mapping[str, str]
     """All payloads of the journal, by digest."""
     waits: tuple[str, ...]
@@ -107,10 +107,10 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
         StoreError: a payload is gone.
     """
     journal = tuple(store.journal.read(job_id))
-    standing = next(iter(store.jobs.standings([job_id])), None)
-    if not journal or standing is None:
+    info = next(iter(store.jobs.read([job_id])), None)
+    if not journal or info is None:
         raise UnknownJob.named(job_id)
-    if standing.status is JobStatus.UNREADABLE:
+    if info.status is JobStatus.UNREADABLE:
         raise UnreadableJob.named(job_id)
     if not isinstance(journal[0].event, JobSubmitted):
         raise UnusableSubmission.named(job_id)
@@ -120,10 +120,10 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
     open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished_ids]
     result_digests = {event.result.digest for event in finished}
     other_digests = _digests_except(result_digests, journal)
-    waits = waiting_reasons_for(store, standing, open_handoffs)
+    waits = waiting_reasons_for(store, info, open_handoffs)
     return JobRecord(
         at=store.connection.now(),
-        job=standing,
+        job=info,
         journal=journal,
         handoffs=store.jobs.handoffs(job_id, handoff_ids),
         payloads=store.payloads.get(job_id, other_digests, results=list(result_digests)),
@@ -327,7 +327,7 @@ def report_on(store: Store, job_id: JobId) -> JobResult:
 
 def report_of(record: JobRecord) -> JobResult:
     """Return the report of a record. Pure."""
-    events, standing, payloads = record.journal, record.job, record.payloads
+    events, info, payloads = record.journal, record.job, record.payloads
     texts = ResultTexts(payloads)
     submitted = _events_of(events, JobSubmitted)[0]
     forked_from = None
@@ -351,8 +351,8 @@ def report_of(record: JobRecord) -> JobResult:
     if state:
         notes += missed_messages(state, texts)
     return JobResult(
-        job_id=standing.job_id,
-        status=standing.status,
+        job_id=info.job_id,
+        status=info.status,
         tenant=submitted.tenant,
         priority=submitted.priority,
         forked_from=forked_from,
@@ -372,13 +372,13 @@ def report_of(record: JobRecord) -> JobResult:
         gaps=_gaps(answer),
         to_finish_usd=to_finish_usd,
         quote=_quote(events),
-        usage=usage_of(standing),
+        usage=usage_of(info),
         wall_s=round(until - events[0].at, 3),
         worked_s=_worked_s(record),
         model=_models(events),
         notes=notes,
-        waiting_since=standing.asked_at,
-        waits_for=tuple(map(str, answers_to_wait_for(standing))),
+        waiting_since=info.asked_at,
+        waits_for=tuple(map(str, answers_to_wait_for(info))),
         has_open_points=answer is not None and bool(answer.open_points),
         row_results=rows,
         last_repeated=last_repeated,
@@ -583,28 +583,28 @@ def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
 
 
 def handoff_as_json(
-    message: str, group: str | None, child: JobId | None, standing: HandoffStanding | None
+    message: str, group: str | None, child: JobId | None, info: HandoffInfo | None
 ) -> dict[str, Any]:
     """Return a handoff in the form of `JobResult.handoffs`. `message`: the AgentHandoff as
     JSON.
     """
     handoff: dict[str, Any] = {**json.loads(message), "group": group, "child": child}
-    if standing is None:
+    if info is None:
         return handoff
     handoff |= {
-        "state": standing.state,
-        "worker": standing.worker,
-        "claims": standing.claims,
-        "lost_claims": standing.lost_claims,
-        "past_claims": [asdict(past_claim) for past_claim in standing.past_claims],
+        "state": info.state,
+        "worker": info.worker,
+        "claims": info.claims,
+        "lost_claims": info.lost_claims,
+        "past_claims": [asdict(past_claim) for past_claim in info.past_claims],
     }
-    if standing.deferred_until:
-        handoff["deferred_until"] = standing.deferred_until
+    if info.deferred_until:
+        handoff["deferred_until"] = info.deferred_until
     return handoff | {
-        "usage": usage_of(standing),
-        "issued_at": standing.issued_at,
-        "started_at": standing.started_at,
-        "finished_at": standing.finished_at,
+        "usage": usage_of(info),
+        "issued_at": info.issued_at,
+        "started_at": info.started_at,
+        "finished_at": info.finished_at,
     }
 
 
@@ -717,7 +717,7 @@ def _records_of(
         if handoff_id not in records:
             unknown.append(repr(handoff_id[:MAX_ID_CHARS]))
     if unknown:
-        get_standing(store, job_id)
+        get_job_info(store, job_id)
         raise UserError(
             f"{job_id} has no handoff {', '.join(unknown)}: an id looks like `check_0107.1`, and"
             f" `handoff show {job_id}` names some"
@@ -732,7 +732,7 @@ def _handoff_report(
     if record.result:
         result = result_values(texts[record.result])
     return HandoffReport(
-        handoff=handoff_as_json(texts[record.message], record.group, record.child, record.standing),
+        handoff=handoff_as_json(texts[record.message], record.group, record.child, record.info),
         result=result,
         turns=tuple(turn.model_dump(mode="json") for turn in turns),
         context=context_use(turns),

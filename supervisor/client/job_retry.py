@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.budget_measures import MEASURES
@@ -28,7 +28,7 @@ KEY_CHARS = 16
 
 def retry_commit(
     state: JobState,
-    standing: JobStanding,
+    info: JobInfo,
     from_step: str | None,
     new: NewLimits,
     due_at: float,
@@ -39,20 +39,20 @@ def retry_commit(
     state.
 
     Args:
-        standing: the usage of the job.
+        info: the usage of the job.
         due_at: Unix time in seconds at which a sweeper evaluates the job if the wake-up is lost.
         key: the digest of the idempotency key.
 
     Raises:
         UserError: see `retry_of`.
     """
-    event = retry_of(state, used_limits(standing), from_step, new)
+    event = retry_of(state, used_limits(info), from_step, new)
     return event_commit(state, event.model_copy(update={"actor": actor, "key": key}), due_at)
 
 
-def used_limits(standing: JobStanding) -> dict[str, int]:
+def used_limits(info: JobInfo) -> dict[str, int]:
     """Return the usage of a job under the names of its limits."""
-    return {measure.limit: measure.used(standing) for measure in MEASURES}
+    return {measure.limit: measure.used(info) for measure in MEASURES}
 
 
 def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
@@ -95,17 +95,17 @@ def retry_job(
     if key is not None:
         digest = digest_of(f"{job_id}\0{key}")[:KEY_CHARS]
     while True:
-        standing = next(iter(store.jobs.standings([job_id])), None)
+        info = next(iter(store.jobs.read([job_id])), None)
         events = store.journal.read(job_id)
         state = fold(job_id, None, events)
-        if state is None or standing is None:
+        if state is None or info is None:
             raise UnknownJob.named(job_id)
         if digest is not None and _is_stored(events, digest, from_step, new):
             return
         if must_have_gaps:
             check_gaps(state)
         due_at = store.connection.now() + WAKE_AFTER_S
-        commit = retry_commit(state, standing, from_step, new, due_at, actor, digest)
+        commit = retry_commit(state, info, from_step, new, due_at, actor, digest)
         keep_documents(store, state)
         # The journal changes when the webhook is tried, or when another client retries the job.
         with suppress(VersionConflict):

@@ -9,7 +9,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent, RetryRequested
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.job_lookup import get_job_info
 
 RECONNECT_FOR_S = 30.0
 """Seconds for which a client tries to reconnect. A restart of Redis takes a few seconds."""
@@ -54,7 +54,7 @@ FOLLOW_S = 5.0
 
 def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Iterator[RecordedEvent]:
     """See `Client.events`."""
-    get_standing(store, job_id)
+    get_job_info(store, job_id)
     is_over = False
     while True:
         if follow:
@@ -69,7 +69,7 @@ def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Itera
             yield recorded
         if not follow or is_over:
             return
-        if not events and get_standing(store, job_id).status.ended:
+        if not events and get_job_info(store, job_id).status.ended:
             return
 
 
@@ -83,15 +83,15 @@ def wait_for_end(
     """See `Client.wait`."""
     until = time.monotonic() + wait_s
     patience = patience or ReconnectLimit()
-    standing = get_standing(store, job_id)
-    status, version = standing.status, standing.version
+    info = get_job_info(store, job_id)
+    status, version = info.status, info.version
     while not status.ended and (time.monotonic() < until or patience.is_away):
         left = max(0.0, until - time.monotonic())
         try:
             if patience.is_away:
                 # after a reconnection, read the status at once: `follow` may block until the
                 # next outage
-                status = get_standing(store, job_id).status
+                status = get_job_info(store, job_id).status
                 patience.reset()
                 continue
             new = store.journal.follow(job_id, version, min(left, FOLLOW_S))
@@ -100,7 +100,7 @@ def wait_for_end(
                 return last.status
             # events of the webhook may follow the event JobEnded
             if not new or _has_end(new):
-                status = get_standing(store, job_id).status
+                status = get_job_info(store, job_id).status
         except StoreUnavailable as error:
             if patience.is_away and not left:
                 raise

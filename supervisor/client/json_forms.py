@@ -10,8 +10,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import Event, JobSubmitted
 from handoff_queue.shared.types.usage import cost_usd
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.specialist import SpecialistSpec
 
 
-def standing_as_json(standing: JobStanding) -> dict[str, Any]:
+def job_info_as_json(info: JobInfo) -> dict[str, Any]:
     """Return a job as `handoff list --json` prints it."""
     fields: dict[str, Any] = {}
-    for name, value in asdict(standing).items():
+    for name, value in asdict(info).items():
         if not name.startswith("cut_") and name != "cost_microusd":
             fields[name] = value
-    return {**fields, **usage_of(standing), "ended": standing.status.ended}
+    return {**fields, **usage_of(info), "ended": info.status.ended}
 
 
 def specialist_as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> dict[str, Any]:
@@ -83,19 +83,19 @@ def recorded_as_json(recorded: RecordedEvent) -> dict[str, Any]:
     return {"version": recorded.version, "at": recorded.at, "event": event}
 
 
-def usage_of(standing: JobStanding | HandoffStanding) -> dict[str, Any]:
+def usage_of(info: JobInfo | HandoffInfo) -> dict[str, Any]:
     """Return the counted usage of a job or a handoff, in the form of `JobResult.usage`."""
     cut_usd = None
-    if standing.cost_microusd is not None:
-        cut_usd = cost_usd(standing.cut_microusd)
+    if info.cost_microusd is not None:
+        cut_usd = cost_usd(info.cut_microusd)
     return {
-        "turns": standing.turns,
-        "input_tokens": standing.input_tokens,
-        "output_tokens": standing.output_tokens,
-        "cost_usd": cost_usd(standing.cost_microusd),
+        "turns": info.turns,
+        "input_tokens": info.input_tokens,
+        "output_tokens": info.output_tokens,
+        "cost_usd": cost_usd(info.cost_microusd),
         "cut": {
-            "calls": standing.cut_calls,
-            "tokens": standing.cut_tokens,
+            "calls": info.cut_calls,
+            "tokens": info.cut_tokens,
             "cost_usd": cut_usd,
         },
     }

@@ -190,7 +190,7 @@ def status_of(store: Store, schedule: Schedule) -> ScheduleStatus:
     """Return a schedule for users."""
     month = month_of(schedule.timezone, store.connection.now())
     running: list[JobId] = []
-    for job in store.jobs.standings([JobId(job_id) for job_id in schedule.running]):
+    for job in store.jobs.read([JobId(job_id) for job_id in schedule.running]):
         if not job.status.ended:
             running.append(job.job_id)
     next_slot = None
@@ -285,7 +285,7 @@ def run_now(
         check_type("the idempotency key", key, str)
         check_names(Request(text=schedule.title, idempotency_key=key))
         job_id = job_id_for(tenant, f"schedule:{name}:{schedule.id}:run:{key}")
-        if store.jobs.standings([job_id]):
+        if store.jobs.read([job_id]):
             return job_id
     month = month_of(schedule.timezone, store.connection.now())
     spent = store.schedules.spent_microusd(schedule.id, month)
@@ -331,13 +331,13 @@ def advance(
     if schedule.is_paused or not schedule.waiting:
         return False
     running = tuple(JobId(job_id) for job_id in schedule.running)
-    ended = set(running)  # a deleted job has no standing, and has ended
+    ended = set(running)  # a deleted job is not read, and has ended
     cancelled: set[JobId] = set()
-    for standing in store.jobs.standings(running):
-        if not standing.status.ended:
-            ended.discard(standing.job_id)
-        if standing.cancelled:
-            cancelled.add(standing.job_id)
+    for info in store.jobs.read(running):
+        if not info.status.ended:
+            ended.discard(info.job_id)
+        if info.cancelled:
+            cancelled.add(info.job_id)
     month = month_of(schedule.timezone, now)
     spent = store.schedules.spent_microusd(schedule.id, month)
     decision = decide_next(schedule, ended, spent, now)
@@ -365,13 +365,13 @@ def _start(
     job_id = job_of_slot(schedule, start.slot)
     note = ""
     try:
-        if not store.jobs.standings([job_id]):
+        if not store.jobs.read([job_id]):
             after = JobId(start.after) if start.after else None
             submission, note = _submission(store, schedule, job_id, start.month, after)
             _admit(store, settings, submission)
             _store(store, dispatcher, submission)
     except (UserError, MalformedMessage, UnreadablePayload) as error:
-        if not store.jobs.standings([job_id]):
+        if not store.jobs.read([job_id]):
             skipped = skip_slot(schedule, start.slot, str(error))
             store.schedules.replace(stored, skipped)
             return

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from handoff_queue.shared.store.job_filter import JobFilter
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
@@ -66,7 +66,7 @@ class WaitingReason:
         return f"{waits} for {self.whom}: {self.fix}"
 
 
-def waiting_reasons(job: JobStanding, presence: Presence) -> tuple[WaitingReason, ...]:
+def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ...]:
     """Return the processes and persons that the job needs now, and that are absent or paused.
     Pure.
     """
@@ -92,7 +92,7 @@ def waiting_reasons(job: JobStanding, presence: Presence) -> tuple[WaitingReason
     return tuple(reasons)
 
 
-def answers_to_wait_for(job: JobStanding) -> list[WaitingReason]:
+def answers_to_wait_for(job: JobInfo) -> list[WaitingReason]:
     """Return the questions of the job that a person must answer. Pure."""
     if job.status is not JobStatus.WAITING:
         return []
@@ -117,7 +117,7 @@ def answers_to_wait_for(job: JobStanding) -> list[WaitingReason]:
 
 
 def waiting_reasons_for(
-    store: Store, job: JobStanding, open_handoffs: Iterable[HandoffId]
+    store: Store, job: JobInfo, open_handoffs: Iterable[HandoffId]
 ) -> tuple[WaitingReason, ...]:
     """Return the reasons of a job. An ended job has none.
 
@@ -130,7 +130,7 @@ def waiting_reasons_for(
     return _waiting_reasons(store, [job], presence)[job.job_id]
 
 
-def waiting_reasons_in(store: Store, job: JobStanding, most: int) -> tuple[WaitingReason, ...]:
+def waiting_reasons_in(store: Store, job: JobInfo, most: int) -> tuple[WaitingReason, ...]:
     """Return the reasons of a job. The steps come from the first `most` messages of each
     unserved queue.
     """
@@ -141,7 +141,7 @@ def waiting_reasons_in(store: Store, job: JobStanding, most: int) -> tuple[Waiti
     return tuple(replace(reason, are_all=len(reason.steps) < most) for reason in reasons)
 
 
-def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]:
+def with_waiting(store: Store, jobs: Sequence[JobInfo]) -> list[JobInfo]:
     """Return the jobs with their reasons to wait, in the same order.
 
     The client asks Redis once for all open jobs, and a second time if a job waits.
@@ -150,7 +150,7 @@ def with_waiting(store: Store, jobs: Sequence[JobStanding]) -> list[JobStanding]
     if not open_jobs:
         return list(jobs)
     reasons = _waiting_reasons(store, jobs, store.presence.presence(open_jobs))
-    with_reasons: list[JobStanding] = []
+    with_reasons: list[JobInfo] = []
     for job in jobs:
         waiting_for = "; ".join(map(str, reasons[job.job_id]))
         with_reasons.append(replace(job, waiting_for=waiting_for))
@@ -166,7 +166,7 @@ def jobs_without_workers(store: Store) -> dict[tuple[str, ...], int]:
         return {}
     presence = store.presence.presence(job_ids)
     counts: dict[tuple[str, ...], int] = {}
-    for job in store.jobs.standings(job_ids):
+    for job in store.jobs.read(job_ids):
         if job.status is JobStatus.QUEUED and not _may_be_planned(job, presence):
             specialists = tuple(sorted(job.specialists))
             counts[specialists] = counts.get(specialists, 0) + 1
@@ -174,7 +174,7 @@ def jobs_without_workers(store: Store) -> dict[tuple[str, ...], int]:
 
 
 def _waiting_reasons(
-    store: Store, jobs: Iterable[JobStanding], presence: Presence
+    store: Store, jobs: Iterable[JobInfo], presence: Presence
 ) -> dict[JobId, tuple[WaitingReason, ...]]:
     """Return the reasons of each job.
 
@@ -230,7 +230,7 @@ def _process(whom: str, command: str, *steps: str) -> WaitingReason:
     return WaitingReason(whom, fix, steps, fix_in_place="this run starts it again")
 
 
-def _may_be_planned(job: JobStanding, presence: Presence) -> bool:
+def _may_be_planned(job: JobInfo, presence: Presence) -> bool:
     """Return whether a worker serves a specialist that the job may use."""
     served = presence.queues - {SUPERVISOR_QUEUE}
     if job.specialists:

@@ -18,8 +18,8 @@ from handoff_queue.shared.broker.attempt_outcome import finished_event
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
@@ -199,7 +199,7 @@ class ChildJobs:
         The child job may use `limits` in addition to the turns, tokens and money that it has
         used.
         """
-        used = used_limits(self._store.jobs.standings([before.job_id])[0])
+        used = used_limits(self._store.jobs.read([before.job_id])[0])
         raised_limits: dict[str, Any] = {}
         for name, amount in used.items():
             limit = getattr(limits, name)
@@ -350,11 +350,11 @@ class ChildJobs:
         answer = _answer_in(texts, state.ended.answer)
         assert state.submitted.parent is not None
         parent = state.submitted.parent
-        job_standing = self._store.jobs.standings([state.job_id])[0]
+        job_info = self._store.jobs.read([state.job_id])[0]
         handoffs = self._store.jobs.handoffs(parent.job_id, [parent.handoff_id])
-        handoff_standing = handoffs.get(parent.handoff_id, job_standing)
-        used = _used(handoff_standing)
-        so_far = _used(job_standing)
+        handoff_info = handoffs.get(parent.handoff_id, job_info)
+        used = _used(handoff_info)
+        so_far = _used(job_info)
         return result_for_parent(state, ResultTexts(texts), answer, used, so_far)
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
@@ -386,5 +386,5 @@ def request_of(handoff: AgentHandoff) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _used(standing: JobStanding | HandoffStanding) -> ChildUsage:
-    return ChildUsage(standing.usage, standing.turns)
+def _used(info: JobInfo | HandoffInfo) -> ChildUsage:
+    return ChildUsage(info.usage, info.turns)

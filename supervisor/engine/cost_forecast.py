@@ -10,10 +10,10 @@ from math import ceil
 from handoff_queue.shared.agent.answer_rules import ENVELOPE_RULES
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, Prices
 from handoff_queue.shared.agent.prompt import (
+    COMMON_RULES,
     MAX_PASTED_CHARS,
     MAX_SHOWN_BYTES,
     MIN_PASTED_CHARS,
-    STANDING_RULES,
 )
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.types.budget_measures import MEASURES
@@ -118,7 +118,7 @@ def _input_tokens(state: JobState) -> int:
     schema.
     """
     submitted = state.submitted
-    frame = HIDDEN_TOKENS + FRAME_BYTES + len(STANDING_RULES) + len(ENVELOPE_RULES)
+    frame = HIDDEN_TOKENS + FRAME_BYTES + len(COMMON_RULES) + len(ENVELOPE_RULES)
     brief = min(submitted.request.size, MAX_REQUEST_CHARS)
     if state.plan:
         brief += state.plan.plan.size

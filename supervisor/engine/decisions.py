@@ -18,7 +18,7 @@ from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
 from handoff_queue.shared.store.commit import AnsweredCall, Commit, VerifiedAmounts
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
@@ -327,7 +327,7 @@ class DecisionMaker:
         """Read facts that the journal does not hold.
 
         These are the served specialists with their load and effects. They are also the
-        standings of the suspect handoffs, and of the open handoffs of roles and child jobs. A
+        states of the suspect handoffs, and of the open handoffs of roles and child jobs. A
         worker may have sent the names of the suspects, so only open handoffs count.
         """
         served = self._recorder.briefs.usable_specialists(state)
@@ -340,8 +340,8 @@ class DecisionMaker:
         known = [suspect for suspect in suspects if suspect in state.open]
         handoff_ids = list(dict.fromkeys([*known, *state.step_index.apart, *answered]))
         handoffs: dict[HandoffId, ObservedHandoff] = {}
-        for handoff_id, standing in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
-            handoffs[handoff_id] = _observed(standing)
+        for handoff_id, info in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
+            handoffs[handoff_id] = _observed(info)
         checker = state.submitted.fact_checker
         is_away = checker is not None and checker not in self._store.presence.served()
         return Observations(
@@ -406,10 +406,8 @@ def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
     return tuple(sorted(dropped))
 
 
-def _observed(standing: HandoffStanding) -> ObservedHandoff:
-    return ObservedHandoff(
-        standing.state, standing.lease_until, standing.lost, bool(standing.queue), standing.held
-    )
+def _observed(info: HandoffInfo) -> ObservedHandoff:
+    return ObservedHandoff(info.state, info.lease_until, info.lost, bool(info.queue), info.held)
 
 
 def tell_end(state: JobState, recorded: Sequence[RecordedEvent], dispatcher: Dispatcher) -> None:

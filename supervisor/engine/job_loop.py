@@ -54,7 +54,7 @@ from handoff_queue.supervisor.lifecycle.job_end import waits_for_a_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MAX_TOLD = 1_000
-"""Most dropped handoffs of one decision whose standings are read. Flower shows the held
+"""Most dropped handoffs of one decision whose state is read. Flower shows the held
 handoffs among these as revoked.
 """
 MAX_CONFLICTS = 50
@@ -228,10 +228,10 @@ class JobLoop:
         self._publish(made.state.job_id, made.prepared)
         ticket.over()
         if made.dropped:
-            standings = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MAX_TOLD])
+            handoff_infos = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MAX_TOLD])
             held: list[HandoffId] = []
-            for handoff_id, standing in standings.items():
-                if standing.held:
+            for handoff_id, info in handoff_infos.items():
+                if info.held:
                     held.append(handoff_id)
             self._dispatcher.tell_dropped(made.state.job_id, held)
         return self._execute(made.state, made.prepared.effects, evaluation)

@@ -70,22 +70,22 @@ def replanning(
     """Return the replanner's brief, the steps whose results it sees, and the schema of its
     answer.
     """
-    standings: dict[StepId, str] = {}
+    step_states: dict[StepId, str] = {}
     settled: list[StepId] = []
     for step_id, step in state.steps.items():
-        standings[step_id] = _standing(step)
+        step_states[step_id] = _state_in_words(step)
         if step.status is StepStatus.SETTLED:
             settled.append(step_id)
     most, left = max_new_steps(state), state.submitted.limits.max_rounds - state.patches.changes
     task = replan_brief(
-        request, plan, standings, unseen_results(state), candidates, most, left, known
+        request, plan, step_states, unseen_results(state), candidates, most, left, known
     )
     names = [candidate.name for candidate in candidates]
     return task, (*plan.given, *settled), patch_schema(names, unbegun_steps(state), most)
 
 
-def _standing(step: StepState) -> str:
-    """Return the standing of a step in words: its result's status, `not begun` or `under way`."""
+def _state_in_words(step: StepState) -> str:
+    """Return the state of a step in words: its result's status, `not begun` or `under way`."""
     if step.status is StepStatus.SETTLED and step.result_status:
         return step.result_status.value
     if step.status is StepStatus.WAITING and step.attempt == 0:

@@ -174,9 +174,9 @@ class JobRunner:
         if not self.running:
             return []
         open_jobs: set[JobId] = set()
-        for standing in self.client.store.jobs.standings(list(self.running)):
-            if not standing.status.ended:
-                open_jobs.add(standing.job_id)
+        for info in self.client.store.jobs.read(list(self.running)):
+            if not info.status.ended:
+                open_jobs.add(info.job_id)
         results: list[tuple[EvaluationJob, JobResult]] = []
         for job_id, job in self.running.items():
             if job_id not in open_jobs:

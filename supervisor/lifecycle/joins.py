@@ -17,8 +17,8 @@ from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 NOTHING_TO_BUILD_ON = "everything that it depends on failed"
 
 
-class JoinStanding(StrEnum):
-    """Standing of a fan-in."""
+class JoinState(StrEnum):
+    """State of a fan-in."""
 
     OPEN = "open"
     """It waits for results."""
@@ -60,37 +60,37 @@ def last_fan_in(state: JobState) -> FanIn:
     return FanIn(None, state.sinks if join else (), join)
 
 
-def standing(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinStanding, str]:
-    """Return the standing of a fan-in, and the reason as text. The reason is '' for an open
+def state_of_join(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinState, str]:
+    """Return the state of a fan-in, and the reason as text. The reason is '' for an open
     fan-in, and for a fan-in without a join that can continue.
     """
     if any(not state.steps[helper].is_settled for helper in fan_in.helpers):
-        return JoinStanding.OPEN, ""
+        return JoinState.OPEN, ""
     parts = [state.steps[part] for part in fan_in.parts]
     usable = sum(part.usable for part in parts)
     left = sum(not part.is_settled for part in parts)
     if fan_in.join is None:
-        return _standing_without_join(fan_in, usable, left)
+        return _state_without_join(fan_in, usable, left)
     why_broken = _why_broken(state, fan_in.join, usable, left)
     if why_broken:
-        return JoinStanding.BROKEN, why_broken
+        return JoinState.BROKEN, why_broken
     why_met = _why_met(state, fan_in, fan_in.join, usable, left, now)
     if why_met:
-        return JoinStanding.MET, why_met
-    return JoinStanding.OPEN, ""
+        return JoinState.MET, why_met
+    return JoinState.OPEN, ""
 
 
-def _standing_without_join(fan_in: FanIn, usable: int, left: int) -> tuple[JoinStanding, str]:
+def _state_without_join(fan_in: FanIn, usable: int, left: int) -> tuple[JoinState, str]:
     if left:
-        return JoinStanding.OPEN, ""
+        return JoinState.OPEN, ""
     if fan_in.parts and not usable:
-        return JoinStanding.BROKEN, NOTHING_TO_BUILD_ON
-    return JoinStanding.MET, ""
+        return JoinState.BROKEN, NOTHING_TO_BUILD_ON
+    return JoinState.MET, ""
 
 
 def is_met(state: JobState, fan_in: FanIn, now: float) -> bool:
     """Return whether a fan-in can continue."""
-    return standing(state, fan_in, now)[0] is JoinStanding.MET
+    return state_of_join(state, fan_in, now)[0] is JoinState.MET
 
 
 def _why_broken(state: JobState, join: Join, usable: int, left: int) -> str:
@@ -156,8 +156,8 @@ def abandon_late_steps(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
     does not wait; empty if there are none.
     """
     for fan_in in _fan_ins_with_join(state):
-        standing_now, why = standing(state, fan_in, now)
-        if standing_now is not JoinStanding.MET:
+        join, why = state_of_join(state, fan_in, now)
+        if join is not JoinState.MET:
             continue
         late = _late_for(state, fan_in)
         if late:

@@ -7,10 +7,10 @@ from handoff_queue.supervisor.lifecycle.commands import AbandonSteps, SkipSteps
 from handoff_queue.supervisor.lifecycle.job_retry import in_doubt
 from handoff_queue.supervisor.lifecycle.joins import (
     FanIn,
-    JoinStanding,
+    JoinState,
     fan_in_of,
     is_met,
-    standing,
+    state_of_join,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -40,10 +40,10 @@ def end_hopeless_steps(state: JobState, now: float) -> tuple[AbandonSteps | Skip
     for step_id in state.step_index.next:
         if state.steps[step_id].outline.depends_on:
             fan_in = fan_in_of(state, step_id)
-            standing_now, why = standing(state, fan_in, now)
-            if standing_now is JoinStanding.BROKEN and _lacks_only_skipped(state, fan_in):
+            join, why = state_of_join(state, fan_in, now)
+            if join is JoinState.BROKEN and _lacks_only_skipped(state, fan_in):
                 skipped.append(step_id)
-            elif standing_now is JoinStanding.BROKEN:
+            elif join is JoinState.BROKEN:
                 broken.setdefault(why, []).append(step_id)
     commands: list[AbandonSteps | SkipSteps] = []
     for why, steps in broken.items():

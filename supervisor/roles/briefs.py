@@ -217,7 +217,7 @@ def needs_brief(
 def replan_brief(
     request: str,
     plan: Plan,
-    standing: Mapping[StepId, str],
+    step_states: Mapping[StepId, str],
     news: Sequence[StepId],
     candidates: Sequence[Candidate],
     most: int,
@@ -227,7 +227,7 @@ def replan_brief(
     """Return the replanner's brief.
 
     Args:
-        standing: state of each step in words.
+        step_states: state of each step in words.
         news: steps with new results.
         most: number of steps that the replanner may add.
         left: number of changes that the plan can still have, including this one.
@@ -243,7 +243,7 @@ def replan_brief(
         note,
         {"specialists": _offered(candidates)},
         **known.lists(),
-        plan=_steps(plan, standing),
+        plan=_steps(plan, step_states),
         waiting=_waiting(candidates),
     )
 
@@ -275,14 +275,14 @@ def assessment_brief(
     criteria: list[JsonValue] = []
     for criterion in rubric.criteria:
         criteria.append({"criterion": criterion.name, "means": criterion.means})
-    standing: dict[StepId, str] = {}
+    step_states: dict[StepId, str] = {}
     for step in plan.steps:
         if step.id in about:
-            standing[step.id] = "done"
+            step_states[step.id] = "done"
         else:
-            standing[step.id] = "waits for a PASS of this review"
+            step_states[step.id] = "waits for a PASS of this review"
     are_all_done = not about or len(about) == len(plan.steps)
-    steps = _steps(plan, None if are_all_done else standing)
+    steps = _steps(plan, None if are_all_done else step_states)
     job = "Judge the results against the request below."
     return _brief(job, request, note, {"rubric": criteria}, plan=steps, conflicts=conflicts)
 
@@ -341,8 +341,8 @@ def _waiting(candidates: Sequence[Candidate]) -> list[JsonValue]:
     return []
 
 
-def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[JsonValue]:
-    """Return the JSON items of the steps, with their standing if it is given."""
+def _steps(plan: Plan, step_states: Mapping[StepId, str] | None = None) -> list[JsonValue]:
+    """Return the JSON items of the steps, with their states if these are given."""
     steps: list[JsonValue] = []
     for step in plan.steps:
         item: dict[str, JsonValue] = {
@@ -352,8 +352,8 @@ def _steps(plan: Plan, standing: Mapping[StepId, str] | None = None) -> list[Jso
         }
         if step.depends_on:
             item["depends_on"] = list(step.depends_on)
-        if standing:
-            item["status"] = standing[step.id]
+        if step_states:
+            item["status"] = step_states[step.id]
         steps.append(item)
     return steps
 

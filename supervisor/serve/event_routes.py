@@ -25,7 +25,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
-from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import recorded_as_json
 from handoff_queue.supervisor.serve.authentication import Access, Reads, VisibleJob
 from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
@@ -98,8 +98,8 @@ async def events(
     if not follow:
         page = await run_in_threadpool(_page, access, job_id, start, limit)
         return Response(page.model_dump_json(), media_type="application/json")
-    standing = await run_in_threadpool(get_standing, access.store, job_id)
-    if standing.status.ended and start >= standing.version:
+    info = await run_in_threadpool(get_job_info, access.store, job_id)
+    if info.status.ended and start >= info.version:
         return Response(status_code=204)  # a browser does not connect again after 204
     return EventStream(access, access.jobs.event_stream(job_id, start))
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.job_filter import JobFilter
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -22,7 +22,7 @@ from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.client.export import Export
 from handoff_queue.supervisor.client.job_outline import JobOutline
 from handoff_queue.supervisor.client.job_result import HandoffReport, JobResult, is_letter_of
-from handoff_queue.supervisor.client.json_forms import standing_as_json
+from handoff_queue.supervisor.client.json_forms import job_info_as_json
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.authentication import (
@@ -202,18 +202,18 @@ async def list_jobs(
         specialist=specialist or "",
         failed_specialist=failed_specialist or "",
     )
-    standings, place = await run_in_threadpool(_page, access, where, limit, cursor)
-    jobs = [standing_as_json(standing) for standing in standings]
+    job_infos, place = await run_in_threadpool(_page, access, where, limit, cursor)
+    jobs = [job_info_as_json(info) for info in job_infos]
     return JobsPage(jobs=jobs, next_cursor=cursor_of(place))
 
 
 def _page(
     access: Access, where: JobFilter, limit: int, cursor: str | None
-) -> tuple[list[JobStanding], str]:
+) -> tuple[list[JobInfo], str]:
     """Return the jobs of a page, and the place of the next page."""
     job_ids, place = access.store.jobs.page(where, limit, place_of(cursor))
-    standings = access.store.jobs.standings(job_ids)
-    return with_waiting(access.store, standings), place
+    job_infos = access.store.jobs.read(job_ids)
+    return with_waiting(access.store, job_infos), place
 
 
 @router.get("/{job_id}", response_class=Response, responses=returning(JobOutline), summary="Show")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import Any
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding, PastClaim
+from handoff_queue.shared.store.handoff_info import HandoffInfo, PastClaim
 from handoff_queue.shared.types.events import (
     ConditionsChecked,
     Fork,
@@ -300,9 +300,9 @@ def _bars(record: JobRecord) -> list[TimelineBar]:
                 past.end(issued[handoff_id])
             case HandoffIssued(handoff_id=handoff_id) as event:
                 needed = AgentHandoff.from_json(record.payloads[event.handoff.digest]).depends_on
-                standing = record.handoffs.get(handoff_id) or HandoffStanding("issued")
+                info = record.handoffs.get(handoff_id) or HandoffInfo("issued")
                 after = past.behind(event, needed)
-                bars.append(_bar(event, recorded.at, standing, finished.get(handoff_id), after))
+                bars.append(_bar(event, recorded.at, info, finished.get(handoff_id), after))
             case StepsAbandoned(steps=steps):
                 abandoned = {item.step for item in steps}
                 _end_stopped(bars, recorded.at, abandoned)
@@ -349,21 +349,21 @@ def _models_of(done: HandoffFinished) -> str | None:
     return ", ".join(parts)
 
 
-def _past_claims(standing: HandoffStanding) -> tuple[PastClaim, ...]:
+def _past_claims(info: HandoffInfo) -> tuple[PastClaim, ...]:
     """Return all claims, also the claim that holds or that ended with a result."""
-    if standing.past_claims or standing.claimed_at is not None:
-        began_at = standing.claimed_at
+    if info.past_claims or info.claimed_at is not None:
+        began_at = info.claimed_at
     else:
-        began_at = standing.started_at
+        began_at = info.started_at
     if began_at is None:
-        return standing.past_claims
-    return (*standing.past_claims, PastClaim(standing.worker, began_at, standing.finished_at))
+        return info.past_claims
+    return (*info.past_claims, PastClaim(info.worker, began_at, info.finished_at))
 
 
 def _bar(
     event: HandoffIssued,
     at: float,
-    standing: HandoffStanding,
+    info: HandoffInfo,
     done: HandoffFinished | None,
     after: tuple[HandoffId, ...],
 ) -> TimelineBar:
@@ -384,32 +384,32 @@ def _bar(
         step_id=event.step_id,
         attempt=event.attempt,
         who=event.assigned_to,
-        state=_state(standing, done),
-        issued_at=standing.issued_at or at,
-        began_at=standing.started_at,
-        ended_at=standing.finished_at,
+        state=_state(info, done),
+        issued_at=info.issued_at or at,
+        began_at=info.started_at,
+        ended_at=info.finished_at,
         after=after,
         payload=event.handoff.digest,
         result=result,
-        worker=standing.worker,
+        worker=info.worker,
         model=model,
         stop_reason=stop_reason,
-        claims=standing.claims,
-        lost_claims=standing.lost_claims,
-        past_claims=_past_claims(standing),
-        turns=standing.turns,
-        tokens=standing.input_tokens + standing.output_tokens,
-        usd=cost_usd(standing.cost_microusd),
-        at_most=standing.cut_calls > 0,
+        claims=info.claims,
+        lost_claims=info.lost_claims,
+        past_claims=_past_claims(info),
+        turns=info.turns,
+        tokens=info.input_tokens + info.output_tokens,
+        usd=cost_usd(info.cost_microusd),
+        at_most=info.cut_calls > 0,
         child=event.child.job_id if event.child else None,
     )
 
 
-def _state(standing: HandoffStanding, done: HandoffFinished | None) -> str:
+def _state(info: HandoffInfo, done: HandoffFinished | None) -> str:
     """Return the status of the result, or else `running`, `stopped` or `queued`."""
     if done is not None:
         return done.status.value
-    match standing.state:
+    match info.state:
         case "running" | "done":
             return "running"
         case "dropped":

@@ -111,8 +111,8 @@ def test_all_jobs_that_match_are_cancelled_with_a_progress_display(
 
     done = f"cancel: {len(matching)} of {len(matching)}, 0 failed"
     wait_until(lambda: table.progress() == done, expected=done)
-    assert all(jobs.standing(job_id).cancelled for job_id in matching)
-    assert not jobs.standing(others).cancelled
+    assert all(jobs.info(job_id).cancelled for job_id in matching)
+    assert not jobs.info(others).cancelled
 
 
 def test_an_action_on_all_jobs_leaves_out_the_jobs_that_it_cannot_change(
@@ -128,7 +128,7 @@ def test_an_action_on_all_jobs_leaves_out_the_jobs_that_it_cannot_change(
     done = "cancel: 1 of 1, 0 failed"
     wait_until(lambda: table.progress() == done, expected=done)
     wait_until(lambda: window.text("#chosen") == "0 selected", expected="no selection")
-    assert jobs.standing(open_job).cancelled
+    assert jobs.info(open_job).cancelled
 
 
 def test_finish_on_all_jobs_takes_only_partial_answers(

@@ -43,7 +43,7 @@ def planned(shell: Shell) -> JobId:
     """A job whose plan waits for an approval."""
     approvals = Approvals(what=(ApprovalOf.PLAN,))
     job_id = shell.jobs.submit(Request("Compare Qdrant and Milvus", approvals=approvals))
-    advance_until(shell, job_id, lambda: bool(shell.jobs.standing(job_id).approval))
+    advance_until(shell, job_id, lambda: bool(shell.jobs.info(job_id).approval))
     return job_id
 
 
@@ -96,7 +96,7 @@ def test_a_user_rejects_a_plan_and_must_write_a_note(
     page = InboxPage(window, url).open().decide(planned)
 
     page.press("reject")
-    unanswered = shell.jobs.standing(planned).approval
+    unanswered = shell.jobs.info(planned).approval
     page.write("note", "Ask Milvus, too.")
     page.press("reject")
 
@@ -154,7 +154,7 @@ def test_a_wrong_plan_is_refused_in_the_words_of_the_command_and_the_text_is_kep
     problems = wait_until(page.problems, expected="the refusal")
     assert problems == words_of_cli(shell.jobs, planned, plan, tmp_path)
     assert (page.text("plan"), page.text("note")) == (written, "My own plan.")
-    assert shell.jobs.standing(planned).approval == "plan"
+    assert shell.jobs.info(planned).approval == "plan"
 
 
 def test_a_user_approves_one_tool_call_with_other_arguments(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.store.handoff_standing import ClaimEnd
+from handoff_queue.shared.store.handoff_info import ClaimEnd
 from handoff_queue.supervisor.client.client import Request
 from tests.browser.driver import Browser
 from tests.browser.pages import write_page

@@ -310,7 +310,7 @@ def test_a_container_that_runs_out_of_memory_repeats_only_its_call_in_flight(
     held = [scaled.fleet.model.hold("oom-0", f"s{step}") for step in range(4)]
     (job_id,) = scaled.submit("oom", jobs=1, steps=4, turns=2)
     assert all(call.arrived.wait(30) for call in held)
-    victim = scaled.fleet.standing(job_id, "s0.1").worker.partition(":")[0]
+    victim = scaled.fleet.handoff_info(job_id, "s0.1").worker.partition(":")[0]
 
     run_out_of_memory(victim)
     for call in held:

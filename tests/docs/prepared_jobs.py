@@ -145,4 +145,4 @@ class PreparedJobs:
         return self.jobs.store.api_tokens.create("docs", ApiRole.READ, None)[0].id
 
     def _wait_for_question(self, job_id: JobId) -> None:
-        wait_until(lambda: self.jobs.standing(job_id).approval, expected="the job's question")
+        wait_until(lambda: self.jobs.info(job_id).approval, expected="the job's question")

@@ -60,6 +60,6 @@ def test_the_program_of_the_page_sends_a_message(
     exec(compile(program, "messages.md", "exec"), {})
 
     jobs = client.connect(redis_url, Settings(offline=True))
-    (job_id,) = [standing.job_id for standing in jobs.newest()]
+    (job_id,) = [info.job_id for info in jobs.newest()]
     (message,) = jobs.result(job_id).messages
     assert capsys.readouterr().out.startswith(message["message_id"])

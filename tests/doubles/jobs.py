@@ -88,7 +88,7 @@ def _role_of(store: Store, job_id: JobId, handoff_id: HandoffId) -> str:
 
 
 def version_of(store: Store, job_id: JobId) -> int:
-    return store.jobs.standings([job_id])[0].version
+    return store.jobs.read([job_id])[0].version
 
 
 def text_of(handoff_id: str) -> str:

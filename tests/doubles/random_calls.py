@@ -30,7 +30,7 @@ def asks_randomly(job: Any, dice: Random, handoff_id: HandoffId) -> bool:
     )
     wait_s = approvals.wait_s
     job.append(ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=wait_s, call=call))
-    job.standings[handoff_id] = HELD
+    job.observed_handoffs[handoff_id] = HELD
     return True
 
 
@@ -46,5 +46,5 @@ def answer_call_randomly(job: Any, dice: Random) -> None:
 def release_answered(job: Any) -> None:
     """Release the handoffs whose question has an answer, as the script of the answer does."""
     for call in job.state.asked_calls:
-        if call.is_answered and job.standings.get(call.handoff_id) == HELD:
-            job.standings[call.handoff_id] = RELEASED
+        if call.is_answered and job.observed_handoffs.get(call.handoff_id) == HELD:
+            job.observed_handoffs[call.handoff_id] = RELEASED

@@ -110,7 +110,7 @@ class RandomJob(SimulatedJob):
         self.roles, self.acting = roles, acting
         self.redo_steps: set[StepId] = set()
         """Steps that a person repeats by name."""
-        self.standings: dict[HandoffId, ObservedHandoff] = {}
+        self.observed_handoffs: dict[HandoffId, ObservedHandoff] = {}
         """State of each open handoff in the store."""
         self.queue: list[HandoffId] = []
         """Published messages. Some were lost, and some are duplicates."""
@@ -129,13 +129,13 @@ class RandomJob(SimulatedJob):
             *suspects,
             *(i for i, handoff in self.state.open.items() if handoff.group is None),
         }
-        self.standings = {
-            i: standing for i, standing in self.standings.items() if i in self.state.open
+        self.observed_handoffs = {
+            i: observed for i, observed in self.observed_handoffs.items() if i in self.state.open
         }
         is_away = self.state.submitted.fact_checker not in self.roles or self.dice.random() < 0.1
         observations = Observations(
             self.roles,
-            {i: standing for i, standing in self.standings.items() if i in observed_ids},
+            {i: observed for i, observed in self.observed_handoffs.items() if i in observed_ids},
             is_fact_checker_away=is_away,
             acting=self.acting,
         )
@@ -146,7 +146,7 @@ class RandomJob(SimulatedJob):
             if isinstance(command, RunRole | StartChild):
                 self.queue.append(command.handoff_id)
         for handoff_id in set(self.state.open) - before:
-            self.standings[handoff_id] = ObservedHandoff("issued")
+            self.observed_handoffs[handoff_id] = ObservedHandoff("issued")
             self.publish(handoff_id)
         assert self.next_commands(Observations(self.roles, acting=self.acting)) == (), (
             "a second evaluation decides nothing"
@@ -254,20 +254,22 @@ class RandomJob(SimulatedJob):
         if not self.queue:
             return
         handoff_id = self.queue.pop(self.dice.randrange(len(self.queue)))
-        standing = self.standings.get(handoff_id)
+        observed = self.observed_handoffs.get(handoff_id)
         if (
             handoff_id in self.state.open
-            and standing
-            and not standing.held
-            and not (standing.state == "running" and (standing.lease_until or 0) > self.now)
+            and observed
+            and not observed.held
+            and not (observed.state == "running" and (observed.lease_until or 0) > self.now)
         ):
-            self.standings[handoff_id] = ObservedHandoff("running", lease_until=self.now + LEASE_S)
+            self.observed_handoffs[handoff_id] = ObservedHandoff(
+                "running", lease_until=self.now + LEASE_S
+            )
 
     def finish_one(self) -> None:
         running = [
             i
-            for i, standing in self.standings.items()
-            if standing.state == "running" and i in self.state.open
+            for i, observed in self.observed_handoffs.items()
+            if observed.state == "running" and i in self.state.open
         ]
         if not running:
             return
@@ -275,7 +277,7 @@ class RandomJob(SimulatedJob):
         if asks_randomly(self, self.dice, handoff_id):
             return
         role = self.state.open[handoff_id].assigned_to
-        self.standings.pop(handoff_id)
+        self.observed_handoffs.pop(handoff_id)
         match role:
             case _ if handoff_id.startswith(FACT_GATE):
                 check_facts_randomly(self, self.dice)
@@ -353,19 +355,19 @@ class RandomJob(SimulatedJob):
         """Advance the job as the sweeper does, or at its due time."""
         lost = [
             i
-            for i, standing in self.standings.items()
+            for i, observed in self.observed_handoffs.items()
             if i in self.state.open
             and i not in self.queue
-            and standing.state == "issued"
-            and not standing.held
+            and observed.state == "issued"
+            and not observed.held
         ]
         expired = [
             i
-            for i, standing in self.standings.items()
-            if standing.state == "running" and (standing.lease_until or 0) <= self.now
+            for i, observed in self.observed_handoffs.items()
+            if observed.state == "running" and (observed.lease_until or 0) <= self.now
         ]
         for handoff_id in lost:
-            self.standings[handoff_id] = ObservedHandoff("issued", lost=True)
+            self.observed_handoffs[handoff_id] = ObservedHandoff("issued", lost=True)
         self.wake_up(*lost, *expired)
 
     def answer_as_person(self) -> None:

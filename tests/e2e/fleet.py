@@ -21,7 +21,7 @@ from typing import Any
 from handoff_queue.chaos.leaks import keys_for_ever
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import member_of
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -261,12 +261,12 @@ class Fleet:
         """Return the types of the journal's events, in order."""
         return [recorded.event.type for recorded in self.jobs.events(job_id, follow=False)]
 
-    def standing(self, job_id: JobId, handoff_id: str) -> HandoffStanding:
+    def handoff_info(self, job_id: JobId, handoff_id: str) -> HandoffInfo:
         return self.jobs.store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
 
     def pid_of(self, job_id: JobId, handoff_id: str) -> int:
         """Return the id of the process that runs a handoff."""
-        return int(self.standing(job_id, handoff_id).worker.rpartition(":")[2])
+        return int(self.handoff_info(job_id, handoff_id).worker.rpartition(":")[2])
 
     def issued(self, job_id: JobId) -> list[HandoffIssued]:
         return [

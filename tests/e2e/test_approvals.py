@@ -43,7 +43,7 @@ def submit_with_approvals(
 
 def wait_for_question(fleet: Fleet, job_id: JobId, subject: ApprovalOf) -> None:
     wait_until(
-        lambda: fleet.jobs.standing(job_id).approval == subject,
+        lambda: fleet.jobs.info(job_id).approval == subject,
         timeout_s=30,
         expected=f"the question about the {subject}",
     )
@@ -71,7 +71,7 @@ def test_a_job_waits_across_a_restart_of_all_supervisors_and_its_time_does_not_r
         fleet.jobs.store.connection.now() + 29 * 24 * 3_600
     )
     kill_supervisors(fleet)
-    assert fleet.jobs.standing(job_id).approval == "plan"
+    assert fleet.jobs.info(job_id).approval == "plan"
     fleet.jobs.reject(job_id, "In other words.")
     wait_until(
         lambda: fleet.model.calls["approve", "planner", 1] == 2,
@@ -178,7 +178,7 @@ def test_a_rejection_with_the_users_own_plan_reaches_the_planner_before_the_next
         name: handoff.run("reject", job_id, "--edit", name, HANDOFF_REDIS_URL=url)
         for name in ("none.yaml", "broken.yaml", "poet.yaml")
     }
-    assert fleet.jobs.standing(job_id).approval == "plan"
+    assert fleet.jobs.info(job_id).approval == "plan"
     fleet.model.plans["drafted"] = {"c": ""}
     valid = handoff.run(
         "reject", job_id, "--edit", "mine.yaml", "--note", "One step.", HANDOFF_REDIS_URL=url

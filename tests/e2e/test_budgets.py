@@ -164,7 +164,7 @@ def test_fifty_specialists_on_a_budget_of_ten_calls_make_ten_calls_kills_include
     limits = JobLimits(max_turns=10, max_steps=50, on_limit=on_limit)
     job_id = jobs.submit(Request(f"plan {name} of 50", limits=limits))
     wait_until(
-        lambda: greedy.paid[name] == calls_before_kill and jobs.standing(job_id).turns >= 4,
+        lambda: greedy.paid[name] == calls_before_kill and jobs.info(job_id).turns >= 4,
         timeout_s=60,
         expected="calls",
     )
@@ -224,15 +224,15 @@ def test_a_job_that_asks_for_budget_waits_for_its_user_and_continues_with_more(
         Request("plan asking of 1", limits=JobLimits(max_turns=3, on_limit=OnLimit.ASK))
     )
     wait_until(
-        lambda: "decision" in jobs.standing(job_id).waiting_for,
+        lambda: "decision" in jobs.info(job_id).waiting_for,
         timeout_s=60,
         expected="the question",
     )
-    assert f"handoff retry {job_id} --max-usd X" in jobs.standing(job_id).waiting_for
+    assert f"handoff retry {job_id} --max-usd X" in jobs.info(job_id).waiting_for
     assert greedy.paid["asking"] == 3
     jobs.retry(job_id, limits=NewLimits(max_turns=6))
     wait_until(
-        lambda: greedy.paid["asking"] == 6 and "decision" in jobs.standing(job_id).waiting_for,
+        lambda: greedy.paid["asking"] == 6 and "decision" in jobs.info(job_id).waiting_for,
         timeout_s=60,
         expected="the second question",
     )

@@ -122,7 +122,7 @@ class MailFleet:
 
     def wait_for_questions(self, job_id: JobId, count: int = 1) -> list[dict[str, Any]]:
         wait_until(
-            lambda: len(self.fleet.jobs.standing(job_id).calls_to_approve) == count,
+            lambda: len(self.fleet.jobs.info(job_id).calls_to_approve) == count,
             timeout_s=60,
             expected="the questions about calls",
         )
@@ -205,13 +205,13 @@ def test_a_call_waits_without_a_slot_and_runs_with_the_arguments_of_the_person(
     job_id = mail.submit("edit", "send")
     (question,) = mail.wait_for_questions(job_id)
 
-    standing = mail.fleet.standing(job_id, "send.1")
-    assert (standing.state, standing.claims, standing.doing) == (
+    info = mail.fleet.handoff_info(job_id, "send.1")
+    assert (info.state, info.claims, info.doing) == (
         "issued",
         0,
         "waits for approval of send_mail",
     )
-    assert mail.fleet.jobs.standing(job_id).status is JobStatus.WAITING
+    assert mail.fleet.jobs.info(job_id).status is JobStatus.WAITING
     assert question["call"]["tool"] == "send_mail"
     assert question["call"]["arguments"] == {"to": "0@edit"}
     other = mail.submit("other", "look")
@@ -421,7 +421,7 @@ def test_a_cancel_ends_a_job_with_an_open_question(mail: MailFleet) -> None:
     result = mail.fleet.wait_for_end(job_id)
 
     assert result.status is JobStatus.CANCELLED
-    assert mail.fleet.jobs.standing(job_id).calls_to_approve == ()
+    assert mail.fleet.jobs.info(job_id).calls_to_approve == ()
     with pytest.raises(UserError):
         mail.fleet.jobs.approve(job_id, question=question["version"])
     assert mail.noted("cancelled") == []

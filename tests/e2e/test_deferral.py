@@ -19,7 +19,7 @@ ROLES = ("a", "planner", "assessor")
 
 
 def is_deferred(fleet: Fleet, job_id: JobId, role: str) -> bool:
-    return fleet.standing(job_id, f"{role}.1").deferred_until is not None
+    return fleet.handoff_info(job_id, f"{role}.1").deferred_until is not None
 
 
 def test_deferred_handoffs_survive_all_processes_and_continue_in_time(fleet: Fleet) -> None:
@@ -41,7 +41,7 @@ def test_deferred_handoffs_survive_all_processes_and_continue_in_time(fleet: Fle
             expected=f"the deferral of {role}",
         )
     for role, job_id in job_ids.items():
-        deferred = fleet.standing(job_id, f"{role}.1")
+        deferred = fleet.handoff_info(job_id, f"{role}.1")
         assert (deferred.state, deferred.claims) == ("issued", 0)
         assert deferred.doing.startswith("rate limit (claude-")
     pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
@@ -51,6 +51,6 @@ def test_deferred_handoffs_survive_all_processes_and_continue_in_time(fleet: Fle
     for role, job_id in job_ids.items():
         result = fleet.wait_for_success(job_id, within_s=60)
 
-        assert fleet.standing(job_id, f"{role}.1").claims == 1
+        assert fleet.handoff_info(job_id, f"{role}.1").claims == 1
         assert fleet.model.calls[f"defer-{role}", role, 1] == 2
         assert result.usage["turns"] == 4, "the refused call counts as a turn"

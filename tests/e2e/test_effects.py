@@ -155,13 +155,13 @@ def has_progress(
     mail_fleet: MailFleet, names: Sequence[str], sent: int, job_ids: Sequence[JobId]
 ) -> bool:
     """Return whether more than `sent` mails were sent, or all jobs have ended."""
-    standing = mail_fleet.fleet.jobs.standing
-    is_over = all(standing(job_id).status.ended for job_id in job_ids)
+    info = mail_fleet.fleet.jobs.info
+    is_over = all(info(job_id).status.ended for job_id in job_ids)
     return is_over or sum(mail_fleet.sent(*names).values()) > sent
 
 
 def waits_for_approval(fleet: Fleet, job_id: JobId) -> bool:
-    return fleet.jobs.standing(job_id).approval == "step"
+    return fleet.jobs.info(job_id).approval == "step"
 
 
 def test_no_mail_is_sent_twice_although_random_processes_are_killed(mail_fleet: MailFleet) -> None:
@@ -231,7 +231,7 @@ def test_a_retry_sends_no_mail_again_unless_the_step_is_named(mail_fleet: MailFl
         lambda: fleet.model.calls["again", "write", 1] == 2,
         expected="the second run of the other step",
     )
-    wait_until(lambda: fleet.jobs.standing(job_id).status.ended, expected="the end of the retry")
+    wait_until(lambda: fleet.jobs.info(job_id).status.ended, expected="the end of the retry")
     assert mail_fleet.sent("again") == Counter({"send@again": 1})
     fleet.jobs.retry(job_id, from_step="send")
     wait_until(lambda: mail_fleet.sent("again")["send@again"] == 2, expected="the repeated mail")

@@ -140,7 +140,7 @@ def test_after_a_failed_fact_check_the_answer_is_partial_and_unchecked(
 def test_a_person_approves_an_answer_after_its_fact_check(fleet: Fleet, script: Script) -> None:
     job_id = submit(fleet, Approvals(what=(ApprovalOf.ANSWER,)))
     wait_until(
-        lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.ANSWER,
+        lambda: fleet.jobs.info(job_id).approval == ApprovalOf.ANSWER,
         timeout_s=30,
         expected="the question",
     )

@@ -14,7 +14,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import PURGE
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Priority
@@ -118,7 +118,7 @@ def queue_times(fleet: Fleet) -> Iterator[QueueTimes]:
         listening.join()
 
 
-def specialist_handoffs(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffStanding]:
+def specialist_handoffs(fleet: Fleet, job_id: JobId) -> dict[HandoffId, HandoffInfo]:
     """Return the handoffs of the job's specialists."""
     handoffs = [
         event.handoff_id for event in fleet.issued(job_id) if event.assigned_to == SPECIALIST
@@ -140,10 +140,10 @@ def test_hundreds_of_batch_handoffs_delay_an_interactive_job_by_at_most_one_hand
         fleet.wait_for_success(interactive)
 
     started = [
-        standing.started_at
+        info.started_at
         for job_id in batch
-        for standing in specialist_handoffs(fleet, job_id).values()
-        if standing.started_at
+        for info in specialist_handoffs(fleet, job_id).values()
+        if info.started_at
     ]
     intervals = [
         (times.queued_at[f"{interactive}/{name}"], times.taken_at[f"{interactive}/{name}"])
@@ -173,7 +173,7 @@ def test_equal_tenants_that_arrived_in_turn_wait_equally_long(
     for job_id in jobs:
         fleet.wait_for_success(job_id, within_s=60)
     starts = [
-        sorted(standing.started_at or 0 for standing in specialist_handoffs(fleet, job_id).values())
+        sorted(info.started_at or 0 for info in specialist_handoffs(fleet, job_id).values())
         for job_id in jobs
     ]
     mean_places = [

@@ -151,7 +151,7 @@ def test_a_handoff_that_freezes_three_workers_fails_and_its_job_continues_withou
         result for result in fleet.finished(job_ids["workers"]) if result.handoff_id == "statue.1"
     ]
     assert event.stop_reason is StopReason.TOO_MANY_CLAIMS
-    assert fleet.standing(job_ids["workers"], "statue.1").claims == MAX_CLAIMS + 1, (
+    assert fleet.handoff_info(job_ids["workers"], "statue.1").claims == MAX_CLAIMS + 1, (
         "the last claim ends the handoff"
     )
     wait_until(

@@ -46,7 +46,7 @@ def test_a_step_begins_with_enough_results_and_the_late_call_is_cut(fleet: Fleet
     assert abandoned_steps(fleet, job_id) == ["c"]
     assert "not waited for: 2 of 3 results were enough for d" in str(result.answer)
     wait_until(
-        lambda: fleet.standing(job_id, "c.1").state == "dropped",
+        lambda: fleet.handoff_info(job_id, "c.1").state == "dropped",
         expected="the end of the late handoff",
     )
     late.release.set()

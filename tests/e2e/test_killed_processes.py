@@ -27,7 +27,7 @@ def test_a_worker_killed_during_a_call_repeats_only_that_call_elsewhere(
     killed_at = time.monotonic()
 
     assert repeated.arrived.wait(LONGEST_WAIT_S)
-    assert fleet.standing(job_id, "a.1").claims == 2
+    assert fleet.handoff_info(job_id, "a.1").claims == 2
     repeated.release.set()
     result = fleet.wait_for_success(job_id)
 
@@ -99,7 +99,7 @@ def test_a_worker_that_wakes_up_after_its_lease_can_write_nothing(fleet: Fleet) 
     fleet.kill(pid, signal.SIGSTOP)
     try:
         assert repeated.arrived.wait(LONGEST_WAIT_S)
-        assert fleet.standing(job_id, "a.1").claims == 2
+        assert fleet.handoff_info(job_id, "a.1").claims == 2
         assert fleet.pid_of(job_id, "a.1") != pid
     finally:
         fleet.kill(pid, signal.SIGCONT)
@@ -137,7 +137,7 @@ def test_a_worker_that_is_stopped_finishes_its_turn_and_releases_the_rest_at_onc
 
     assert next_turn.arrived.wait(LONGEST_WAIT_S)
     assert fleet.pid_of(job_id, "a.1") != pid
-    assert fleet.standing(job_id, "a.1").claims == 1, (
+    assert fleet.handoff_info(job_id, "a.1").claims == 1, (
         "the claim is released; a claim whose lease has ended would count"
     )
     next_turn.release.set()

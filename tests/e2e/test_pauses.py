@@ -39,10 +39,10 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
         call.release.set()
     running = [step for step, call in held.items() if call.arrived.is_set()]
     wait_until(
-        lambda: all(fleet.standing(job_id, f"{step}.1").held for step in running),
+        lambda: all(fleet.handoff_info(job_id, f"{step}.1").held for step in running),
         expected="the hold of the handoffs that ran",
     )
-    reason = fleet.jobs.standing(job_id).waiting_for
+    reason = fleet.jobs.info(job_id).waiting_for
     calls = sum(fleet.model.calls.values())
     other = fleet.submit("switch-too", a="")
     wait_until(
@@ -57,7 +57,7 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
     assert sum(fleet.model.calls.values()) == calls + 1, (
         "the plan of the other job, and no turn of the paused role"
     )
-    assert all(fleet.standing(job_id, f"{step}.1").claims == 0 for step in STEPS)
+    assert all(fleet.handoff_info(job_id, f"{step}.1").claims == 0 for step in STEPS)
     assert fleet.admin.unpause(SPECIALIST) is not None
     for id_of_job in (job_id, other):
         fleet.wait_for_success(id_of_job)
@@ -88,7 +88,7 @@ def test_workers_leave_the_messages_of_a_paused_role_in_its_queue(fleet: Fleet) 
     assert len(fleet.queued(job_id, 2)) == 2
     fleet.admin.unpause(SPECIALIST)
     fleet.wait_for_success(job_id)
-    assert all(fleet.standing(job_id, f"{step}.1").claims == 1 for step in ("a", "b"))
+    assert all(fleet.handoff_info(job_id, f"{step}.1").claims == 1 for step in ("a", "b"))
 
 
 def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
@@ -100,7 +100,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     )
 
     assert (
-        fleet.jobs.standing(job_id).waiting_for
+        fleet.jobs.info(job_id).waiting_for
         == "the job waits for `planner`, which is paused (wait for the new prompt): continue it"
         " with `handoff unpause planner`"
     )

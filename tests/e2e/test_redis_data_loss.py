@@ -44,10 +44,10 @@ def test_work_that_the_journal_lost_is_repeated_and_the_job_ends_once(
     restore = snapshot(fleet.redis)
     held[snapshot_at].release.set()
     assert held[later].arrived.wait(LONGEST_WAIT_S)
-    version = fleet.jobs.standing(job_id).version
+    version = fleet.jobs.info(job_id).version
 
     restore()
-    restored_version = fleet.jobs.standing(job_id).version
+    restored_version = fleet.jobs.info(job_id).version
     held[later].release.set()
 
     fleet.wait_for_success(job_id, within_s=60)

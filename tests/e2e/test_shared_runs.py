@@ -79,8 +79,8 @@ class Office:
         handoff_id = self.handoff_of(job_id)
         if handoff_id is None:
             return False
-        standing = self.jobs.store.jobs.handoffs(job_id, [handoff_id])[handoff_id]
-        return standing.doing.startswith("equal handoff j-") and standing.deferred_until is not None
+        info = self.jobs.store.jobs.handoffs(job_id, [handoff_id])[handoff_id]
+        return info.doing.startswith("equal handoff j-") and info.deferred_until is not None
 
     def follow(self, name: str) -> JobId:
         """Submit a job, and wait until its handoff waits for an equal one."""

@@ -56,7 +56,7 @@ def test_a_person_decides_about_a_failed_step_and_has_it_retried(
     fleet.add_plan("asked-about", {"a": "", "b": "a"})
     job_id = fleet.jobs.submit(Request("plan asked-about", approvals=COST_ONLY))
     wait_until(
-        lambda: fleet.jobs.standing(job_id).approval == ApprovalOf.FAILURE,
+        lambda: fleet.jobs.info(job_id).approval == ApprovalOf.FAILURE,
         timeout_s=30,
         expected="the question",
     )

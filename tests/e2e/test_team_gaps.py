@@ -58,7 +58,7 @@ def test_retry_repeats_only_a_gap_two_teams_below(fleet: Fleet) -> None:
     reviews = {(name, "assessor", 1): 1 for name in names}
     assert paid == {("lack-x-y", "q", 1): 1, ("lack-x-y", "synthesizer", 1): 1, **reviews}
     assert (last.status, last.gaps) == (JobStatus.OK, ())
-    assert [fleet.jobs.standing(job).status for job in (child, grandchild)] == [JobStatus.OK] * 2
+    assert [fleet.jobs.info(job).status for job in (child, grandchild)] == [JobStatus.OK] * 2
     assert (children(fleet, job_id), children(fleet, child)) == ([child] * 3, [grandchild] * 3)
     assert last.usage["turns"] == sum(calls(fleet, *names).values())
 

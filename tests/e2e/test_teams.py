@@ -42,7 +42,7 @@ def submitted_children(fleet: Fleet, job_id: JobId) -> list[JobId]:
     child_ids = children(fleet, job_id)
     return (
         child_ids
-        if child_ids and len(fleet.jobs.store.jobs.standings(child_ids)) == len(child_ids)
+        if child_ids and len(fleet.jobs.store.jobs.read(child_ids)) == len(child_ids)
         else []
     )
 
@@ -92,7 +92,7 @@ def test_a_team_of_a_team_answers_and_has_no_further_team(fleet: Fleet) -> None:
 
     (child,) = children(fleet, job_id)
     (grandchild,) = children(fleet, child)
-    assert [fleet.jobs.standing(job).status for job in (child, grandchild)] == [JobStatus.OK] * 2
+    assert [fleet.jobs.info(job).status for job in (child, grandchild)] == [JobStatus.OK] * 2
     assert result.usage["turns"] == sum(calls(fleet, *names).values())
     planner = next(
         handoff
@@ -129,7 +129,7 @@ def test_a_share_too_small_for_a_team_is_reported_and_the_generalist_takes_the_s
     job_id = fleet.jobs.submit(
         Request("plan small", limits=JobLimits(max_tokens=32_000), approvals=asking)
     )
-    wait_until(lambda: fleet.jobs.standing(job_id).approval, timeout_s=30, expected="the question")
+    wait_until(lambda: fleet.jobs.info(job_id).approval, timeout_s=30, expected="the question")
     plan = fleet.jobs.result(job_id).plan or {}
     fleet.jobs.approve(job_id)
     fleet.wait_for_end(job_id, TIMEOUT_S)
@@ -150,14 +150,15 @@ def test_a_cancel_cuts_the_call_of_a_child(fleet: Fleet) -> None:
     fleet.jobs.cancel(job_id)
 
     wait_until(
-        lambda: fleet.jobs.standing(child).status is JobStatus.CANCELLED,
+        lambda: fleet.jobs.info(child).status is JobStatus.CANCELLED,
         expected="the child to be cancelled",
     )
     wait_until(
-        lambda: fleet.standing(child, "a.1").state == "dropped", expected="the end of its handoff"
+        lambda: fleet.handoff_info(child, "a.1").state == "dropped",
+        expected="the end of its handoff",
     )
     assert fleet.wait_for_end(job_id, TIMEOUT_S).status is JobStatus.CANCELLED
-    assert fleet.jobs.standing(job_id).cut_calls == 1, (
+    assert fleet.jobs.info(job_id).cut_calls == 1, (
         "every level counts the cut call, because it may have been paid"
     )
     held.release.set()

@@ -82,4 +82,4 @@ def test_a_job_with_an_unreadable_result_can_be_cancelled_and_deleted(
     assert result.status is JobStatus.CANCELLED
     fleet.jobs.delete(job_id)
     with pytest.raises(UnknownJob):
-        fleet.jobs.standing(job_id)
+        fleet.jobs.info(job_id)

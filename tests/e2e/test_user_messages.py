@@ -111,7 +111,7 @@ def test_a_worker_killed_while_it_takes_a_message_loses_and_repeats_nothing(
     fleet.wait_for_success(job_id)
 
     assert list(armed.glob(f"{point}@*")), "the worker was killed"
-    assert fleet.standing(job_id, "a.1").claims >= 1
+    assert fleet.handoff_info(job_id, "a.1").claims >= 1
     assert shown(fleet, text, name, "a") == [0, 1], "no call is repeated, and one has the message"
     assert taken(fleet, job_id) == [("a.1", 2)]
 

@@ -63,7 +63,7 @@ def waiting(signed: SignedSystem) -> Iterator[JobId]:
     job_id = signed.jobs.submit(request)
     wait_until(lambda: question_of(signed.store, job_id), expected="the question")
     yield job_id
-    if not signed.jobs.standing(job_id).status.ended:
+    if not signed.jobs.info(job_id).status.ended:
         signed.jobs.approve(job_id)
         assert signed.jobs.wait(job_id, 60) is JobStatus.OK
 
@@ -110,7 +110,7 @@ def test_an_action_without_a_signature_is_a_dead_letter(
     event = actions_on(signed.store, waiting)[action]
     write_to_journal(signed.store, waiting, event.to_json())
     signed.wait_for_letter(f"({event.type}) is not used: it has no signature")
-    assert signed.jobs.standing(waiting).status is JobStatus.WAITING
+    assert signed.jobs.info(waiting).status is JobStatus.WAITING
 
 
 @pytest.mark.parametrize("identity", ["worker-generalist", "worker-analyst"])
@@ -124,7 +124,7 @@ def test_an_action_that_a_worker_signed_is_a_dead_letter(
     forged = f'{text[:-1]},"signature":"fact/1/word/{signature}"}}'
     write_to_journal(signed.store, waiting, forged)
     signed.wait_for_letter(f"it is signed by {identity}, which may not sign")
-    assert signed.jobs.standing(waiting).status is JobStatus.WAITING
+    assert signed.jobs.info(waiting).status is JobStatus.WAITING
 
 
 def written_by_a_worker(kind: str, handoff_id: HandoffId) -> Event:
@@ -203,7 +203,7 @@ def test_a_cancel_is_not_a_cancel_after_a_retry(signed: SignedSystem, waiting: J
     ]
     signed.jobs.retry(waiting)
     wait_until(
-        lambda: signed.jobs.standing(waiting).status is JobStatus.WAITING, expected="the question"
+        lambda: signed.jobs.info(waiting).status is JobStatus.WAITING, expected="the question"
     )
     write_to_journal(signed.store, waiting, cancels[0])
     signed.wait_for_letter("(cancel_requested) is not used: it is a replay of an earlier event")

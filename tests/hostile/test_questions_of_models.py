@@ -51,7 +51,7 @@ def test_a_planner_that_wants_a_person_asked_makes_no_job_wait(
     system.run(job_id)
 
     assert "approval_asked" not in system.shell.kinds(job_id)
-    assert system.shell.jobs.standing(job_id).status is JobStatus.FAILED
+    assert system.shell.jobs.info(job_id).status is JobStatus.FAILED
 
 
 def test_the_person_is_asked_if_the_user_wants_approvals(system: ObedientSystem) -> None:
@@ -64,4 +64,4 @@ def test_the_person_is_asked_if_the_user_wants_approvals(system: ObedientSystem)
         system.run(job_id, turns=12)
 
     assert "approval_asked" in system.shell.kinds(job_id)
-    assert system.shell.jobs.standing(job_id).status is JobStatus.WAITING
+    assert system.shell.jobs.info(job_id).status is JobStatus.WAITING

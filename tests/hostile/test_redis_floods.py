@@ -263,9 +263,9 @@ def test_long_texts_in_a_job_keep_redis_and_a_supervisor_for_a_short_time(server
         attacker.hset(job.handoff, mapping={"asks": '{"x": "1"}', "r_model": b"m" * LONG})
         attacker.hset(job.handoff, mapping={"r_turns": 1, "r_in": 1, "r_out": 1, "r_usd": 1})
 
-        assert len(jobs.standings([job.job_id])[0].calls_to_approve) <= LONGEST_TEXT
+        assert len(jobs.read([job.job_id])[0].calls_to_approve) <= LONGEST_TEXT
         assert script_memory(job.admin, job.cancel) < MUCH_MEMORY
-        assert jobs.standings([job.job_id])[0].calls_to_approve == ()
+        assert jobs.read([job.job_id])[0].calls_to_approve == ()
         assert b"m" * LONG not in job.admin.smembers(f"{keys.METRICS}:model")
 
 

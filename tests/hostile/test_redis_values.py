@@ -69,9 +69,9 @@ def test_a_time_of_a_handoff_that_is_not_a_date_is_not_shown(server: Server, ms:
         times = dict.fromkeys(("claimed_at", "started_at", "heartbeat"), ms)
         worker.connection.redis.hset(keys.handoff(job_id, "analyst", handoff_id), mapping=times)
 
-        standing = supervisor.jobs.handoffs(job_id, [handoff_id])[handoff_id]
+        info = supervisor.jobs.handoffs(job_id, [handoff_id])[handoff_id]
 
-        shown = (standing.claimed_at, standing.started_at, standing.heartbeat_at)
+        shown = (info.claimed_at, info.started_at, info.heartbeat_at)
         assert shown == (None, None, None)
 
 
@@ -210,12 +210,12 @@ def test_a_worker_changes_only_the_progress_of_a_job(server: Server) -> None:
         worker.connection.redis.hset(keys.progress(job_id), mapping={**facts, "cancelled": "1"})
 
         summary = supervisor.job_summaries.of(job_id).job
-        for standing in (*supervisor.jobs.standings([job_id]), summary):
-            assert standing.title != "Forged"
-            assert standing.status is JobStatus.RUNNING
-            assert standing.children == ()
-            assert standing.parent is None
-            assert not standing.cancelled
+        for info in (*supervisor.jobs.read([job_id]), summary):
+            assert info.title != "Forged"
+            assert info.status is JobStatus.RUNNING
+            assert info.children == ()
+            assert info.parent is None
+            assert not info.cancelled
 
 
 def test_the_hash_of_a_job_has_no_title(server: Server) -> None:
@@ -223,11 +223,11 @@ def test_the_hash_of_a_job_has_no_title(server: Server) -> None:
     with server.store("supervisor") as supervisor:
         (job_id,) = many_jobs(supervisor, 1)
 
-        (standing,) = supervisor.jobs.standings([job_id])
-        assert standing.title == supervisor.job_summaries.of(job_id).job.title
-        assert standing.title == "Compare database 0"
+        (info,) = supervisor.jobs.read([job_id])
+        assert info.title == supervisor.job_summaries.of(job_id).job.title
+        assert info.title == "Compare database 0"
         stored = supervisor.connection.redis.hgetall(keys.job(job_id))
-        assert standing.title not in str(stored)
+        assert info.title not in str(stored)
 
 
 def test_the_deletion_of_a_job_deletes_no_job_that_a_worker_has_named(server: Server) -> None:
@@ -258,10 +258,10 @@ def test_a_wrong_progress_leaves_a_job_readable(server: Server, text: bytes) -> 
         job_id = a_job(supervisor)
         worker.connection.redis.hset(keys.progress(job_id), mapping=dict.fromkeys(names, text))
 
-        (standing,) = supervisor.jobs.standings([job_id])
+        (info,) = supervisor.jobs.read([job_id])
 
-        assert standing.status is not JobStatus.UNREADABLE
-        assert supervisor.job_summaries.of(job_id).job.title == standing.title
+        assert info.status is not JobStatus.UNREADABLE
+        assert supervisor.job_summaries.of(job_id).job.title == info.title
 
 
 def test_a_wrong_count_of_a_group_stops_no_result_of_another_role(server: Server) -> None:
@@ -299,8 +299,8 @@ def test_a_handoff_with_fields_of_a_worker_stays_readable(server: Server, text: 
 
         record = supervisor.job_summaries.handoffs(job_id, [handoff_id])[handoff_id]
 
-        assert record.standing.past_claims == ()
-        assert record.standing.started_at is None
+        assert record.info.past_claims == ()
+        assert record.info.started_at is None
 
 
 @pytest.mark.parametrize("expiry", [float("inf"), 1e300, 2.0**60])

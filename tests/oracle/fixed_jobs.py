@@ -85,7 +85,7 @@ def _wait_until_settled(jobs: FixedJobs, name: str) -> None:
     job_id = JobId(jobs.ids[name])
 
     def has_settled() -> bool:
-        return connected.standing(job_id).status not in (JobStatus.QUEUED, JobStatus.RUNNING)
+        return connected.info(job_id).status not in (JobStatus.QUEUED, JobStatus.RUNNING)
 
     wait_until(has_settled, expected=f"the job {name}")
     connected.store.connection.close()

@@ -155,9 +155,11 @@ class Shell:
             for event in self.events(job_id)
             if isinstance(event, HandoffIssued) and event.group
         ]
-        standings = self.store.jobs.handoffs(job_id, [event.handoff_id for event in issued])
+        handoff_infos = self.store.jobs.handoffs(job_id, [event.handoff_id for event in issued])
         return [
-            event for event in issued if standings[event.handoff_id].state in ("issued", "running")
+            event
+            for event in issued
+            if handoff_infos[event.handoff_id].state in ("issued", "running")
         ]
 
     def claim(self, job_id: JobId, event: HandoffIssued) -> Claim:

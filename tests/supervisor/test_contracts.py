@@ -89,7 +89,7 @@ def test_a_row_that_the_generalist_takes_keeps_its_schema(shell: Shell, tmp_path
     assert [handoff.assigned_to for handoff in given] == [*["classifier"] * 3, "generalist"]
     assert [handoff.expected_output_format for handoff in given] == [LABEL] * 4
     shell.advance(job_id)
-    assert shell.jobs.standing(job_id).status is JobStatus.FAILED, "and is not an answer"
+    assert shell.jobs.info(job_id).status is JobStatus.FAILED, "and is not an answer"
 
 
 def test_a_team_that_does_the_last_step_answers_in_the_schema_of_the_job(

@@ -17,7 +17,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
     NewEvents,
     with_children,
     with_events,
-    with_standings,
+    with_fresh_info,
 )
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine.child_jobs import ChildJobs
@@ -46,7 +46,7 @@ def run_with_failing_step(shell: Shell, job_id: JobId, child: JobId) -> list[str
             )
             successes |= {event.step_id} - {fails}
         shell.advance(job_id)
-        if shell.jobs.standing(job_id).status.ended:
+        if shell.jobs.info(job_id).status.ended:
             return [fails, *sorted(successes)]
     raise AssertionError(shell.kinds(child))
 
@@ -77,7 +77,7 @@ def issued_handoffs(shell: Shell, job_id: JobId) -> list[str]:
 
 def test_finish_lets_the_team_fill_its_gaps_and_nothing_else(shell: Shell, tmp_path: Path) -> None:
     job_id, child, (failed, *_) = team_with_gap(shell, tmp_path)
-    before, turns = issued_handoffs(shell, child), shell.jobs.standing(child).turns
+    before, turns = issued_handoffs(shell, child), shell.jobs.info(child).turns
 
     shell.jobs.retry(job_id)
     run_tree(shell, job_id)
@@ -89,14 +89,14 @@ def test_finish_lets_the_team_fill_its_gaps_and_nothing_else(shell: Shell, tmp_p
         "assessor.2",
     ], "what builds on it, too"
     assert child_ids_of(shell, job_id) == [child, child]
-    assert shell.jobs.standing(job_id).children == (child,)
+    assert shell.jobs.info(job_id).children == (child,)
     assert shell.kinds(child).count("job_ended") == shell.kinds(child).count("parent_told") == 2
     of_each = [
         handoff["usage"]["turns"]
         for handoff in shell.jobs.result(job_id).handoffs
         if handoff["child"]
     ]
-    assert of_each == [turns, shell.jobs.standing(child).turns - turns], (
+    assert of_each == [turns, shell.jobs.info(child).turns - turns], (
         "the second counts what came since"
     )
 
@@ -245,7 +245,7 @@ def updated_view(shell: Shell, view: JobView) -> tuple[JobView, NewEvents]:
     """Return the current view with its children, and their new events."""
     events = shell.store.journal.read(view.job_id, view.version)
     return with_children(
-        shell.jobs, with_standings(shell.jobs, with_events(shell.jobs, view, events))
+        shell.jobs, with_fresh_info(shell.jobs, with_events(shell.jobs, view, events))
     )
 
 

@@ -12,10 +12,10 @@ note_call(at, tonumber(ARGV[4]))
 local WAITING = 'handoff:waiting:'
 local overdue, fresh, woken = {}, {}, {}
 
--- Return the standing of the handoff of a due entry; nil if the entry is a job. `set`: the set that
+-- Return the handoff of a due entry; nil if the entry is a job. `set`: the set that
 -- it must be in; `lease`: real end of its lease (Unix ms); `is_gone`: it has ended, or its job is
 -- deleted; `has_lapsed`: its claim is lost.
-local function standing(member)
+local function find_handoff(member)
   local job, handoff = string.match(member, '^(.-)/(.+)$')
   if not job then return nil end
   local key = key_of(job)
@@ -95,7 +95,7 @@ local function repair_length(queue)
   for _, entry in ipairs(entries) do
     local member = string.match(entry, '^(%S+) .')
     local text = redis.call('HGET', fair .. ':messages', entry)
-    local handoff = member and standing(member)
+    local handoff = member and find_handoff(member)
     if not member or not text or (handoff and not handoff.is_issued) then
       redis.call('ZREM', fair, entry)
       redis.call('HDEL', fair .. ':messages', entry)
@@ -157,7 +157,7 @@ end
 
 -- Evaluate an entry of a set of due jobs and handoffs. `role`: the role of the set, or nil.
 local function evaluate_entry(set, role, member)
-  local handoff = standing(member)
+  local handoff = find_handoff(member)
   if not handoff then
     redis.call('ZREM', set, member)
     local status = redis.call('HGET', key_of(member), 'status')
@@ -209,7 +209,7 @@ for _, queue in ipairs(redis.call('HKEYS', queues)) do
   evaluate_set('handoff:due:' .. queue, queue)
   local lost = lost_in(queue, grace)
   for _, member in ipairs(lost) do
-    local handoff = standing(member)
+    local handoff = find_handoff(member)
     if not handoff or not handoff.is_issued then
       leave_queue(queue, member)
     elseif may_wake(handoff.job) then

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import WAITS_FOR
@@ -36,35 +36,35 @@ def name_of(event: HandoffIssued) -> str:
     return f"{name} {event.attempt}"
 
 
-def silence(now: float, standing: HandoffStanding) -> str:
+def silence(now: float, info: HandoffInfo) -> str:
     """Return a text such as `no heartbeat for 7 s`, or an empty text."""
-    if standing.heartbeat_at is None or now - standing.heartbeat_at <= SILENT_AFTER_S:
+    if info.heartbeat_at is None or now - info.heartbeat_at <= SILENT_AFTER_S:
         return ""
-    return f"no heartbeat for {now - standing.heartbeat_at:.0f} s"
+    return f"no heartbeat for {now - info.heartbeat_at:.0f} s"
 
 
-def is_deferred(standing: HandoffStanding, now: float) -> bool:
+def is_deferred(info: HandoffInfo, now: float) -> bool:
     """Return whether a handoff waits without a slot, such as for the rate limits of its
     provider.
     """
-    if standing.state in ("running", "done", "dropped"):
+    if info.state in ("running", "done", "dropped"):
         return False
-    return standing.deferred_until is not None and standing.deferred_until > now
+    return info.deferred_until is not None and info.deferred_until > now
 
 
-def deferral_reason(standing: HandoffStanding, now: float) -> str:
+def deferral_reason(info: HandoffInfo, now: float) -> str:
     """Return how long a deferred handoff waits, and why: `waits 40 s: rate limit`, or `waits for
     approval of send_mail`, or `waits for batch msgbatch_1 since 2026-11-29 09:00:00 UTC`.
     """
-    if standing.doing.startswith(WAITS_FOR):
-        return standing.doing
-    return f"waits {(standing.deferred_until or now) - now:.0f} s: {standing.doing}"
+    if info.doing.startswith(WAITS_FOR):
+        return info.doing
+    return f"waits {(info.deferred_until or now) - now:.0f} s: {info.doing}"
 
 
-def tools_of(standing: HandoffStanding | None) -> str:
+def tools_of(info: HandoffInfo | None) -> str:
     """Return a text such as `3 tool calls`, or an empty text before the first answered call."""
-    if standing and standing.tool_calls:
-        return count_text(standing.tool_calls, "tool call")
+    if info and info.tool_calls:
+        return count_text(info.tool_calls, "tool call")
     return ""
 
 
@@ -82,12 +82,12 @@ def activity_line(view: JobView) -> str | None:
         else:
             others.append(text)
     activities = silent + others
-    if not activities or view.standing is None or view.state is None:
+    if not activities or view.job is None or view.state is None:
         return None
     shown = activities[:MAX_HANDOFFS_A_LINE]
     if len(activities) > MAX_HANDOFFS_A_LINE:
         shown.append(f"and {len(activities) - MAX_HANDOFFS_A_LINE} more")
-    so_far = ", ".join(against_budget(view.standing, view.state.submitted.limits))
+    so_far = ", ".join(against_budget(view.job, view.state.submitted.limits))
     quoted = ""
     quote = against_quote(view)
     if quote:
@@ -106,18 +106,18 @@ def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
         if child:
             yield from _activities(child, f"{job_id} ")
     for event in view.issued:
-        standing = view.standings.get(event.handoff_id)
-        if standing is None or event.child is not None or event.handoff_id in view.finished:
+        info = view.handoffs.get(event.handoff_id)
+        if info is None or event.child is not None or event.handoff_id in view.finished:
             continue
-        if is_deferred(standing, view.now):
-            yield False, f"{before}{name_of(event)} {deferral_reason(standing, view.now)}"
-        elif standing.state == "running":
-            running_s = max(0.0, view.now - (standing.started_at or view.now))
-            silent = silence(view.now, standing)
+        if is_deferred(info, view.now):
+            yield False, f"{before}{name_of(event)} {deferral_reason(info, view.now)}"
+        elif info.state == "running":
+            running_s = max(0.0, view.now - (info.started_at or view.now))
+            silent = silence(view.now, info)
             parts = [
-                f"{before}{name_of(event)} turn {standing.turns + 1}",
-                shorten(standing.doing or "starting", 60),
-                tools_of(standing),
+                f"{before}{name_of(event)} turn {info.turns + 1}",
+                shorten(info.doing or "starting", 60),
+                tools_of(info),
                 f"{running_s:.0f} s",
                 silent,
             ]

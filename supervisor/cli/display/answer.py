@@ -65,8 +65,8 @@ class Draft:
         handoff_id = _newest_writer(view)
         if handoff_id is None or _is_form(view):
             return ""
-        standing = view.standings.get(handoff_id)
-        if standing is None or standing.state != "running":
+        info = view.handoffs.get(handoff_id)
+        if info is None or info.state != "running":
             return ""
         try:
             return self._draft.more(view.job_id, handoff_id, view.finished.values())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     ApprovalReminded,
@@ -115,16 +115,16 @@ def _issued_by_id(view: JobView) -> dict[HandoffId, HandoffIssued]:
 def new_claims(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each newly claimed handoff. No event reports a claim."""
     issued = _issued_by_id(after)
-    for handoff_id, standing in after.standings.items():
-        earlier = before.standings.get(handoff_id)
-        is_over = handoff_id in after.finished or standing.state == "dropped"
+    for handoff_id, info in after.handoffs.items():
+        earlier = before.handoffs.get(handoff_id)
+        is_over = handoff_id in after.finished or info.state == "dropped"
         earlier_claims = earlier.claims if earlier else 0
-        if is_over or standing.claims <= earlier_claims:
+        if is_over or info.claims <= earlier_claims:
             continue
         again = ""
-        if standing.claims > 1:
-            again = f" (claim {standing.claims})"
-        yield f"{name_of(issued[handoff_id])}: works{again}, in {standing.worker}"
+        if info.claims > 1:
+            again = f" (claim {info.claims})"
+        yield f"{name_of(issued[handoff_id])}: works{again}, in {info.worker}"
 
 
 def new_waits(before: JobView, after: JobView) -> Iterator[str]:
@@ -133,22 +133,22 @@ def new_waits(before: JobView, after: JobView) -> Iterator[str]:
     A running handoff keeps its slot. A deferred handoff has no slot.
     """
     issued = _issued_by_id(after)
-    for handoff_id, standing in after.standings.items():
-        earlier = before.standings.get(handoff_id)
+    for handoff_id, info in after.handoffs.items():
+        earlier = before.handoffs.get(handoff_id)
         was_deferred = earlier is not None and is_deferred(earlier, before.now)
-        doing = _doing(standing)
+        doing = _doing(info)
         if waiting_in(doing) and has_activity_changed(doing, _doing(earlier)):
             yield f"{name_of(issued[handoff_id])}: {doing}"
-        elif is_deferred(standing, after.now) and not was_deferred:
-            yield f"{name_of(issued[handoff_id])}: {deferral_reason(standing, after.now)}"
+        elif is_deferred(info, after.now) and not was_deferred:
+            yield f"{name_of(issued[handoff_id])}: {deferral_reason(info, after.now)}"
 
 
-def _doing(standing: HandoffStanding | None) -> str:
+def _doing(info: HandoffInfo | None) -> str:
     """Return the activity of a running handoff. A stored activity of any other handoff is
     outdated.
     """
-    if standing is not None and standing.state == "running":
-        return standing.doing
+    if info is not None and info.state == "running":
+        return info.doing
     return ""
 
 
@@ -274,8 +274,8 @@ def _issued(view: JobView, event: HandoffIssued) -> str | None:
     if event.assigned_to in ROLES:
         return None
     lacks = ""
-    if view.standing and view.standing.teams_lack:
-        lacks = f", with {view.standing.teams_lack}"
+    if view.job and view.job.teams_lack:
+        lacks = f", with {view.job.teams_lack}"
     child = ""
     if event.child:
         child = f", as {event.child.job_id}{lacks}"
@@ -402,7 +402,7 @@ def _finished(view: JobView, event: HandoffFinished) -> str:
     parts = [
         event.status.value,
         count_text(turns, "turn"),
-        tools_of(view.standings.get(event.handoff_id)),
+        tools_of(view.handoffs.get(event.handoff_id)),
         count_text(tokens, "token", at_most=at_most),
         shared_words(event.shared),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.batches import MAX_BATCH_S
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.limits import JobLimits
@@ -64,22 +64,22 @@ def headline(view: JobView) -> str:
     Example: `j-0123456789ab  running  12 s  9 of 200 turns  14,210 tokens  $0.0123 of
     $0.5000`.
     """
-    if view.standing is None or view.state is None:
+    if view.job is None or view.state is None:
         return f"{view.job_id}  queued"
     until = view.state.as_of if view.state.ended else view.now
     time = f"{max(0.0, until - view.state.started_at):.0f} s"
-    usage = against_budget(view.standing, view.state.submitted.limits)
-    return "  ".join([view.job_id, view.standing.status, time, *usage])
+    usage = against_budget(view.job, view.state.submitted.limits)
+    return "  ".join([view.job_id, view.job.status, time, *usage])
 
 
-def against_budget(standing: JobStanding, limits: JobLimits) -> list[str]:
+def against_budget(info: JobInfo, limits: JobLimits) -> list[str]:
     """Return the turns, tokens and cost, each with its limit if there is one."""
-    at_most = standing.cut_calls > 0
-    cost = money(cost_usd(standing.cost_microusd), at_most=at_most)
+    at_most = info.cut_calls > 0
+    cost = money(cost_usd(info.cost_microusd), at_most=at_most)
     if limits.max_microusd is not None:
         cost += f" of {_usd(limits.max_microusd)}"
-    turns = _counted(standing.turns, limits.max_turns, "turn")
-    token_count = standing.input_tokens + standing.output_tokens
+    turns = _counted(info.turns, limits.max_turns, "turn")
+    token_count = info.input_tokens + info.output_tokens
     tokens = _counted(token_count, limits.max_tokens, "token", at_most=at_most)
     return [turns, tokens, cost]
 
@@ -93,7 +93,7 @@ def against_quote(view: JobView) -> str | None:
     After a retry, the quote covers only the first run: `the first run likely 30 s, at most 45
     s; likely $0.0200, at most $0.0310; since the retry 4.0 s, $0.0021`.
     """
-    if view.state is None or view.standing is None:
+    if view.state is None or view.job is None:
         return None
     quote = view.state.quote
     if quote is None or not (quote.seconds or quote.microusd):
@@ -105,7 +105,7 @@ def against_quote(view: JobView) -> str | None:
     parts: list[str] = []
     if quote.seconds:
         parts.append(_against(shown_working_seconds(view), quote.seconds, _seconds))
-    spent = view.standing.cost_microusd
+    spent = view.job.cost_microusd
     if quote.microusd and spent is not None:
         parts.append(_against(spent, quote.microusd, _usd))
     return "; ".join(parts) or None
@@ -129,15 +129,15 @@ def _since_the_retry(view: JobView, handoffs: int) -> str:
     is_known = True
     is_upper_bound = False
     for event in view.issued[len(view.issued) - handoffs :]:
-        standing = view.standings.get(event.handoff_id)
-        if standing is None:
+        info = view.handoffs.get(event.handoff_id)
+        if info is None:
             continue
-        if standing.cut_calls:
+        if info.cut_calls:
             is_upper_bound = True
-        if standing.cost_microusd is None:
+        if info.cost_microusd is None:
             is_known = False
         else:
-            microusd += standing.cost_microusd
+            microusd += info.cost_microusd
     time = _seconds(shown_working_seconds(view))
     if not is_known:
         return time

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -103,10 +103,10 @@ class JobView:
     job_id: JobId
     now: float = 0.0
     state: JobState | None = None
-    standing: JobStanding | None = None
+    job: JobInfo | None = None
     issued: tuple[HandoffIssued, ...] = ()
     finished: Mapping[HandoffId, HandoffFinished] = field(default_factory=dict)
-    standings: Mapping[HandoffId, HandoffStanding] = field(default_factory=dict)
+    handoffs: Mapping[HandoffId, HandoffInfo] = field(default_factory=dict)
     waiting_reasons: tuple[WaitingReason, ...] = ()
     """The processes and the people that the job waits for."""
     texts: ResultTexts = field(default_factory=ResultTexts)
@@ -153,13 +153,13 @@ class JobView:
         These are the figures of the budget. A result does not count calls that were cut off by
         a kill.
         """
-        standing = self.standings.get(done.handoff_id)
-        if standing is None or standing.state != "done":
+        info = self.handoffs.get(done.handoff_id)
+        if info is None or info.state != "done":
             return done.turns, done.usage.total_tokens, done.usage.cut_calls > 0
         return (
-            standing.turns,
-            standing.input_tokens + standing.output_tokens,
-            standing.cut_calls > 0,
+            info.turns,
+            info.input_tokens + info.output_tokens,
+            info.cut_calls > 0,
         )
 
 
@@ -180,23 +180,23 @@ def with_events(jobs: Client, view: JobView, events: Sequence[RecordedEvent]) ->
     return replace(view.after_events(events), texts=texts)
 
 
-def with_standings(jobs: Client, view: JobView) -> JobView:
-    """Return the view with a fresh standing of the job and of its open handoffs.
+def with_fresh_info(jobs: Client, view: JobView) -> JobView:
+    """Return the view with fresh information about the job and its open handoffs.
 
-    `standing` is None if the job was deleted.
+    `job` is None if the job was deleted.
     """
     open_ids: list[HandoffId] = []
     for event in view.issued:
-        standing = view.standings.get(event.handoff_id)
-        if standing is None or standing.state not in _SETTLED:
+        info = view.handoffs.get(event.handoff_id)
+        if info is None or info.state not in _SETTLED:
             open_ids.append(event.handoff_id)
-    standings = jobs.store.jobs.handoffs(view.job_id, open_ids)
-    job_standing = next(iter(jobs.store.jobs.standings([view.job_id])), None)
+    handoffs = jobs.store.jobs.handoffs(view.job_id, open_ids)
+    job_info = next(iter(jobs.store.jobs.read([view.job_id])), None)
     return replace(
         view,
         now=jobs.store.connection.now(),
-        standing=job_standing,
-        standings={**view.standings, **standings},
+        job=job_info,
+        handoffs={**view.handoffs, **handoffs},
     )
 
 
@@ -238,8 +238,8 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, NewEvents]:
         events = jobs.store.journal.read(job_id, child.version)
         if not child.version and not events:
             continue
-        fresh = with_standings(jobs, with_events(jobs, child, events))
-        fresh = replace(fresh, standing=fresh.standing or child.standing)
+        fresh = with_fresh_info(jobs, with_events(jobs, child, events))
+        fresh = replace(fresh, job=fresh.job or child.job)
         children[job_id], events_below = with_children(jobs, fresh)
         new_events[job_id] = events
         new_events |= events_below
@@ -248,7 +248,7 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, NewEvents]:
 
 def with_waiting_reasons(jobs: Client, view: JobView) -> JobView:
     """Return the view with the missing roles of the job and of its child jobs."""
-    if view.standing is None:
+    if view.job is None:
         return view
     open_ids: list[HandoffId] = []
     for event in view.issued:
@@ -257,7 +257,7 @@ def with_waiting_reasons(jobs: Client, view: JobView) -> JobView:
     children: dict[JobId, JobView] = {}
     for job_id, child in view.children.items():
         children[job_id] = with_waiting_reasons(jobs, child)
-    reasons = waiting_reasons_for(jobs.store, view.standing, open_ids)
+    reasons = waiting_reasons_for(jobs.store, view.job, open_ids)
     return replace(view, waiting_reasons=reasons, children=children)
 
 
@@ -280,7 +280,7 @@ def follow(
         UnknownJob: the job does not exist, or was deleted.
         StoreUnavailable: Redis stays away for more than `reconnect_for_s` seconds.
     """
-    jobs.standing(job_id)
+    jobs.info(job_id)
     view = JobView(job_id)
     patience = ReconnectLimit(reconnect_for_s)
     checked_at = float("-inf")  # time of the last look at the reasons to wait
@@ -288,9 +288,9 @@ def follow(
         check()
         try:
             events = jobs.store.journal.follow(job_id, view.version, TICK_S)
-            fresh = with_standings(jobs, with_events(jobs, view, events))
+            fresh = with_fresh_info(jobs, with_events(jobs, view, events))
             fresh, new_events = with_children(jobs, fresh)
-            if fresh.standing is None:
+            if fresh.job is None:
                 raise UnknownJob.named(job_id)
             if time.monotonic() - checked_at >= CHECK_EVERY_S or fresh.ended:
                 fresh = with_waiting_reasons(jobs, fresh)

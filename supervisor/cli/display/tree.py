@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 from rich.tree import Tree
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, PlanPatched
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
@@ -239,8 +239,8 @@ def _missing(view: JobView) -> list[str]:
     They also say which sub-teams get too small a part of the budget.
     """
     reasons = list(map(str, view.waiting_reasons))
-    if view.standing and view.standing.teams_lack:
-        reasons.append(f"its sub-teams get {view.standing.teams_lack}")
+    if view.job and view.job.teams_lack:
+        reasons.append(f"its sub-teams get {view.job.teams_lack}")
     for child in view.children.values():
         reasons += _missing(child)
     return list(dict.fromkeys(reasons))
@@ -258,7 +258,7 @@ def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]
 
 
 def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
-    mark, what = _standing_of(view, event)
+    mark, what = _mark_and_words(view, event)
     if event.assigned_to == "assessor" and event.handoff_id in view.finished:
         what = f"{_verdict(state, event.attempt)}  {what}"
     patch = _patch(view, state, event) if event.assigned_to == REPLANNER else None
@@ -311,7 +311,7 @@ def _step_row(
         return TreeRow(*_MARKS[step.result_status.value], who, _kept_from(view))
     if event is None:
         return TreeRow(*_MARKS["failed"], who, _why(view, step, "it did not run"))
-    mark, what = _standing_of(view, event)
+    mark, what = _mark_and_words(view, event)
     if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
         mark, what = _MARKS["failed"], _why(view, step, "given up")
     if step.attempt > 1:
@@ -387,40 +387,40 @@ def _waits_for(view: JobView, step: StepState) -> list[str]:
     return unfinished
 
 
-def _standing_of(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], str]:
+def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], str]:
     """Return the mark and the words for one handoff."""
-    standing = view.standings.get(event.handoff_id, HandoffStanding("issued"))
+    info = view.handoffs.get(event.handoff_id, HandoffInfo("issued"))
     done = view.finished.get(event.handoff_id)
     if done is not None:
-        return _MARKS[done.status.value], _outcome(view, done, standing)
-    match standing.state:
+        return _MARKS[done.status.value], _outcome(view, done, info)
+    match info.state:
         case "running" | "done":
-            return _RUNNING, _activity(view, event, standing)
+            return _RUNNING, _activity(view, event, info)
         case "dropped":
             return _DROPPED, "stopped"
-        case _ if is_deferred(standing, view.now):
-            return _QUEUED, deferral_reason(standing, view.now)
-        case _ if standing.claims:
+        case _ if is_deferred(info, view.now):
+            return _QUEUED, deferral_reason(info, view.now)
+        case _ if info.claims:
             return _QUEUED, "waits for another attempt"
         case _:
             what = "in its queue"
             if event.child:
                 what = "about to begin"
-            if standing.issued_at and view.now - standing.issued_at >= 1:
-                what += f" for {view.now - standing.issued_at:.0f} s"
+            if info.issued_at and view.now - info.issued_at >= 1:
+                what += f" for {view.now - info.issued_at:.0f} s"
             return _QUEUED, what
 
 
-def _outcome(view: JobView, done: HandoffFinished, standing: HandoffStanding) -> str:
+def _outcome(view: JobView, done: HandoffFinished, info: HandoffInfo) -> str:
     """Return the status and the usage of an ended handoff, and the reason of a trouble."""
     turns, tokens, at_most = view.spent(done)
     parts = [
         done.status.value,
         count_text(turns, "turn"),
-        tools_of(standing),
+        tools_of(info),
         count_text(tokens, "token", at_most=at_most),
-        _cost(standing),
-        _seconds(view, standing),
+        _cost(info),
+        _seconds(view, info),
         shared_words(done.shared),
     ]
     why = view.texts.why(done.result) if refs_with_texts(done) else None
@@ -429,32 +429,32 @@ def _outcome(view: JobView, done: HandoffFinished, standing: HandoffStanding) ->
     return "  ".join(filter(None, parts))
 
 
-def _activity(view: JobView, event: HandoffIssued, standing: HandoffStanding) -> str:
+def _activity(view: JobView, event: HandoffIssued, info: HandoffInfo) -> str:
     """Return the activity and the usage so far of a running handoff."""
     parts: list[str] = []
     if event.child:
         parts.append(event.child.job_id)
     else:
-        parts += [f"turn {standing.turns + 1}", standing.doing or "starting"]
-    parts += [tools_of(standing), _seconds(view, standing)]
-    tokens = standing.input_tokens + standing.output_tokens
+        parts += [f"turn {info.turns + 1}", info.doing or "starting"]
+    parts += [tools_of(info), _seconds(view, info)]
+    tokens = info.input_tokens + info.output_tokens
     if tokens:
-        parts.append(count_text(tokens, "token", at_most=standing.cut_calls > 0))
-    parts.append(_cost(standing))
+        parts.append(count_text(tokens, "token", at_most=info.cut_calls > 0))
+    parts.append(_cost(info))
     if not event.child:
-        parts.append(silence(view.now, standing))
+        parts.append(silence(view.now, info))
     return "  ".join(filter(None, parts))
 
 
-def _cost(standing: HandoffStanding) -> str:
+def _cost(info: HandoffInfo) -> str:
     """Return the cost of a handoff, or an empty text if it is zero or unknown."""
-    if standing.cost_microusd:
-        return money(cost_usd(standing.cost_microusd), at_most=standing.cut_calls > 0)
+    if info.cost_microusd:
+        return money(cost_usd(info.cost_microusd), at_most=info.cut_calls > 0)
     return ""
 
 
-def _seconds(view: JobView, standing: HandoffStanding) -> str:
-    if standing.started_at is None:
+def _seconds(view: JobView, info: HandoffInfo) -> str:
+    if info.started_at is None:
         return ""
-    until = standing.finished_at or view.now
-    return f"{max(0.0, until - standing.started_at):.1f} s"
+    until = info.finished_at or view.now
+    return f"{max(0.0, until - info.started_at):.1f} s"

@@ -188,8 +188,8 @@ def _documents(store: Store, job_id: JobId, max_jobs: int) -> Iterator[Document]
         yield from store.payloads.fetched(member)
         if len(family) >= max_jobs:
             continue
-        for standing in store.jobs.standings([member]):
-            family += standing.children[: max_jobs - len(family)]
+        for info in store.jobs.read([member]):
+            family += info.children[: max_jobs - len(family)]
 
 
 def part_of(text: str, quote: str, start: int, end: int, begin: int | None) -> DocumentPart:

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
 from handoff_queue.shared.store.job_filter import JobFilter
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.errors import Conflict, HandoffError, UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import is_job_id
@@ -40,7 +40,7 @@ router = APIRouter(include_in_schema=False)
 class WaitingJob:
     """A job that waits for a person."""
 
-    job: JobStanding
+    job: JobInfo
     tenant: str
     reasons: tuple[str, ...]
 
@@ -61,9 +61,9 @@ def _waiting(access: Access) -> tuple[float, list[WaitingJob]]:
     where = JobFilter(frozenset({JobStatus.WAITING}), access.tenant or "")
     jobs = access.store.jobs
     waiting: list[WaitingJob] = []
-    standings = jobs.standings(jobs.newest(MAX_JOBS, where))
-    labels = jobs.labels([job.job_id for job in standings])
-    for job in standings:
+    job_infos = jobs.read(jobs.newest(MAX_JOBS, where))
+    labels = jobs.labels([job.job_id for job in job_infos])
+    for job in job_infos:
         reasons = tuple(reason.whom for reason in answers_to_wait_for(job))
         waiting.append(WaitingJob(job, labels[job.job_id].tenant, reasons))
     return access.store.connection.now(), waiting

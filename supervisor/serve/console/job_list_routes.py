@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
 
 from handoff_queue.shared.store.job_filter import JobFilter
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.jobs import JobLabels
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
@@ -44,7 +44,7 @@ router = APIRouter(include_in_schema=False)
 class JobRow:
     """One row of the table."""
 
-    job: JobStanding
+    job: JobInfo
     labels: JobLabels
     why_failed: str = ""
     """Reason why the job failed; empty if it did not."""
@@ -83,14 +83,14 @@ class ActionBody(BaseModel):
 
 def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
     """Return the rows of jobs, with the reasons to wait or to fail."""
-    standings = with_waiting(access.store, access.store.jobs.standings(job_ids))
-    labels = access.store.jobs.labels([job.job_id for job in standings])
-    failed = [job.job_id for job in standings if job.status is JobStatus.FAILED]
+    job_infos = with_waiting(access.store, access.store.jobs.read(job_ids))
+    labels = access.store.jobs.labels([job.job_id for job in job_infos])
+    failed = [job.job_id for job in job_infos if job.status is JobStatus.FAILED]
     reasons: Mapping[JobId, str] = {}
     if failed:
         reasons = access.store.journal.end_reasons(failed)
     rows: list[JobRow] = []
-    for job in standings:
+    for job in job_infos:
         rows.append(JobRow(job, labels[job.job_id], reasons.get(job.job_id, "")))
     return rows
 

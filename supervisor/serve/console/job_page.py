@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from handoff_queue.shared.store.fleet_load import FleetLoad
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import (
@@ -223,17 +223,17 @@ def read_job(store: Store, job_id: JobId) -> JobPage:
     """
     record = record_of(store, job_id)
     report = report_of(record)
-    open_handoffs: dict[HandoffId, HandoffStanding] = {}
+    open_handoffs: dict[HandoffId, HandoffInfo] = {}
     if not report.status.ended:
-        for handoff_id, standing in record.handoffs.items():
-            if standing.state in ("issued", "running"):
-                open_handoffs[handoff_id] = standing
+        for handoff_id, info in record.handoffs.items():
+            if info.state in ("issued", "running"):
+                open_handoffs[handoff_id] = info
     steps = _open_steps(store, record, open_handoffs)
     return JobPage(record, report, tuple(steps), len(open_handoffs) - len(steps))
 
 
 def _open_steps(
-    store: Store, record: JobRecord, open_handoffs: Mapping[HandoffId, HandoffStanding]
+    store: Store, record: JobRecord, open_handoffs: Mapping[HandoffId, HandoffInfo]
 ) -> list[OpenStep]:
     """Return the first `MAX_OPEN` open handoffs, each with its activity or its reason to wait."""
     if not open_handoffs:
@@ -245,38 +245,36 @@ def _open_steps(
         if isinstance(recorded.event, HandoffIssued):
             roles[recorded.event.handoff_id] = recorded.event.assigned_to
     steps: list[OpenStep] = []
-    for handoff_id, standing in list(open_handoffs.items())[:MAX_OPEN]:
-        steps.append(_open_step(handoff_id, roles[handoff_id], standing, served, load))
+    for handoff_id, info in list(open_handoffs.items())[:MAX_OPEN]:
+        steps.append(_open_step(handoff_id, roles[handoff_id], info, served, load))
     return steps
 
 
 def _open_step(
     handoff_id: str,
     role: str,
-    standing: HandoffStanding,
+    info: HandoffInfo,
     served: dict[str, ServedSpecialist],
     load: FleetLoad,
 ) -> OpenStep:
-    if standing.state == "running":
-        doing = standing.doing or "works"
-        return OpenStep(handoff_id, "running", f"{doing}, on {standing.worker}")
-    return OpenStep(handoff_id, "queued", _why(role, standing, served, load))
+    if info.state == "running":
+        doing = info.doing or "works"
+        return OpenStep(handoff_id, "running", f"{doing}, on {info.worker}")
+    return OpenStep(handoff_id, "queued", _why(role, info, served, load))
 
 
-def _why(
-    role: str, standing: HandoffStanding, served: dict[str, ServedSpecialist], load: FleetLoad
-) -> str:
+def _why(role: str, info: HandoffInfo, served: dict[str, ServedSpecialist], load: FleetLoad) -> str:
     """Return the reason why a handoff waits."""
-    if standing.deferred_until is not None and standing.doing.startswith(WAITS_FOR):
-        return standing.doing
-    if standing.deferred_until is not None:
-        left_s = max(0, round(standing.deferred_until - load.at))
-        return f"waits {left_s} s for its provider: {standing.doing}"
+    if info.deferred_until is not None and info.doing.startswith(WAITS_FOR):
+        return info.doing
+    if info.deferred_until is not None:
+        left_s = max(0, round(info.deferred_until - load.at))
+        return f"waits {left_s} s for its provider: {info.doing}"
     if role in load.paused:
         return f"waits for {role}, which is paused"
-    if standing.held:
+    if info.held:
         return "is held, because its message is a dead letter"
-    if standing.lost:
+    if info.lost:
         return "its message or its worker was lost, and the sweeper publishes it again"
     return _for_whom(role, served, load)
 

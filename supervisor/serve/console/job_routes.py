@@ -12,7 +12,7 @@ from starlette.datastructures import FormData
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import MAX_COUNT, MAX_USD, NewLimits
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
-from handoff_queue.supervisor.client.job_lookup import get_standing
+from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.serve.console.document_routes import (
     MAX_ON_THE_JOB_PAGE,
     list_documents,
@@ -84,8 +84,8 @@ async def events(
     The page then asks for the parts that changed. `/v1/jobs/{job_id}/events` has all events.
     """
     start = last_event_id if last_event_id is not None else after
-    standing = await run_in_threadpool(get_standing, visit.access.store, job_id)
-    if standing.status.ended and start >= standing.version:
+    info = await run_in_threadpool(get_job_info, visit.access.store, job_id)
+    if info.status.ended and start >= info.version:
         return Response(status_code=204)  # a browser does not connect again after 204
     return EventStream(visit.access, _last_events(visit, job_id, start))
 

@@ -101,7 +101,7 @@ async def send_tasks(
 
 async def _follow(access: Access, job_id: JobId, send: Send) -> None:
     """Send the states of one task until its end, or until the server stops."""
-    version = (await access.jobs.standing(job_id)).version
+    version = (await access.jobs.info(job_id)).version
     task = await task_of(access, job_id)
     await send(task)
     with suppress(FollowingEnded):

@@ -25,7 +25,7 @@ from pydantic import Json, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_result import JobResult
@@ -87,8 +87,8 @@ class _Decision(ElicitResult):
 
 async def created_task(access: Access, job_id: JobId) -> JobTask:
     """Return the task of a job that was stored just now."""
-    standing = await access.jobs.standing(job_id)
-    at = _time(standing.submitted_at)
+    info = await access.jobs.info(job_id)
+    at = _time(info.submitted_at)
     return JobTask(
         result_type="task", task_id=job_id, status="working", created_at=at, last_updated_at=at
     )
@@ -100,37 +100,37 @@ async def task_of(access: Access, job_id: JobId) -> JobTask:
     Raises:
         HandoffError: as the Python client.
     """
-    standing = await access.jobs.standing(job_id)
+    info = await access.jobs.info(job_id)
     fields: dict[str, Any] = {}
-    match standing.status:
+    match info.status:
         case JobStatus.OK | JobStatus.PARTIAL | JobStatus.FAILED:
             result = await access.jobs.result(job_id)
             fields = {"status": "completed", "result": tool_result_of(result)}
         case JobStatus.CANCELLED:
             fields = {"status": "cancelled"}
         case _:
-            fields = await _open_task(access, standing)
-    last_updated_at = await _last_change(access, standing)
+            fields = await _open_task(access, info)
+    last_updated_at = await _last_change(access, info)
     return JobTask(
         result_type="complete",
         task_id=job_id,
-        created_at=_time(standing.submitted_at),
+        created_at=_time(info.submitted_at),
         last_updated_at=_time(last_updated_at),
         **fields,
     )
 
 
-async def _open_task(access: Access, standing: JobStanding) -> dict[str, Any]:
+async def _open_task(access: Access, info: JobInfo) -> dict[str, Any]:
     """Return the status of a job that has not ended, and its input request."""
-    if standing.approval:
-        report = await access.jobs.result(standing.job_id)
+    if info.approval:
+        report = await access.jobs.result(info.job_id)
         requests: dict[str, ElicitRequest] = {}
         for entry in open_questions(report):
-            requests[_key(entry["version"])] = _request_for(standing, report, entry)
+            requests[_key(entry["version"])] = _request_for(info, report, entry)
         if requests:
             return {"status": "input_required", "input_requests": requests}
-    (waiting,) = await run_in_threadpool(with_waiting, access.store, [standing])
-    return {"status": "working", "status_message": waiting.waiting_for or str(standing.status)}
+    (waiting,) = await run_in_threadpool(with_waiting, access.store, [info])
+    return {"status": "working", "status_message": waiting.waiting_for or str(info.status)}
 
 
 def _key(version: int) -> str:
@@ -138,9 +138,9 @@ def _key(version: int) -> str:
     return f"approval-{version}"
 
 
-def _request_for(standing: JobStanding, report: JobResult, entry: dict[str, Any]) -> ElicitRequest:
+def _request_for(info: JobInfo, report: JobResult, entry: dict[str, Any]) -> ElicitRequest:
     """Return the form for the answer to a question. Its text has the subject of the question."""
-    message = f"{standing.title}: {question_text(report, entry)}"
+    message = f"{info.title}: {question_text(report, entry)}"
     properties = {
         "decision": {"type": "string", "enum": ["approve", "reject"]},
         "note": {"type": "string", "description": "For a rejection: the change."},
@@ -191,10 +191,10 @@ async def _answer(access: Access, job_id: JobId, version: int, response: Any) ->
         await access.jobs.reject(job_id, content.note, question=version)
 
 
-async def _last_change(access: Access, standing: JobStanding) -> float:
+async def _last_change(access: Access, info: JobInfo) -> float:
     """Return the time of the last event of a job, in Unix seconds."""
-    at = standing.submitted_at
-    async for recorded in access.jobs.events(standing.job_id, standing.version - 1, follow=False):
+    at = info.submitted_at
+    async for recorded in access.jobs.events(info.job_id, info.version - 1, follow=False):
         at = recorded.at
     return at
 

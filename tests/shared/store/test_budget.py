@@ -181,7 +181,7 @@ def test_worst_case_costs_are_separate_from_measured_costs(store: Store, end: st
         first.checkpoint(ModelCallFailed(error="the connection broke", usage=most.of_a_cut_call()))
 
     job, handoff = (
-        store.jobs.standings([job_id])[0],
+        store.jobs.read([job_id])[0],
         store.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id],
     )
     for account in (job, handoff):
@@ -207,7 +207,7 @@ def test_a_measured_cost_is_not_an_upper_bound(store: Store) -> None:
     first.checkpoint(model_reply(100, 20, 5))
     finish(first)
 
-    assert store.jobs.standings([job_id])[0].cut_calls == 0
+    assert store.jobs.read([job_id])[0].cut_calls == 0
 
 
 def test_a_call_that_was_cut_at_a_deploy_is_paid_at_its_worst(store: Store) -> None:
@@ -259,7 +259,7 @@ def test_a_call_of_unknown_price_is_flagged_and_never_counts_as_free(store: Stor
     first.reserve(WorstCase(500, 100, None))
     first.checkpoint(model_reply(100, 20, None))
 
-    assert store.jobs.standings([job_id])[0].cost_microusd is None
+    assert store.jobs.read([job_id])[0].cost_microusd is None
     assert nothing_reserved(store, job_id)
 
 
@@ -269,7 +269,7 @@ def test_a_killed_call_of_unknown_price_is_flagged(store: Store) -> None:
     expire_lease(store, first)
     granted_claim(store, job_id, "find.1", "w2")
 
-    assert store.jobs.standings([job_id])[0].cost_microusd is None
+    assert store.jobs.read([job_id])[0].cost_microusd is None
     assert nothing_reserved(store, job_id)
 
 
@@ -339,8 +339,8 @@ def test_a_handoff_knows_its_own_share(store: Store) -> None:
         claimed.reserve(WORST)
         claimed.checkpoint(model_reply(100, 20, 5))
 
-    standings = store.jobs.handoffs(job_id, [HandoffId("find.1"), HandoffId("look.1")])
-    assert [(standing.turns, standing.input_tokens) for standing in standings.values()] == [
+    handoff_infos = store.jobs.handoffs(job_id, [HandoffId("find.1"), HandoffId("look.1")])
+    assert [(info.turns, info.input_tokens) for info in handoff_infos.values()] == [
         (2, 200),
         (1, 100),
     ]

@@ -92,7 +92,7 @@ def test_no_child_begins_for_an_unwanted_handoff(store: Store, ending: str) -> N
     with pytest.raises(VersionConflict):
         a_job(store, "default", (job_id, TEAM))
     assert redis_dump(store) == before
-    assert store.jobs.standings([child]) == []
+    assert store.jobs.read([child]) == []
 
 
 def test_a_childs_spending_counts_at_every_level_above_it(store: Store) -> None:
@@ -158,11 +158,11 @@ def test_a_child_is_cancelled_with_its_dropped_handoff(store: Store) -> None:
 
     last_event = store.journal.read(child)[-1].event
     assert last_event == CancelRequested(by=job_id)
-    assert store.jobs.standings([child])[0].cancelled
+    assert store.jobs.read([child])[0].cancelled
     assert child in store.due_work.sweep().due, (
         "its supervisor is woken, and drops the grandchild in its turn"
     )
-    assert not store.jobs.standings([grandchild])[0].cancelled
+    assert not store.jobs.read([grandchild])[0].cancelled
 
 
 def test_an_ended_child_is_not_changed(store: Store) -> None:
@@ -214,7 +214,7 @@ def test_a_child_lives_as_long_as_its_parent_and_is_in_no_list(store: Store) -> 
 
     assert all(redis.pttl(keys.job(job_id)) > 60_000 for job_id in tree)
     assert store.jobs.newest(10) == [tree[0]]
-    parent, child, grandchild = store.jobs.standings(tree)
+    parent, child, grandchild = store.jobs.read(tree)
     assert (parent.parent, child.parent, grandchild.parent) == (None, tree[0], tree[1])
     assert child.submitted_at > 0
 
@@ -229,5 +229,5 @@ def test_a_deleted_parent_does_not_come_back_with_its_childs_spending(
     store.jobs.delete(job_id)
     assert finish(claimed) is not None
 
-    assert store.jobs.standings([job_id]) == []
+    assert store.jobs.read([job_id]) == []
     assert accounts(store, child)["turns"] == 1

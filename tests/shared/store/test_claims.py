@@ -207,7 +207,7 @@ def test_a_cancel_arrives_with_the_next_write_and_the_payment_is_recorded(
     with pytest.raises(Cancelled):
         running.heartbeat("thinking")
     assert store.connection.redis.llen(turns_key(store, job_id, ONE)) == 1
-    assert store.jobs.standings([job_id])[0].input_tokens == 100
+    assert store.jobs.read([job_id])[0].input_tokens == 100
 
 
 def test_a_stopping_process_starts_no_turn_but_records_its_payment(
@@ -237,7 +237,7 @@ def test_a_final_reply_is_settled_with_the_end_of_its_handoff(store: Store, job_
     running.checkpoint(model_reply(100, 20, 5, stop_reason="end_turn"))
     finish(running)
 
-    assert store.jobs.standings([job_id])[0].input_tokens == 100
+    assert store.jobs.read([job_id])[0].input_tokens == 100
 
 
 def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(
@@ -254,7 +254,7 @@ def test_a_final_reply_that_was_not_the_end_is_not_lost_at_a_deploy(
     assert granted_claim(store, job_id, "find.1", "w2").earlier_checkpoints() == (
         model_reply(100, 20, 5, stop_reason="pause_turn"),
     )
-    assert store.jobs.standings([job_id])[0].input_tokens == 100
+    assert store.jobs.read([job_id])[0].input_tokens == 100
 
 
 def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> None:
@@ -265,12 +265,12 @@ def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> No
         return store.payloads.draft(job_id, ONE) != ""
 
     wait_until(is_shown, expected="a beat")
-    standing = store.jobs.handoffs(job_id, [ONE])[ONE]
-    shown = (standing.state, standing.worker, standing.doing, store.payloads.draft(job_id, ONE))
+    info = store.jobs.handoffs(job_id, [ONE])[ONE]
+    shown = (info.state, info.worker, info.doing, store.payloads.draft(job_id, ONE))
     assert shown == ("running", "w1", "thinking", "A draft so far")
-    assert standing.lease_until is not None
-    assert standing.heartbeat_at is not None
-    assert standing.lease_until > standing.heartbeat_at
+    assert info.lease_until is not None
+    assert info.heartbeat_at is not None
+    assert info.lease_until > info.heartbeat_at
 
 
 def test_frequent_heartbeats_are_not_all_sent(store: Store, job_id: JobId) -> None:

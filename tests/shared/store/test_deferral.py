@@ -63,14 +63,14 @@ def waiting_line(store: Store) -> list[bytes]:
 
 def test_the_wait_and_its_reason_are_shown(store: Store, job_id: JobId) -> None:
     deferred_claim(store, job_id)
-    standing = store.jobs.handoffs(job_id, [A])[A]
-    assert (standing.state, standing.claims, standing.doing, standing.held) == (
+    info = store.jobs.handoffs(job_id, [A])[A]
+    assert (info.state, info.claims, info.doing, info.held) == (
         "issued",
         0,
         "rate limit",
         True,
     )
-    assert 50 < (standing.deferred_until or 0) - store.connection.now() < 61
+    assert 50 < (info.deferred_until or 0) - store.connection.now() < 61
     assert nothing_reserved(store, job_id)
 
 
@@ -100,8 +100,8 @@ def test_a_deferred_handoff_is_found_in_time_and_continues_after_its_last_turn(
     deferred_claim(store, job_id)
     end_deferral(store, job_id)
     assert store.due_work.sweep().due == {job_id: [A]}
-    standing = store.jobs.handoffs(job_id, [A])[A]
-    assert (standing.lost, standing.held, standing.deferred_until) == (True, False, None)
+    info = store.jobs.handoffs(job_id, [A])[A]
+    assert (info.lost, info.held, info.deferred_until) == (True, False, None)
     again = granted_claim(store, job_id, "a.1")
     assert again.earlier_checkpoints() == (model_reply(),)
     assert store.jobs.handoffs(job_id, [A])[A].claims == 1

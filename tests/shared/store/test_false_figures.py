@@ -174,8 +174,8 @@ def test_a_job_with_a_false_figure_is_listed_with_an_unknown_cost(store: Store, 
     job_id = a_job(store)
     store.connection.redis.hset(keys.progress(job_id), "usd", text)
 
-    (standing,) = store.jobs.standings([job_id])
-    assert (standing.status, standing.cost_microusd) == (JobStatus.RUNNING, None)
+    (info,) = store.jobs.read([job_id])
+    assert (info.status, info.cost_microusd) == (JobStatus.RUNNING, None)
 
 
 @pytest.mark.parametrize("text", [b"9" * 400, b"9" * 5_000, b"x", b"\xff", b""])
@@ -187,9 +187,9 @@ def test_false_fields_of_a_handoff_stop_no_reader(store: Store, text: bytes) -> 
     fields = {*store.connection.redis.hkeys(key), *FIGURES, "tools", "heartbeat", "doing", "child"}
     store.connection.redis.hset(key, mapping=dict.fromkeys(fields - {b"role"}, text))
 
-    standing = store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")]
+    info = store.jobs.handoffs(job_id, [HandoffId("find.1")])[HandoffId("find.1")]
 
-    assert (standing.turns, standing.usage.input_tokens, standing.lease_until) == (0, 0, None)
+    assert (info.turns, info.usage.input_tokens, info.lease_until) == (0, 0, None)
 
 
 @pytest.mark.parametrize("text", NUMBERS)
@@ -201,10 +201,10 @@ def test_false_figures_of_a_child_job_stop_no_job_above_it(store: Store, text: s
     key = handoff_key(store, parent, HandoffId("team.1"))
     store.connection.redis.hset(key, mapping={f"before_{name}": text for name in FIGURES})
 
-    standing = store.jobs.handoffs(parent, [HandoffId("team.1")])[HandoffId("team.1")]
+    info = store.jobs.handoffs(parent, [HandoffId("team.1")])[HandoffId("team.1")]
     claimed = store.claims.claim_of_child(parent, HandoffId("team.1"), child)
 
-    assert standing.turns == 0
+    assert info.turns == 0
     assert finish_with(claimed, result_of(claimed)).recorded
 
 
@@ -222,8 +222,8 @@ def test_a_false_version_makes_a_job_unreadable_and_a_false_amount_counts_as_not
     version = store.connection.redis.hget(keys.progress(job_id), "version")
 
     store.connection.redis.hset(keys.progress(job_id), "version", 2**53 + 1)
-    assert store.jobs.standings([job_id])[0].status is JobStatus.UNREADABLE
+    assert store.jobs.read([job_id])[0].status is JobStatus.UNREADABLE
     store.connection.redis.hset(keys.progress(job_id), "version", version)
     store.connection.redis.hset(keys.progress(job_id), "turns", 2**53 + 1)
-    (standing,) = store.jobs.standings([job_id])
-    assert (standing.status, standing.turns) == (JobStatus.RUNNING, 0)
+    (info,) = store.jobs.read([job_id])
+    assert (info.status, info.turns) == (JobStatus.RUNNING, 0)

@@ -60,8 +60,8 @@ def test_the_place_in_the_list_does_not_change_the_time_of_submission(store: Sto
     job_ids = submit_together(store, 50)
 
     events = [store.journal.read(job_id)[0] for job_id in job_ids]
-    standings = store.jobs.standings(job_ids)
-    assert [standing.submitted_at for standing in standings] == [recorded.at for recorded in events]
+    job_infos = store.jobs.read(job_ids)
+    assert [info.submitted_at for info in job_infos] == [recorded.at for recorded in events]
 
 
 def test_the_list_is_filtered_by_status_and_by_tenant(store: Store) -> None:
@@ -94,9 +94,7 @@ def test_the_list_filters_jobs_that_wait_for_a_person(store: Store) -> None:
     waiting = JobFilter(frozenset({JobStatus.WAITING}))
     assert store.jobs.newest(9, waiting) == [approval, asks]
     assert store.jobs.newest(9, JobFilter(frozenset({JobStatus.RUNNING}))) == [running, answered]
-    assert [
-        standing.asked_at for standing in store.jobs.standings([approval, answered, ended])
-    ] == [
+    assert [info.asked_at for info in store.jobs.read([approval, answered, ended])] == [
         12.0,
         None,
         None,
@@ -116,8 +114,8 @@ def test_the_filter_and_the_summary_agree_on_waiting_jobs(store: Store) -> None:
     job_ids = store.jobs.newest(99)
     assert len(job_ids) == 18
     for status in JobStatus:
-        standings = store.jobs.standings(job_ids)
-        expected = [standing.job_id for standing in standings if standing.status is status]
+        job_infos = store.jobs.read(job_ids)
+        expected = [info.job_id for info in job_infos if info.status is status]
         assert store.jobs.newest(99, JobFilter(frozenset({status}))) == expected
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.job_standing import job_standing
+from handoff_queue.shared.store.job_info import parse_job_info
 from handoff_queue.shared.store.job_summary import MAX_EVENT_BYTES, TAIL_EVENTS, HandoffTally
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store
@@ -140,19 +140,19 @@ class RecordedFields(dict[bytes, bytes]):
         return super().__contains__(name)
 
 
-def test_the_summary_reads_every_field_of_a_standing_except_the_child_jobs(store: Store) -> None:
+def test_the_summary_reads_every_field_of_a_job_except_the_child_jobs(store: Store) -> None:
     fields = RecordedFields()
     job_id = a_job(store)
-    job_standing(job_id, fields, 0.0)
+    parse_job_info(job_id, fields, 0.0)
     texts = {"status": "running", "parent": "j-000000000000/a.1", "usd": "5"}
     for place, name in enumerate(sorted(fields.names - {"version", "unpriced"}), 1):
         value = texts.get(name, str(place))
         store.connection.redis.hset(keys.progress(job_id), name, value)
 
-    (priced,) = store.jobs.standings([job_id])
+    (priced,) = store.jobs.read([job_id])
     assert store.job_summaries.of(job_id).job == replace(priced, children=())
 
     store.connection.redis.hset(keys.progress(job_id), "unpriced", "1")
-    (unpriced,) = store.jobs.standings([job_id])
+    (unpriced,) = store.jobs.read([job_id])
     assert store.job_summaries.of(job_id).job == replace(unpriced, children=())
     assert (priced.cost_microusd, unpriced.cost_microusd) == (5, None)

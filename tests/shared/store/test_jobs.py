@@ -12,12 +12,12 @@ from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
 
 
-def test_standings_leave_out_missing_jobs(store: Store) -> None:
+def test_missing_jobs_are_left_out(store: Store) -> None:
     job_id = a_job(store)
 
-    (standing,) = store.jobs.standings([new_job_id(), job_id])
-    assert (standing.job_id, standing.status, standing.version) == (job_id, "running", 1)
-    assert abs(standing.submitted_at - store.connection.now()) < 5
+    (info,) = store.jobs.read([new_job_id(), job_id])
+    assert (info.job_id, info.status, info.version) == (job_id, "running", 1)
+    assert abs(info.submitted_at - store.connection.now()) < 5
 
 
 def test_the_newest_jobs_come_first(store: Store) -> None:
@@ -34,12 +34,14 @@ def test_each_handoff_has_its_current_state(store: Store) -> None:
     issue(store, job_id, "a.1", "b.1")
     finish(granted_claim(store, job_id, "a.1"))
 
-    standings = store.jobs.handoffs(job_id, [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")])
-    assert {name: standing.state for name, standing in standings.items()} == {
+    handoff_infos = store.jobs.handoffs(
+        job_id, [HandoffId("a.1"), HandoffId("b.1"), HandoffId("c.1")]
+    )
+    assert {name: info.state for name, info in handoff_infos.items()} == {
         "a.1": "done",
         "b.1": "issued",
     }
-    assert standings[HandoffId("a.1")].finished_at is not None
+    assert handoff_infos[HandoffId("a.1")].finished_at is not None
     assert store.jobs.handoffs(job_id, []) == {}
 
 

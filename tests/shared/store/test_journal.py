@@ -182,9 +182,9 @@ def test_a_fact_sets_fields_and_removes_empty_fields(store: Store) -> None:
     job_id = a_job(store)
 
     store.journal.append(job_id, CancelRequested(), {"cancelled": 1})
-    assert store.jobs.standings([job_id])[0].cancelled
+    assert store.jobs.read([job_id])[0].cancelled
     store.journal.append(job_id, CancelRequested(), {"cancelled": ""})
-    assert not store.jobs.standings([job_id])[0].cancelled
+    assert not store.jobs.read([job_id])[0].cancelled
 
 
 def test_a_fact_for_a_running_job_does_not_change_an_ended_job(store: Store) -> None:
@@ -195,7 +195,7 @@ def test_a_fact_for_a_running_job_does_not_change_an_ended_job(store: Store) -> 
         job_id, JobEnded(status=JobStatus.CANCELLED), {"status": "cancelled", "cancelled": ""}
     )
     assert not store.journal.append_unless_ended(job_id, CancelRequested(), {"cancelled": 1})
-    assert not store.jobs.standings([job_id])[0].cancelled
+    assert not store.jobs.read([job_id])[0].cancelled
     assert version_of(store, job_id) == 3
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS
-from handoff_queue.shared.store.handoff_standing import ClaimEnd
+from handoff_queue.shared.store.handoff_info import ClaimEnd
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import expire_lease, granted_claim, model_reply
@@ -24,20 +24,20 @@ def test_a_lost_process_stays_counted_after_progress(
     second.release()
     granted_claim(store, job_id, "find.1", "w3")
 
-    standing = store.jobs.handoffs(job_id, [ONE])[ONE]
-    assert (standing.claims, standing.lost_claims, standing.worker) == (1, 1, "w3")
-    assert [(past_claim.worker, past_claim.left) for past_claim in standing.past_claims] == [
+    info = store.jobs.handoffs(job_id, [ONE])[ONE]
+    assert (info.claims, info.lost_claims, info.worker) == (1, 1, "w3")
+    assert [(past_claim.worker, past_claim.left) for past_claim in info.past_claims] == [
         ("w1", ClaimEnd.LOST),
         ("w2", ClaimEnd.RELEASED),
     ]
     times = [
-        standing.started_at,
+        info.started_at,
         *(
             at
-            for past_claim in standing.past_claims
+            for past_claim in info.past_claims
             for at in (past_claim.began_at, past_claim.ended_at)
         ),
-        standing.claimed_at,
+        info.claimed_at,
     ]
     assert times == sorted(at for at in times if at is not None)
     assert times[0] == times[1]
@@ -52,9 +52,9 @@ def test_each_lost_process_counts_and_a_released_claim_does_not(
         store.due_work.sweep()
         store.due_work.sweep()
 
-    standing = store.jobs.handoffs(job_id, [ONE])[ONE]
-    assert (standing.lost_claims, standing.claimed_at) == (MAX_CLAIMS, None)
-    assert [past_claim.left for past_claim in standing.past_claims] == [
+    info = store.jobs.handoffs(job_id, [ONE])[ONE]
+    assert (info.lost_claims, info.claimed_at) == (MAX_CLAIMS, None)
+    assert [past_claim.left for past_claim in info.past_claims] == [
         ClaimEnd.RELEASED,
         *[ClaimEnd.LOST] * MAX_CLAIMS,
     ]

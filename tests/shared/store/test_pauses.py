@@ -44,11 +44,11 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def standing_of(
+def state_of(
     store: Store, job_id: JobId, handoff_id: str = "find.1"
 ) -> tuple[str, int, bool, bool]:
-    standing = store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
-    return standing.state, standing.claims, standing.held, standing.lost
+    info = store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
+    return info.state, info.claims, info.held, info.lost
 
 
 def take_turn(claimed: Claim) -> None:
@@ -60,7 +60,7 @@ def test_no_claim_is_granted_and_the_handoff_is_held(store: Store, job_id: JobId
     store.pauses.pause("researcher", "it cites nonsense")
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.PAUSED
-    assert standing_of(store, job_id) == ("issued", 0, True, False)
+    assert state_of(store, job_id) == ("issued", 0, True, False)
 
 
 def test_held_handoffs_are_listed_with_the_oldest_first(store: Store, job_id: JobId) -> None:
@@ -100,7 +100,7 @@ def test_a_role_of_the_supervisor_is_refused_with_the_commit_that_issues_it(stor
 
     assert [item.event for item in recorded] == [event]
     assert claimed.verdict is ClaimVerdict.PAUSED
-    assert standing_of(store, job_id, "planner.1") == ("issued", 0, True, False)
+    assert state_of(store, job_id, "planner.1") == ("issued", 0, True, False)
 
 
 def test_a_running_handoff_finishes_its_turn_makes_no_other_and_has_not_been_claimed(
@@ -113,7 +113,7 @@ def test_a_running_handoff_finishes_its_turn_makes_no_other_and_has_not_been_cla
     with pytest.raises(Paused):
         take_turn(claimed)
 
-    assert standing_of(store, job_id) == ("issued", 0, True, False)
+    assert state_of(store, job_id) == ("issued", 0, True, False)
     assert (accounts(store, job_id)["turns"], accounts(store, job_id)["reserved_turns"]) == (1, 0)
     store.pauses.unpause("researcher")
     assert len(granted_claim(store, job_id, "find.1").checkpoints) == 1
@@ -163,7 +163,7 @@ def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_held(
 
     assert store.due_work.sweep().due == {job_id: ["find.1"]}
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.PAUSED
-    assert standing_of(store, job_id) == ("issued", 1, True, False)
+    assert state_of(store, job_id) == ("issued", 1, True, False)
     assert store.due_work.sweep().due == {}
 
 

@@ -91,9 +91,9 @@ def test_a_handoff_with_a_question_has_no_claim_and_keeps_its_paid_turn(
     claimed.checkpoint(model_reply(), deferrable=True)
     ask(claimed)
 
-    standing = store.jobs.handoffs(job_id, [FIND])[FIND]
-    assert (standing.state, standing.claims, standing.turns) == ("issued", 0, 1)
-    assert standing.doing == "waits for approval of send_mail"
+    info = store.jobs.handoffs(job_id, [FIND])[FIND]
+    assert (info.state, info.claims, info.turns) == ("issued", 0, 1)
+    assert info.doing == "waits for approval of send_mail"
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DEFERRED
     with pytest.raises(LeaseLost):
         claimed.renew()
@@ -111,7 +111,7 @@ def test_a_question_is_an_event_with_its_arguments_as_a_payload(
     assert (event.what, event.call.tool) == (ApprovalOf.TOOLS, "send_mail")
     assert event.call.origins == {"to": ("user", "web")}
     assert store.payloads.get(job_id, [digest]) == {digest: '{"to": "a@example.com"}'}
-    (job,) = store.jobs.standings([job_id])
+    (job,) = store.jobs.read([job_id])
     assert (job.status, job.approval) == (JobStatus.WAITING, "tools")
     assert job.calls_to_approve == ("send_mail",)
 
@@ -131,14 +131,14 @@ def test_an_answer_makes_the_handoff_due_and_the_next_claim_gets_it(
     assert list(answers) == ["toolu_1"]
     assert answers["toolu_1"].arguments == {"to": "b@example.com"}
     assert answers["toolu_1"].is_approved
-    (job,) = store.jobs.standings([job_id])
+    (job,) = store.jobs.read([job_id])
     assert (job.status, job.calls_to_approve) == (JobStatus.WAITING, ("send_mail",))
     note = "Not now."
     rejected = Rejected(asked=second, note=ref(note), call=called(store, job_id, second))
     assert answer_call(store.connection, store.trust, job_id, rejected, FIND, [note])
     assert not again.call_answers()["toolu_2"].is_approved
     assert again.call_answers()["toolu_2"].note == note
-    (job,) = store.jobs.standings([job_id])
+    (job,) = store.jobs.read([job_id])
     assert (job.approval, job.calls_to_approve) == ("", ())
 
 
@@ -200,7 +200,7 @@ def test_a_handoff_that_ends_closes_its_questions(store: Store, job_id: JobId) -
     approve(store, job_id, first)
     finish(granted_claim(store, job_id, "find.1"))
 
-    (job,) = store.jobs.standings([job_id])
+    (job,) = store.jobs.read([job_id])
     assert (job.status, job.approval) == (JobStatus.RUNNING, "")
     assert not approve(store, job_id, second)
 
@@ -221,7 +221,7 @@ def test_the_end_of_a_job_closes_its_questions(store: Store, job_id: JobId) -> N
 
     assert not approve(store, job_id, asked)
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.DUPLICATE
-    assert store.jobs.standings([job_id])[0].calls_to_approve == ()
+    assert store.jobs.read([job_id])[0].calls_to_approve == ()
 
 
 def test_a_cancelled_job_takes_no_answer(store: Store, job_id: JobId) -> None:

@@ -244,10 +244,10 @@ def test_a_message_that_comes_with_the_result_is_taken_before_the_end(
         end(claimed)
 
     assert claimed.has_messages
-    assert store.jobs.standings([job_id])[0].turns == 0, "nothing is stored"
+    assert store.jobs.read([job_id])[0].turns == 0, "nothing is stored"
     assert texts_of(claimed.take_messages(2)) == [SHORTER]
     end(claimed)
-    assert store.jobs.standings([job_id])[0].turns == 1
+    assert store.jobs.read([job_id])[0].turns == 1
     assert store.jobs.handoffs(job_id, [claimed.handoff_id])[claimed.handoff_id].state == "done"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store.handoff_standing import handoff_standing
+from handoff_queue.shared.store.handoff_info import parse_handoff_info
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, Amount, Measure
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import BudgetLimits
@@ -36,7 +36,7 @@ def test_the_limit_that_redis_names_is_a_stop_reason_of_the_handoff(measure: Mea
 
 @pytest.mark.parametrize("amount", AMOUNTS)
 def test_the_account_of_a_handoff_shows_the_total_of_each_amount(amount: Amount) -> None:
-    standing = handoff_standing({amount.total.encode(): b"123"})
+    info = parse_handoff_info({amount.total.encode(): b"123"})
 
-    assert amount.used(standing) == 123
-    assert [each.used(standing) for each in AMOUNTS if each != amount] == [0] * (len(AMOUNTS) - 1)
+    assert amount.used(info) == 123
+    assert [each.used(info) for each in AMOUNTS if each != amount] == [0] * (len(AMOUNTS) - 1)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from handoff_queue.shared.broker.attempt_outcome import finished_event
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import (
     Event,
     FactsChecked,
@@ -134,9 +134,9 @@ def recorded(*events: Event) -> list[RecordedEvent]:
 
 
 def view_of(
-    *events: Event, now: float = 110.0, standings: dict[str, HandoffStanding] | None = None
+    *events: Event, now: float = 110.0, handoffs: dict[str, HandoffInfo] | None = None
 ) -> JobView:
-    job_standing = JobStanding(
+    job_info = JobInfo(
         JOB,
         JobStatus.RUNNING,
         len(events),
@@ -151,7 +151,7 @@ def view_of(
     texts = ResultTexts(
         {ref.digest: RESULT_TEXTS[ref.digest] for event in events for ref in refs_with_texts(event)}
     )  # the views know no other results
-    known = {HandoffId(name): standing for name, standing in (standings or {}).items()}
-    return JobView(JOB, now=now, standing=job_standing, standings=known, texts=texts).after_events(
+    known = {HandoffId(name): info for name, info in (handoffs or {}).items()}
+    return JobView(JOB, now=now, job=job_info, handoffs=known, texts=texts).after_events(
         recorded(*events)
     )

@@ -43,12 +43,12 @@ def test_a_line_of_a_file_of_jobs_sets_each_limit(measure: Measure) -> None:
 
 
 def test_the_headline_of_a_job_shows_each_limit(measure: Measure) -> None:
-    standing = view_of().standing
-    assert standing is not None
+    info = view_of().job
+    assert info is not None
     unlimited = JobLimits(max_turns=None)
     limited = unlimited.model_copy(update={measure.limit: 7_000_000})
 
-    assert against_budget(standing, limited) != against_budget(standing, unlimited)
+    assert against_budget(info, limited) != against_budget(info, unlimited)
 
 
 def test_the_docs_name_each_option(measure: Measure) -> None:

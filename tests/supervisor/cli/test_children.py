@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import Child, JobStatus, PlanMade, StepOutline
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
@@ -27,8 +27,8 @@ TEAM_ISSUED = issued("team", "supervisor", group=None).model_copy(
     update={"child": Child(job_id=CHILD_ID, limits=JobLimits())}
 )
 CHILD_EVENTS = (SUBMITTED.model_copy(update={"depth": 1}), PLANNED, issued("left", "researcher"))
-CHILD_STANDINGS = {
-    "left.1": HandoffStanding(
+CHILD_HANDOFFS = {
+    "left.1": HandoffInfo(
         "running", claims=1, worker="w1:7", turns=1, doing="search_documents", started_at=105.0
     )
 }
@@ -40,9 +40,9 @@ def view_with_child() -> JobView:
         SUBMITTED,
         TEAM_PLAN,
         TEAM_ISSUED,
-        standings={"team.1": HandoffStanding("running", claims=1, worker=CHILD_ID, turns=2)},
+        handoffs={"team.1": HandoffInfo("running", claims=1, worker=CHILD_ID, turns=2)},
     )
-    child = replace(view_of(*CHILD_EVENTS, standings=CHILD_STANDINGS), job_id=CHILD_ID)
+    child = replace(view_of(*CHILD_EVENTS, handoffs=CHILD_HANDOFFS), job_id=CHILD_ID)
     return replace(view, children={CHILD_ID: child})
 
 
@@ -83,7 +83,7 @@ def test_a_plan_with_sub_supervisors_is_logged_with_its_cost() -> None:
 
 def test_a_slice_that_is_too_small_for_a_team_is_reported_at_its_start() -> None:
     view = view_with_child()
-    standing = JobStanding(
+    info = JobInfo(
         JOB,
         JobStatus.RUNNING,
         3,
@@ -92,7 +92,7 @@ def test_a_slice_that_is_too_small_for_a_team_is_reported_at_its_start() -> None
         cancelled=False,
         teams_lack="too little: 1 turn",
     )
-    view = replace(view, standing=standing)
+    view = replace(view, job=info)
 
     assert f"team (supervisor): handed over, as {CHILD_ID}, with too little: 1 turn" in changes(
         None, update_of(view, {JOB: recorded(SUBMITTED, TEAM_PLAN, TEAM_ISSUED)})

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
@@ -14,9 +14,7 @@ from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.follow_job import without_commands
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason, waiting_reasons
 
-JOB = JobStanding(
-    JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, cancelled=False
-)
+JOB = JobInfo(JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, cancelled=False)
 
 
 def shown_reasons(*entries: WaitingReason) -> str:
@@ -33,7 +31,7 @@ def shown_reasons(*entries: WaitingReason) -> str:
     ],
     ids=["an approval", "a decision", "a process"],
 )
-def test_no_entry_names_a_command(job: JobStanding) -> None:
+def test_no_entry_names_a_command(job: JobInfo) -> None:
     entries = waiting_reasons(job, Presence(frozenset(), {}, {}))
 
     assert all("`handoff" in str(entry) for entry in entries)

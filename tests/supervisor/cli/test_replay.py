@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import HandoffIssued, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.event_lines import lines_of
@@ -39,7 +39,7 @@ def finished_job(seed: int, retries: int) -> RandomJob:
 def initial_view(job: RandomJob) -> JobView:
     """Return the view before the first event, with the current store and all texts."""
     first, last = job.journal[0], job.journal[-1]
-    standing = JobStanding(
+    info = JobInfo(
         JobId(JOB),
         job.state.status,
         last.version,
@@ -52,15 +52,15 @@ def initial_view(job: RandomJob) -> JobView:
         cancelled=False,
     )
     names = [event.handoff_id for event in job.events(HandoffIssued)]
-    standings = {
-        name: HandoffStanding("done", turns=number, input_tokens=10, cost_microusd=7)
+    handoffs = {
+        name: HandoffInfo("done", turns=number, input_tokens=10, cost_microusd=7)
         for number, name in enumerate(names)
     }
     return JobView(
         JobId(JOB),
         now=last.at,
-        standing=standing,
-        standings=standings,
+        job=info,
+        handoffs=handoffs,
         texts=ResultTexts(job.payloads),
     )
 

@@ -41,7 +41,7 @@ def test_an_ended_job_on_a_broker_continues_and_the_command_returns(
     assert retry(job_id, "--max-usd", "2") == 0
 
     assert capsys.readouterr().out == f"{job_id} continues: `handoff watch {job_id}`\n"
-    assert broker.standing(job_id).status == JobStatus.QUEUED
+    assert broker.info(job_id).status == JobStatus.QUEUED
 
 
 @pytest.mark.parametrize("option", ["--json", "--allow-partial", "--output=rows.csv"])
@@ -50,7 +50,7 @@ def test_an_option_of_a_run_is_refused_on_a_broker(broker: Client, option: str) 
 
     with pytest.raises(UserError, match=f"use them with `handoff result {job_id} --wait 1h`"):
         retry(job_id, option)
-    assert broker.standing(job_id).status == JobStatus.FAILED
+    assert broker.info(job_id).status == JobStatus.FAILED
 
 
 @pytest.mark.usefixtures("broker")

@@ -75,12 +75,12 @@ def test_a_description_cannot_control_the_terminal() -> None:
 
 
 def test_a_paused_specialist_is_marked(specs: dict[str, SpecialistSpec]) -> None:
-    standings = {"researcher": replace(served(specs["researcher"]), paused=Pause(at=1.0))}
+    served_specialists = {"researcher": replace(served(specs["researcher"]), paused=Pause(at=1.0))}
 
     for columns in (40, 160):
         written = StringIO()
         Console(file=written, width=columns).print(
-            specialists_view({"researcher": specs["researcher"]}, standings, columns)
+            specialists_view({"researcher": specs["researcher"]}, served_specialists, columns)
         )
         assert "researcher (paused)" in written.getvalue()
 

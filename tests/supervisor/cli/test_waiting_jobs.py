@@ -14,7 +14,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.display.job_status import headline
-from handoff_queue.supervisor.cli.display.job_view import JobView, with_events, with_standings
+from handoff_queue.supervisor.cli.display.job_view import JobView, with_events, with_fresh_info
 from handoff_queue.supervisor.cli.doctor import examine
 from handoff_queue.supervisor.cli.doctor_processes import Level
 from handoff_queue.supervisor.cli.errors import NOT_ENDED, OK
@@ -124,7 +124,7 @@ def test_doctor_is_silent_where_no_job_waits(broker: Client, redis_url: str) -> 
 def test_the_headline_of_watch_has_the_status(broker: Client, waiting_job: JobId) -> None:
     events = list(broker.events(waiting_job, follow=False))
 
-    view = with_standings(broker, with_events(broker, JobView(waiting_job), events))
+    view = with_fresh_info(broker, with_events(broker, JobView(waiting_job), events))
     assert headline(view).split("  ")[1] == "waiting"
 
 
@@ -136,5 +136,5 @@ def test_all_waiting_jobs_can_be_cancelled(
     assert "1 job is being cancelled" in run_command(
         "cancel", "--all", "--status", "waiting", "--yes"
     )
-    assert broker.standing(waiting_job).cancelled
-    assert not broker.standing(other).cancelled
+    assert broker.info(waiting_job).cancelled
+    assert not broker.info(other).cancelled

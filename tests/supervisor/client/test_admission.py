@@ -60,7 +60,7 @@ def test_a_fact_checker_that_was_served_once_is_accepted(shell: Shell) -> None:
     shell.store.connection.redis.lpush(keys.history("legal"), sample)
     shell.store.connection.redis.expire(keys.history("legal"), 60)
 
-    assert shell.jobs.standing(shell.jobs.submit(REQUEST)).status is JobStatus.QUEUED
+    assert shell.jobs.info(shell.jobs.submit(REQUEST)).status is JobStatus.QUEUED
 
 
 def test_a_fact_checker_that_was_only_requested_is_refused(shell: Shell) -> None:
@@ -72,4 +72,4 @@ def test_a_fact_checker_that_was_only_requested_is_refused(shell: Shell) -> None
 
 
 def test_without_any_worker_every_fact_checker_is_accepted(shell: Shell) -> None:
-    assert shell.jobs.standing(shell.jobs.submit(REQUEST)).status is JobStatus.QUEUED
+    assert shell.jobs.info(shell.jobs.submit(REQUEST)).status is JobStatus.QUEUED

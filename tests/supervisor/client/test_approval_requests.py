@@ -109,11 +109,11 @@ def test_a_waiting_job_holds_no_resource_and_names_the_next_step(shell: Shell) -
 
     assert shell.open(job_id) == []
     assert 3_590 < seconds_until_due(shell, job_id) <= 3_600
-    waiting_for = shell.jobs.standing(job_id).waiting_for
+    waiting_for = shell.jobs.info(job_id).waiting_for
     assert "the job waits for an approval of its plan by a person since 20" in waiting_for
     assert f"`handoff approve {job_id}` or `handoff reject {job_id} --note TEXT`" in waiting_for
     shell.jobs.approve(job_id)
-    assert "approval" not in shell.jobs.standing(job_id).waiting_for
+    assert "approval" not in shell.jobs.info(job_id).waiting_for
     shell.advance(job_id)
     assert shell.open(job_id) != []
 
@@ -121,7 +121,7 @@ def test_a_waiting_job_holds_no_resource_and_names_the_next_step(shell: Shell) -
 def test_a_job_is_waiting_from_the_question_to_the_answer(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.PLAN)
 
-    asked_at = shell.jobs.standing(job_id).asked_at
+    asked_at = shell.jobs.info(job_id).asked_at
     assert asked_at is not None
     assert abs(asked_at - shell.store.journal.read(job_id)[-1].at) < 1
     assert statuses(shell, job_id) == {JobStatus.WAITING}
@@ -138,7 +138,7 @@ def test_a_job_that_is_cancelled_while_it_waits_stops_waiting(shell: Shell) -> N
     shell.advance(job_id)
 
     assert statuses(shell, job_id) == {JobStatus.CANCELLED}
-    assert shell.jobs.standing(job_id).asked_at is None
+    assert shell.jobs.info(job_id).asked_at is None
     assert shell.store.fleet_load.now().waiting_jobs == 0
 
 
@@ -148,23 +148,23 @@ def test_a_second_question_begins_a_new_wait(shell: Shell) -> None:
     shell.advance(job_id)
     finish_all(shell, job_id)
 
-    standing = shell.jobs.standing(job_id)
-    assert (standing.status, standing.approval) == (JobStatus.WAITING, "answer")
-    assert standing.asked_at is not None
-    assert standing.asked_at > shell.store.journal.read(job_id)[0].at
-    assert "an approval of its answer by a person since" in standing.waiting_for
+    info = shell.jobs.info(job_id)
+    assert (info.status, info.approval) == (JobStatus.WAITING, "answer")
+    assert info.asked_at is not None
+    assert info.asked_at > shell.store.journal.read(job_id)[0].at
+    assert "an approval of its answer by a person since" in info.waiting_for
 
 
 def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
     """Return every status that the client reports for the job."""
-    standing = shell.jobs.standing(job_id)
+    info = shell.jobs.info(job_id)
     by_status = [
         status
         for status in JobStatus
         if job_id in shell.store.jobs.newest(9, JobFilter(frozenset({status})))
     ]
     return {
-        standing.status,
+        info.status,
         shell.jobs.result(job_id).status,
         shell.jobs.outline(job_id).status,
         shell.jobs.newest(1)[0].status,
@@ -178,7 +178,7 @@ def test_the_jobs_documents_are_kept_as_long_as_it_may_wait(shell: Shell) -> Non
     redis = shell.store.connection.redis
     needed_ms = 1000 * (SETTINGS.retention_s + 30 * 24 * 3_600 - 60)
 
-    assert shell.jobs.standing(job_id).approval == "answer"
+    assert shell.jobs.info(job_id).approval == "answer"
     there = [name for name in redis.scan_iter("handoff:*") if job_id.encode() in name]
     assert len(there) > 4
     assert {name: redis.pttl(name) for name in there if redis.pttl(name) < needed_ms} == {}
@@ -211,7 +211,7 @@ def test_a_job_that_ends_before_its_answer_was_approved_has_none(shell: Shell) -
 def job_asking_about_research(shell: Shell) -> JobId:
     job_id = submit_with_approvals(shell, ApprovalOf.RESEARCH, limits=JobLimits(max_rounds=0))
     finish_all(shell, job_id)
-    assert shell.jobs.standing(job_id).approval == "research"
+    assert shell.jobs.info(job_id).approval == "research"
     return job_id
 
 
@@ -346,7 +346,7 @@ def test_the_users_own_plan_is_refused_if_no_planner_would_read_it_and_the_quest
         ),
     ):
         shell.jobs.reject(job_id, plan={"steps": [OWN_STEP]})
-    assert shell.jobs.standing(job_id).approval == "plan"
+    assert shell.jobs.info(job_id).approval == "plan"
 
 
 def test_only_a_plan_can_be_edited(shell: Shell) -> None:
@@ -361,7 +361,7 @@ def test_only_a_plan_can_be_edited(shell: Shell) -> None:
         UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"
     ):
         shell.jobs.reject(job_id, plan={"steps": [OWN_STEP]})
-    assert shell.jobs.standing(job_id).approval == "answer"
+    assert shell.jobs.info(job_id).approval == "answer"
 
 
 @pytest.mark.parametrize("answer", ["approve", "reject"])
@@ -381,7 +381,7 @@ def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
         "step a depends on nobody, which is not a step",
         "step a: there is no specialist poet; use one of researcher, supervisor, writer",
     ]
-    assert shell.jobs.standing(job_id).approval == "plan"
+    assert shell.jobs.info(job_id).approval == "plan"
 
 
 def test_a_step_that_cannot_be_read_is_not_a_missing_step(shell: Shell) -> None:

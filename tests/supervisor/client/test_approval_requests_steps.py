@@ -80,7 +80,7 @@ def test_a_step_that_a_job_does_not_ask_about_is_refused(
         getattr(shell.jobs, answer)(job_id, steps=["a"])
 
     assert str(refused.value) == f"{job_id} does not ask about step a: it asks about b, c"
-    assert shell.jobs.standing(job_id).approval == "step"
+    assert shell.jobs.info(job_id).approval == "step"
 
 
 def test_an_approval_of_a_plan_names_no_single_steps(shell: Shell) -> None:

@@ -340,9 +340,7 @@ def test_many_jobs_are_submitted_in_order(store: Store) -> None:
 
     async def use() -> list[str]:
         async with client_of(store) as jobs:
-            return [
-                (await jobs.standing(job_id)).title async for job_id in jobs.submit_each(requests)
-            ]
+            return [(await jobs.info(job_id)).title async for job_id in jobs.submit_each(requests)]
 
     assert asyncio.run(use()) == [request.text for request in requests]
 

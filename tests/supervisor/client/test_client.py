@@ -48,8 +48,8 @@ def messages(jobs: Client, queue: str) -> int:
 def test_a_job_is_accepted_and_announced_at_once(jobs: Client) -> None:
     job_id = jobs.submit(Request("Compare  things.\nNow."))
 
-    standing = jobs.standing(job_id)
-    assert (standing.status, standing.title, standing.version) == (
+    info = jobs.info(job_id)
+    assert (info.status, info.title, info.version) == (
         "queued",
         "Compare things. Now.",
         1,
@@ -264,7 +264,7 @@ def test_without_redis_the_client_raises_an_error_that_names_redis() -> None:
 def test_an_unknown_job_is_an_error_in_every_method(jobs: Client, job_id: str) -> None:
     unknown = JobId(job_id)
     for ask in (
-        jobs.standing,
+        jobs.info,
         jobs.result,
         jobs.cancel,
         jobs.retry,
@@ -316,7 +316,7 @@ def test_a_cancel_reaches_the_store_and_wakes_a_supervisor(jobs: Client) -> None
     job_id = jobs.submit(Request("Compare."))
 
     assert jobs.cancel(job_id)
-    assert jobs.standing(job_id).cancelled
+    assert jobs.info(job_id).cancelled
     assert messages(jobs, SUPERVISOR_QUEUE) == 1
     end_job(jobs, job_id, JobStatus.CANCELLED)
     assert not jobs.cancel(job_id)
@@ -375,7 +375,7 @@ def test_a_retry_revokes_the_cancel(jobs: Client) -> None:
     end_job(jobs, job_id, JobStatus.CANCELLED)
     jobs.retry(job_id)
 
-    assert (jobs.standing(job_id).status, jobs.standing(job_id).cancelled) == ("queued", False)
+    assert (jobs.info(job_id).status, jobs.info(job_id).cancelled) == ("queued", False)
     assert jobs.store.journal.read(job_id)[-1].event == RetryRequested(keeps_results=True)
 
 
@@ -391,7 +391,7 @@ def test_nothing_stays_of_a_deleted_job(jobs: Client) -> None:
     assert [name for name in redis.scan_iter() if job_id.encode() in name] == []
     assert redis.zscore("handoff:due", job_id) is None
     with pytest.raises(UnknownJob):
-        jobs.standing(job_id)
+        jobs.info(job_id)
 
 
 def test_a_report_is_one_json_object(jobs: Client) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import CancelRequested, JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
@@ -48,7 +48,7 @@ def cancelled_job() -> SimulatedJob:
 def test_a_continued_job_has_one_status_in_its_hash_and_in_its_journal(
     job: SimulatedJob, status: JobStatus
 ) -> None:
-    standing = JobStanding(
+    info = JobInfo(
         job.state.job_id,
         JobStatus.PARTIAL,
         1,
@@ -60,7 +60,7 @@ def test_a_continued_job_has_one_status_in_its_hash_and_in_its_journal(
         cost_microusd=0,
         cancelled=False,
     )
-    commit = retry_commit(job.state, standing, None, NewLimits(max_turns=24), due_at=0.0)
+    commit = retry_commit(job.state, info, None, NewLimits(max_turns=24), due_at=0.0)
 
     assert (commit.expected, commit.tip) == (job.state.version, job.now)
     assert commit.fields == {"status": status.value, "cancelled": "", "asks": "", "max_turns": 24}

@@ -131,7 +131,7 @@ def test_a_retry_above_the_limit_is_refused_and_a_retry_counts_as_open(jobs: Cli
 
     with pytest.raises(TooManyOpenJobs):
         jobs.retry(first)
-    ended = jobs.standing(first).status
+    ended = jobs.info(first).status
     jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=MOST + 1))
     jobs.retry(first)
 
@@ -182,7 +182,7 @@ def test_a_count_that_another_program_has_overwritten_stops_no_job(jobs: Client)
     job_id = jobs.submit(HANDOFF_PROJECT)
     end(jobs, job_id)
 
-    assert jobs.standing(job_id).status is JobStatus.OK
+    assert jobs.info(job_id).status is JobStatus.OK
 
 
 def test_the_count_expires_after_the_jobs_that_it_counts(jobs: Client) -> None:

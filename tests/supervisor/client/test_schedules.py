@@ -88,9 +88,9 @@ def end(jobs: Client, job_id: JobId) -> None:
 
 
 def end_all(jobs: Client) -> None:
-    for standing in jobs.newest(100):
-        if not standing.status.ended:
-            end(jobs, standing.job_id)
+    for info in jobs.newest(100):
+        if not info.status.ended:
+            end(jobs, info.job_id)
 
 
 def start_all(jobs: Client, rounds: int) -> None:
@@ -101,7 +101,7 @@ def start_all(jobs: Client, rounds: int) -> None:
 
 
 def started_jobs(jobs: Client) -> set[JobId]:
-    return {standing.job_id for standing in jobs.newest(100)}
+    return {info.job_id for info in jobs.newest(100)}
 
 
 def test_a_due_slot_starts_one_job_with_the_documents_of_the_schedule(

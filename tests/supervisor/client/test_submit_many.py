@@ -59,10 +59,10 @@ def spend_daily_budget(jobs: Client, tenant: str) -> JobId:
 def test_each_job_is_stored_and_announced(jobs: Client) -> None:
     job_ids = list(jobs.submit_each(MANY))
 
-    assert [standing.title for standing in jobs.store.jobs.standings(job_ids)] == [
+    assert [info.title for info in jobs.store.jobs.read(job_ids)] == [
         request.text for request in MANY
     ]
-    assert {jobs.standing(submitted).status for submitted in (job_ids[0], job_ids[-1])} == {
+    assert {jobs.info(submitted).status for submitted in (job_ids[0], job_ids[-1])} == {
         JobStatus.QUEUED
     }
     assert announced_count(jobs) == len(MANY)
@@ -114,7 +114,7 @@ def test_if_a_tenants_day_is_spent_earlier_jobs_of_others_are_enqueued(jobs: Cli
             )
         )
 
-    assert [jobs.standing(submitted).title for submitted in job_ids] == ["One."]
+    assert [jobs.info(submitted).title for submitted in job_ids] == ["One."]
 
 
 def test_the_same_key_and_request_is_the_same_job_announced_once(jobs: Client) -> None:

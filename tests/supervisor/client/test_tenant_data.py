@@ -215,7 +215,7 @@ def test_open_jobs_are_cancelled_and_a_deletion_without_a_supervisor_is_not_comp
     job_id = jobs.submit(REQUEST)
 
     first = jobs.delete_tenant("acme", wait_s=0)
-    is_cancelled = jobs.standing(job_id).cancelled
+    is_cancelled = jobs.info(job_id).cancelled
     end(jobs, job_id)
     second = jobs.delete_tenant("acme", wait_s=0)
 

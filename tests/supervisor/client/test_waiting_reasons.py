@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
@@ -25,7 +25,7 @@ from handoff_queue.supervisor.client.waiting_reasons import (
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, expire_lease, granted_claim, issue
 
-JOB = JobStanding(JobId("j-0123456789ab"), JobStatus.RUNNING, 3, "Compare", 101.0, cancelled=False)
+JOB = JobInfo(JobId("j-0123456789ab"), JobStatus.RUNNING, 3, "Compare", 101.0, cancelled=False)
 QUEUED = replace(JOB, status=JobStatus.QUEUED)
 
 
@@ -40,7 +40,7 @@ def presence_of(*queues: str, **unclaimed: str) -> Presence:
     return Presence(frozenset(queues), {JOB.job_id: waiting} if waiting else {})
 
 
-def reasons_of(job: JobStanding, presence: Presence) -> list[str]:
+def reasons_of(job: JobInfo, presence: Presence) -> list[str]:
     return [str(reason) for reason in waiting_reasons(job, presence)]
 
 
@@ -89,7 +89,7 @@ def test_a_step_of_a_paused_role_gives_the_reason_and_the_remedy_with_or_without
 
 
 @pytest.mark.parametrize("job", [JOB, QUEUED])
-def test_without_a_supervisor_every_job_waits_for_a_supervisor(job: JobStanding) -> None:
+def test_without_a_supervisor_every_job_waits_for_a_supervisor(job: JobInfo) -> None:
     assert reasons_of(job, presence_of("researcher")) == [
         "the job waits for a supervisor: start one with `handoff supervisor`"
     ]
@@ -131,14 +131,14 @@ def missing_roles_of(store: Store, job_id: JobId) -> list[str]:
     """Return the job's missing roles with their steps, and check that the list of jobs shows the
     same.
     """
-    (job,) = store.jobs.standings([job_id])
+    (job,) = store.jobs.read([job_id])
     issued_ids = [
         recorded.event.handoff_id
         for recorded in store.journal.read(job_id)
         if isinstance(recorded.event, HandoffIssued)
     ]
     waiting_reasons = waiting_reasons_for(store, job, issued_ids)
-    assert [standing.waiting_for for standing in with_waiting(store, [job])] == [
+    assert [info.waiting_for for info in with_waiting(store, [job])] == [
         "; ".join(map(str, waiting_reasons))
     ]
     return [f"{role.whom}: {', '.join(role.steps)}" for role in waiting_reasons]
@@ -182,9 +182,7 @@ def test_handoffs_of_other_jobs_are_not_counted(store: Store) -> None:
     issue(store, other, "x.1")
 
     assert missing_roles_of(store, mine) == []
-    assert [
-        job.waiting_for for job in with_waiting(store, store.jobs.standings([mine, other]))
-    ] == [
+    assert [job.waiting_for for job in with_waiting(store, store.jobs.read([mine, other]))] == [
         "",
         "step x waits for a worker of `researcher`: start one with `handoff worker researcher`",
     ]
@@ -205,12 +203,12 @@ def test_every_method_of_the_client_reports_the_reason(redis_url: str) -> None:
     jobs.store.presence.announce_supervisor("s1")
     waits = "the job waits for a worker of `poet`: start one with `handoff worker poet`"
 
-    assert jobs.standing(job_id).waiting_for == waits
+    assert jobs.info(job_id).waiting_for == waits
     assert [job.waiting_for for job in jobs.newest()] == [waits]
     assert jobs.result(job_id).notes == (waits,)
 
     jobs.store.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
-    assert (jobs.standing(job_id).waiting_for, jobs.result(job_id).notes) == ("", ())
+    assert (jobs.info(job_id).waiting_for, jobs.result(job_id).notes) == ("", ())
     jobs.store.connection.close()
 
 
@@ -220,13 +218,13 @@ def test_a_job_that_is_retried_before_its_plan_waits_for_the_same_again(
     jobs = client.connect(redis_url, Settings(offline=True))
     job_id = jobs.submit(client.Request("Compare."))
     jobs.store.presence.announce_supervisor("s1")
-    before = jobs.standing(job_id).waiting_for
+    before = jobs.info(job_id).waiting_for
     jobs.store.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
 
     jobs.retry(job_id)
 
     assert before
-    assert jobs.standing(job_id).waiting_for == before
+    assert jobs.info(job_id).waiting_for == before
     jobs.store.connection.close()
 
 

@@ -62,15 +62,15 @@ def run_tree(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK
     for _ in range(40):
         shell.advance(job_id)
         for child in child_ids_of(shell, job_id):
-            if shell.store.jobs.standings([child]):
-                run_tree(shell, child, status) if not shell.jobs.standing(
+            if shell.store.jobs.read([child]):
+                run_tree(shell, child, status) if not shell.jobs.info(
                     child
                 ).status.ended else shell.advance(child)
         for event in shell.open(job_id):
             shell.do(job_id, event, status)
-        if shell.jobs.standing(job_id).status.ended:
+        if shell.jobs.info(job_id).status.ended:
             shell.advance(job_id)
-            return shell.jobs.standing(job_id).status
+            return shell.jobs.info(job_id).status
     raise AssertionError(shell.kinds(job_id))
 
 
@@ -87,7 +87,7 @@ def test_steps_of_sub_supervisors_are_jobs_and_their_answers_are_results(
     assert isinstance(first, JobSubmitted)
     assert first.parent is not None
     assert (first.parent.job_id, first.parent.handoff_id, first.depth) == (job_id, "qdrant.1", 1)
-    assert [shell.jobs.standing(child).status for child in child_ids] == [
+    assert [shell.jobs.info(child).status for child in child_ids] == [
         JobStatus.OK,
         JobStatus.OK,
     ]
@@ -136,10 +136,10 @@ def test_a_job_counts_its_childrens_spending(shell: Shell, tmp_path: Path) -> No
     job_id = submit(shell, tmp_path)
     run_tree(shell, job_id)
 
-    of_children = [shell.jobs.standing(child).turns for child in child_ids_of(shell, job_id)]
+    of_children = [shell.jobs.info(child).turns for child in child_ids_of(shell, job_id)]
 
     assert min(of_children) > 0
-    assert shell.jobs.standing(job_id).turns == sum(of_children) + 1, "and its own assessor's turn"
+    assert shell.jobs.info(job_id).turns == sum(of_children) + 1, "and its own assessor's turn"
     handed_over = [
         handoff
         for handoff in shell.jobs.result(job_id).handoffs
@@ -171,7 +171,7 @@ def test_cancelling_a_job_cancels_its_descendants(shell: Shell, tmp_path: Path) 
     shell.advance(job_id)
     shell.advance(child)
 
-    assert shell.jobs.standing(child).status is JobStatus.CANCELLED
+    assert shell.jobs.info(child).status is JobStatus.CANCELLED
     assert CancelRequested(by=job_id) in shell.events(child)
     assert shell.open(child) == []
     assert shell.kinds(child)[-1] == "parent_told"
@@ -199,15 +199,13 @@ def test_another_supervisor_starts_children_after_a_crash_before_their_begin(
     shell.dispatcher.dies_waking = True
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
-    started = [
-        child for child in child_ids_of(shell, job_id) if shell.store.jobs.standings([child])
-    ]
+    started = [child for child in child_ids_of(shell, job_id) if shell.store.jobs.read([child])]
     shell.dispatcher.dies_waking = False
     assert len(started) == 1, "the second had no turn"
 
     shell.another().advance(job_id)
 
-    assert all(shell.store.jobs.standings([child]) for child in child_ids_of(shell, job_id))
+    assert all(shell.store.jobs.read([child]) for child in child_ids_of(shell, job_id))
     assert run_tree(shell, job_id) is JobStatus.OK
     assert all(
         sum(kind == "job_submitted" for kind in shell.kinds(child)) == 1
@@ -222,7 +220,7 @@ def test_a_crash_while_a_child_reports_gives_its_parent_one_result(
     shell.advance(job_id)
     child = child_ids_of(shell, job_id)[0]
     shell.advance(child)
-    while not shell.jobs.standing(child).status.ended:
+    while not shell.jobs.info(child).status.ended:
         for event in shell.open(child):
             shell.do(child, event)
         shell.dispatcher.dies_waking = True
@@ -260,7 +258,7 @@ def test_deleting_a_job_deletes_its_descendants(shell: Shell, tmp_path: Path) ->
 
     shell.jobs.delete(job_id)
 
-    assert shell.store.jobs.standings([job_id, *child_ids]) == []
+    assert shell.store.jobs.read([job_id, *child_ids]) == []
     left = [
         name.decode()
         for name in shell.store.connection.redis.scan_iter("handoff:*")

@@ -76,7 +76,7 @@ def test_a_result_is_stored_even_if_no_decision_can_be_made_on_it(
     shell.advance(job_id)
 
     assert shell.kinds(job_id)[1:] == ["handoff_issued", "handoff_finished", "plan_made"]
-    assert not shell.jobs.standing(job_id).status.ended, "it is tried again"
+    assert not shell.jobs.info(job_id).status.ended, "it is tried again"
 
 
 def test_the_decision_includes_results_that_arrived_in_between(
@@ -102,7 +102,7 @@ def test_the_decision_includes_results_that_arrived_in_between(
         "plan_made",
         "job_ended",
     ]
-    assert shell.jobs.standing(job_id).status is JobStatus.CANCELLED
+    assert shell.jobs.info(job_id).status is JobStatus.CANCELLED
 
 
 def test_an_end_without_a_reply_is_sent_again_and_counts_once(

@@ -49,7 +49,7 @@ def run_to_end(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.
         for event in shell.open(job_id):
             shell.do(job_id, event, status)
         if "job_ended" in shell.kinds(job_id):
-            return shell.jobs.standing(job_id).status
+            return shell.jobs.info(job_id).status
     raise AssertionError(shell.kinds(job_id))
 
 

@@ -75,7 +75,7 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_that_ver
     (letter,) = shell.store.dead_letters.newest()
     assert letter.body == job_id
     assert "cannot continue" in letter.reason
-    assert shell.jobs.standing(job_id).status == "queued"
+    assert shell.jobs.info(job_id).status == "queued"
 
 
 def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_with_that_reason(
@@ -88,11 +88,11 @@ def test_a_job_that_our_own_code_cannot_carry_on_is_tried_again_and_then_ends_wi
         shell.do(job_id, event)
     shell.store.connection.redis.hdel(keys.blobs(job_id), plan_made.plan.digest)
     evaluate_again(fresh := shell.another(), job_id, MAX_FAILURES - 1)
-    assert fresh.jobs.standing(job_id).status == "running"
+    assert fresh.jobs.info(job_id).status == "running"
 
     evaluate_again(fresh, job_id, 1)
 
-    assert fresh.jobs.standing(job_id).status == "failed"
+    assert fresh.jobs.info(job_id).status == "failed"
     last = fresh.events(job_id)[-1]
     assert isinstance(last, JobEnded)
     assert "an internal error (StoreError)" in str(last.reason)
@@ -115,7 +115,7 @@ def test_a_lost_handoff_of_a_newer_version_is_left_to_that_version(
         redis.zadd(keys.DUE, {job_id: 1})
         fresh.advance(job_id, [lost.handoff_id])
 
-    assert fresh.jobs.standing(job_id).status == "running"
+    assert fresh.jobs.info(job_id).status == "running"
     assert "schema_version" in shell.store.dead_letters.newest()[0].reason
 
 

@@ -155,7 +155,7 @@ def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
     assert isinstance(last, JobEnded)
     assert last.status is JobStatus.FAILED
     assert "froze or died, 3 times in a row" in str(last.reason)
-    assert fresh.jobs.standing(job_id).status is JobStatus.FAILED
+    assert fresh.jobs.info(job_id).status is JobStatus.FAILED
     assert (
         fresh.store.jobs.handoffs(job_id, [event.handoff_id for event in open_handoffs])[
             open_handoffs[0].handoff_id
@@ -207,7 +207,7 @@ def test_a_job_that_the_guard_ended_can_be_retried(shell: Shell) -> None:
 
     shell.advance(job_id)
 
-    assert shell.jobs.standing(job_id).status is JobStatus.RUNNING
+    assert shell.jobs.info(job_id).status is JobStatus.RUNNING
     assert shell.open(job_id)
 
 
@@ -232,7 +232,7 @@ def test_writes_to_a_frozen_job_do_not_prevent_its_end(
 
     freeze_evaluations(shell, job_id)
 
-    assert shell.jobs.standing(job_id).status is JobStatus.FAILED
+    assert shell.jobs.info(job_id).status is JobStatus.FAILED
     assert count_unfinished_evaluations(shell.store, job_id) == 0
 
 
@@ -256,7 +256,7 @@ def test_a_write_conflict_does_not_prevent_the_end_of_a_failing_job(
     monkeypatch.setattr(shell.store.journal, "commit", stale_once)
     shell.advance(job_id)
 
-    assert shell.jobs.standing(job_id).status is JobStatus.FAILED
+    assert shell.jobs.info(job_id).status is JobStatus.FAILED
 
 
 def test_a_frozen_job_with_constant_writes_is_evaluated_again_later(
@@ -268,7 +268,7 @@ def test_a_frozen_job_with_constant_writes_is_evaluated_again_later(
 
     freeze_evaluations(shell, job_id)
 
-    assert not shell.jobs.standing(job_id).status.ended
+    assert not shell.jobs.info(job_id).status.ended
     assert count_unfinished_evaluations(shell.store, job_id) == 0
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None
 

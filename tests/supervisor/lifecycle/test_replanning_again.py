@@ -72,7 +72,7 @@ def test_a_final_patch_keeps_begun_steps_even_if_they_are_repeated() -> None:
     assert (job.state.status, {*job.state.steps}) == (JobStatus.OK, {*"abcd"})
 
 
-def test_a_final_patch_over_a_lasting_gap_lets_the_standing_results_be_reviewed() -> None:
+def test_a_final_patch_over_a_lasting_gap_lets_the_kept_results_be_reviewed() -> None:
     job = retry_keeping_results(job_with_gap())
     job.finish("b", "failed")
     job.advance()
@@ -84,7 +84,7 @@ def test_a_final_patch_over_a_lasting_gap_lets_the_standing_results_be_reviewed(
     assert [job.step(name).attempt for name in "cd"] == [1, 1]
 
 
-def test_a_step_added_behind_a_standing_result_waits_until_the_result_is_confirmed() -> None:
+def test_a_step_added_behind_a_kept_result_waits_until_the_result_is_confirmed() -> None:
     job = retry_keeping_results(job_with_gap())
     finish_steps(job, "b")
     job.patch_plan(

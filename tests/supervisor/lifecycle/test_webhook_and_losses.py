@@ -107,13 +107,13 @@ def test_a_queued_role_is_left_alone_until_it_is_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    "standing", [ObservedHandoff("issued"), ObservedHandoff("running", lease_until=BEGIN - 1)]
+    "info", [ObservedHandoff("issued"), ObservedHandoff("running", lease_until=BEGIN - 1)]
 )
-def test_a_role_without_a_process_is_run(standing: ObservedHandoff) -> None:
+def test_a_role_without_a_process_is_run(info: ObservedHandoff) -> None:
     job = SimulatedJob()
     job.advance()
 
-    assert job.next_commands(job.observations(planner_1=standing)) == (run("planner.1"),)
+    assert job.next_commands(job.observations(planner_1=info)) == (run("planner.1"),)
 
 
 def test_messages_are_published_before_a_role_runs() -> None:

@@ -47,7 +47,7 @@ def scene(shell: Shell, client_with: ClientOf) -> Scene:
     job_id = shell.jobs.submit(
         Request("Compare them", approvals=Approvals(what=(ApprovalOf.PLAN,)))
     )
-    while not shell.jobs.standing(job_id).approval:
+    while not shell.jobs.info(job_id).approval:
         shell.advance(job_id)
     shell.jobs.store.dead_letters.add("writer", "a test", job_id)
     (letter,) = shell.jobs.store.dead_letters.newest()

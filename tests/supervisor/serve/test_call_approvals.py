@@ -39,7 +39,7 @@ class AskingJob:
 
     def waits_for(self) -> list[str]:
         """Return the tool of each call that has no answer yet."""
-        return list(self.shell.jobs.standing(self.job_id).calls_to_approve)
+        return list(self.shell.jobs.info(self.job_id).calls_to_approve)
 
     def answers(self) -> dict[str, CallAnswer]:
         """Return the answers that the next claim of the handoff finds."""
@@ -179,8 +179,8 @@ def test_a_token_that_may_not_approve_a_call_lets_no_time_approve_it(
 
 def test_the_status_and_the_audit_name_the_tool(asking: AskingJob, http: TestClient) -> None:
     jobs = asking.shell.jobs
-    (standing,) = jobs.store.jobs.standings([asking.job_id])
-    assert standing.status is JobStatus.WAITING
+    (info,) = jobs.store.jobs.read([asking.job_id])
+    assert info.status is JobStatus.WAITING
     assert "an approval of a call of send_mail by a person" in jobs.newest()[0].waiting_for
 
     http.post(f"/v1/jobs/{asking.job_id}/approve", json={"question": asking.questions[0]})

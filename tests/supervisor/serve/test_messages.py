@@ -39,7 +39,7 @@ def test_a_message_is_stored_for_the_steps_that_run(
     assert answer.json() == {
         "job_id": job_id,
         "message_id": event.message_id,
-        "version": shell.jobs.standing(job_id).version,
+        "version": shell.jobs.info(job_id).version,
         "running": [issued.step_id],
     }
 

@@ -509,5 +509,5 @@ def test_a_job_waits_though_its_announcement_cannot_be_stored(
     shell.advance(job_id)
 
     assert shell.kinds(job_id) == ["job_submitted"]
-    assert shell.jobs.standing(job_id).status is JobStatus.QUEUED
+    assert shell.jobs.info(job_id).status is JobStatus.QUEUED
     shell.store.connection.redis.delete(f"{keys.UNPLANNED}:tailor")

@@ -28,7 +28,7 @@ def planned(shell: Shell) -> JobId:
     job_id = shell.jobs.submit(
         Request("Compare them", approvals=Approvals(what=(ApprovalOf.PLAN,)))
     )
-    while not shell.jobs.standing(job_id).approval:
+    while not shell.jobs.info(job_id).approval:
         shell.advance(job_id)
     return job_id
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from handoff_queue.shared.store.handoff_standing import ClaimEnd, HandoffStanding, PastClaim
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.handoff_info import ClaimEnd, HandoffInfo, PastClaim
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import (
     AbandonedStep,
     Event,
@@ -38,7 +38,7 @@ class JobRecordBuilder:
 
     def __init__(self, request: str = "Compare things.") -> None:
         self.payloads = dict[str, str]()
-        self.standings = dict[HandoffId, HandoffStanding]()
+        self.handoffs = dict[HandoffId, HandoffInfo]()
         self._timed_events = list[tuple[float, Event]]()
         self._add_event(
             0.0, JobSubmitted(request=ref(self._stored(request)), title=request, limits=JobLimits())
@@ -79,20 +79,20 @@ class JobRecordBuilder:
             PastClaim(f"w{n}@host:6", began, ended, reason)
             for n, (began, ended, reason) in enumerate(claims, start=10)
         )
-        self.standings[claimed] = replace(
-            self.standings[claimed], lost_claims=lost, past_claims=past, claimed_at=last_claim_at
+        self.handoffs[claimed] = replace(
+            self.handoffs[claimed], lost_claims=lost, past_claims=past, claimed_at=last_claim_at
         )
 
     def cut_calls(self, name: str, *, calls: int, tokens: int) -> None:
         """Record that `calls` calls of a step's first attempt were cut and cost `tokens` tokens."""
         first = handoff_id(StepId(name), 1)
-        self.standings[first] = replace(self.standings[first], cut_calls=calls, cut_tokens=tokens)
+        self.handoffs[first] = replace(self.handoffs[first], cut_calls=calls, cut_tokens=tokens)
 
     def abandoned(self, name: str, at: tuple[float, float, float], after: str = "") -> None:
         """Record a step that was issued, started and abandoned at these times."""
         self._issued(name, "researcher", at[:2], after, 1, is_a_role=False, task="Do it.")
         dropped = handoff_id(StepId(name), 1)
-        self.standings[dropped] = replace(self.standings[dropped], state="dropped")
+        self.handoffs[dropped] = replace(self.handoffs[dropped], state="dropped")
         stand_in = ref(self._stored("{}"))
         self._add_event(
             at[2],
@@ -112,9 +112,9 @@ class JobRecordBuilder:
             timed.append((timed[-1][0], JobEnded(status=JobStatus.OK)))
         journal = tuple(RecordedEvent(n, at, event) for n, (at, event) in enumerate(timed, start=1))
         status = JobStatus.RUNNING if until is not None else JobStatus.OK
-        cut_calls = sum(each.cut_calls for each in self.standings.values())
-        cut_tokens = sum(each.cut_tokens for each in self.standings.values())
-        account = JobStanding(
+        cut_calls = sum(each.cut_calls for each in self.handoffs.values())
+        cut_tokens = sum(each.cut_tokens for each in self.handoffs.values())
+        account = JobInfo(
             JOB,
             status,
             len(journal),
@@ -126,12 +126,12 @@ class JobRecordBuilder:
             output_tokens=20,
             cost_microusd=5,
         )
-        standing = replace(account, cut_calls=cut_calls, cut_tokens=cut_tokens)
+        info = replace(account, cut_calls=cut_calls, cut_tokens=cut_tokens)
         return JobRecord(
             until if until is not None else journal[-1].at,
-            standing,
+            info,
             journal,
-            self.standings,
+            self.handoffs,
             self.payloads,
             (),
         )
@@ -171,7 +171,7 @@ class JobRecordBuilder:
                 confidence=0.9,
             ),
         )
-        self.standings[issued] = replace(self.standings[issued], state="done", finished_at=at[2])
+        self.handoffs[issued] = replace(self.handoffs[issued], state="done", finished_at=at[2])
 
     def _issued(
         self,
@@ -213,7 +213,7 @@ class JobRecordBuilder:
                 group=group,
             ),
         )
-        self.standings[issued] = HandoffStanding(
+        self.handoffs[issued] = HandoffInfo(
             "running",
             worker="w1@host:7",
             claims=1,

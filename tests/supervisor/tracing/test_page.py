@@ -11,7 +11,7 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
-from handoff_queue.shared.store.handoff_standing import ClaimEnd
+from handoff_queue.shared.store.handoff_info import ClaimEnd
 from handoff_queue.shared.types.checkpoints import ContextCleared
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import Usage

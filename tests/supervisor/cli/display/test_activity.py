@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import Child, StepOutline
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
@@ -22,23 +22,25 @@ from handoff_queue.supervisor.cli.display.job_view import TICK_S, JobView
 from handoff_queue.supervisor.cli.display.tree import render_tree
 from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued, view_of
 
-RUNNING = HandoffStanding(
+RUNNING = HandoffInfo(
     "running", turns=1, doing="search_documents", started_at=98.0, heartbeat_at=109.0
 )
 DEFERRED = replace(RUNNING, state="waiting", doing="rate limit", deferred_until=150.0)
 SILENT = replace(RUNNING, heartbeat_at=103.0)
 
 
-def view_of_handoffs(**standings: HandoffStanding) -> JobView:
+def view_of_handoffs(**infos_by_step: HandoffInfo) -> JobView:
     """Return a view with one handoff for each step."""
-    outlines = tuple(StepOutline(id=StepId(step), specialist="researcher") for step in standings)
-    handoffs = [issued(step, "researcher") for step in standings]
+    outlines = tuple(
+        StepOutline(id=StepId(step), specialist="researcher") for step in infos_by_step
+    )
+    handoffs = [issued(step, "researcher") for step in infos_by_step]
     plan = PLANNED.model_copy(update={"steps": outlines})
     return view_of(
         SUBMITTED,
         plan,
         *handoffs,
-        standings={f"{step}.1": standing for step, standing in standings.items()},
+        handoffs={f"{step}.1": info for step, info in infos_by_step.items()},
     )
 
 
@@ -76,17 +78,15 @@ def test_a_silent_handoff_comes_first_in_a_log_and_is_marked_in_the_tree() -> No
 
 
 def test_without_a_running_handoff_there_is_no_line() -> None:
-    assert activity_line(view_of_handoffs(left=HandoffStanding("issued"))) is None
+    assert activity_line(view_of_handoffs(left=HandoffInfo("issued"))) is None
     view = view_of(
         SUBMITTED,
         PLANNED,
         issued("left", "researcher"),
         finished("left"),
-        standings={"left.1": RUNNING},
+        handoffs={"left.1": RUNNING},
     )
-    assert activity_line(view) is None, (
-        "it has ended, whatever its standing was when it was read last"
-    )
+    assert activity_line(view) is None, "it has ended, whatever its state was when it was read last"
     assert activity_line(JobView(view.job_id)) is None
 
 
@@ -107,7 +107,7 @@ def test_a_handoff_of_a_child_job_is_shown_with_the_id_of_its_job() -> None:
     team = PLANNED.model_copy(
         update={"steps": (StepOutline(id=StepId("team"), specialist="supervisor"),)}
     )
-    view = view_of(SUBMITTED, team, handed, standings={"team.1": replace(SILENT, doing="")})
+    view = view_of(SUBMITTED, team, handed, handoffs={"team.1": replace(SILENT, doing="")})
     view = replace(view, children={child: replace(view_of_handoffs(left=RUNNING), job_id=child)})
 
     assert (activity_line(view) or "").endswith(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import Event, JobEnded, JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
@@ -23,7 +23,7 @@ from tests.supervisor.cli.job_events import PLANNED, SUBMITTED, finished, issued
 
 PLANNER = (SUBMITTED, issued("planner", "planner", group=None), finished("planner"))
 LONG = "check_the_supplier_contract_carefully_"
-RUNNING = HandoffStanding(
+RUNNING = HandoffInfo(
     "running",
     turns=1,
     input_tokens=900,
@@ -75,7 +75,7 @@ def job_with_steps(
         *PLANNER,
         planned_steps(*map(name, range(1, of + 1))),
         *events,
-        standings={f"{name(n)}.1": RUNNING for n in running},
+        handoffs={f"{name(n)}.1": RUNNING for n in running},
     )
 
 
@@ -147,7 +147,7 @@ def test_detail_rows_stay_below_their_step() -> None:
 def test_a_long_name_is_cut_in_the_middle_so_that_the_rest_of_the_row_is_seen(width: int) -> None:
     names = [f"{LONG}{n:04d}" for n in (1, 2)]
     events = (issued(names[0], "reader"), issued(names[1], "reader"), finished(names[1]))
-    standing = HandoffStanding(
+    info = HandoffInfo(
         "done",
         turns=3,
         input_tokens=1_000,
@@ -159,7 +159,7 @@ def test_a_long_name_is_cut_in_the_middle_so_that_the_rest_of_the_row_is_seen(wi
         *PLANNER,
         planned_steps(*names),
         *events,
-        standings={f"{names[0]}.1": RUNNING, f"{names[1]}.1": standing},
+        handoffs={f"{names[0]}.1": RUNNING, f"{names[1]}.1": info},
     )
     runs, finished_row = rendered_lines(view, width)[-2:]
 
@@ -202,10 +202,10 @@ def test_the_clock_of_a_job_stops_if_it_is_cancelled_before_it_has_a_plan() -> N
 
 
 def test_a_handoff_whose_worker_has_died_waits_to_be_run_again() -> None:
-    back = HandoffStanding("issued", claims=1, issued_at=90.0, started_at=91.0)
+    back = HandoffInfo("issued", claims=1, issued_at=90.0, started_at=91.0)
     lines = rendered_lines(
         view_of(
-            *PLANNER, planned_steps("left"), issued("left", "reader"), standings={"left.1": back}
+            *PLANNER, planned_steps("left"), issued("left", "reader"), handoffs={"left.1": back}
         )
     )
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import (
     AnswerMethod,
     CancelRequested,
@@ -204,12 +204,10 @@ def test_a_change_of_the_plan_is_shown_with_its_reason() -> None:
 
 
 def test_each_claim_of_a_handoff_is_logged_once() -> None:
-    before = view_of(*BEFORE, standings={"left.1": HandoffStanding("issued")})
-    first = view_of(
-        *BEFORE, standings={"left.1": HandoffStanding("running", claims=1, worker="host:1")}
-    )
+    before = view_of(*BEFORE, handoffs={"left.1": HandoffInfo("issued")})
+    first = view_of(*BEFORE, handoffs={"left.1": HandoffInfo("running", claims=1, worker="host:1")})
     second = view_of(
-        *BEFORE, standings={"left.1": HandoffStanding("running", claims=2, worker="host:2")}
+        *BEFORE, handoffs={"left.1": HandoffInfo("running", claims=2, worker="host:2")}
     )
 
     assert list(new_claims(before, first)) == ["left (researcher): works, in host:1"]
@@ -220,7 +218,7 @@ def test_each_claim_of_a_handoff_is_logged_once() -> None:
 def test_a_dropped_handoff_is_not_shown_as_running() -> None:
     """A command that starts to watch a cancelled job shows the last state of its handoffs."""
     dropped = view_of(
-        *BEFORE, standings={"left.1": HandoffStanding("dropped", claims=1, worker="host:1")}
+        *BEFORE, handoffs={"left.1": HandoffInfo("dropped", claims=1, worker="host:1")}
     )
 
     assert list(new_claims(view_of(*BEFORE), dropped)) == []
@@ -231,9 +229,7 @@ def test_a_dropped_handoff_is_not_shown_as_running() -> None:
 )
 def test_a_wait_for_a_rate_limit_is_logged_once(name: str, expected_name: str) -> None:
     def doing(activity: str) -> JobView:
-        return view_of(
-            *BEFORE, standings={name: HandoffStanding("running", claims=1, doing=activity)}
-        )
+        return view_of(*BEFORE, handoffs={name: HandoffInfo("running", claims=1, doing=activity)})
 
     assert list(new_waits(doing("thinking"), doing("waiting 12 s: rate limit"))) == [
         f"{expected_name}: waiting 12 s: rate limit"
@@ -252,7 +248,7 @@ def test_a_wait_for_a_rate_limit_is_logged_once(name: str, expected_name: str) -
 
 def test_a_tool_whose_name_speaks_of_waiting_is_not_a_wait() -> None:
     works = view_of(
-        *BEFORE, standings={"left.1": HandoffStanding("running", claims=1, doing="waiting_times")}
+        *BEFORE, handoffs={"left.1": HandoffInfo("running", claims=1, doing="waiting_times")}
     )
 
     assert list(new_waits(view_of(*BEFORE), works)) == []
@@ -285,8 +281,8 @@ def test_a_missing_role_is_reported_once_and_so_is_its_return() -> None:
 
 
 def test_the_usage_of_a_handoff_is_the_usage_of_the_budget_or_an_upper_bound() -> None:
-    standing = HandoffStanding("done", turns=4, input_tokens=9_000, output_tokens=500, cut_calls=1)
-    view = view_of(*BEFORE, finished("left"), standings={"left.1": standing})
+    info = HandoffInfo("done", turns=4, input_tokens=9_000, output_tokens=500, cut_calls=1)
+    view = view_of(*BEFORE, finished("left"), handoffs={"left.1": info})
 
     assert (
         list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1]
@@ -295,8 +291,8 @@ def test_the_usage_of_a_handoff_is_the_usage_of_the_budget_or_an_upper_bound() -
 
 
 def test_the_tool_calls_of_an_ended_handoff_are_logged() -> None:
-    standing = HandoffStanding("done", turns=2, tool_calls=5, input_tokens=900, output_tokens=100)
-    view = view_of(*BEFORE, finished("left"), standings={"left.1": standing})
+    info = HandoffInfo("done", turns=2, tool_calls=5, input_tokens=900, output_tokens=100)
+    view = view_of(*BEFORE, finished("left"), handoffs={"left.1": info})
 
     assert list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1].endswith(
         "2 turns, 5 tool calls, 1,000 tokens"

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from handoff_queue.shared.store.job_standing import JobStanding
+from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli.list import header, lines_of_job
 from tests.supervisor.cli.job_events import JOB
 
 LONG = "Compare Qdrant, pgvector and Milvus for a team that needs filtering and durable storage"
-STANDING = JobStanding(
+LISTED_JOB = JobInfo(
     JOB,
     JobStatus.CANCELLED,
     9,
@@ -26,7 +26,7 @@ STANDING = JobStanding(
     cut_calls=1,
 )
 WAITING = replace(
-    STANDING,
+    LISTED_JOB,
     waiting_for=(
         "step a waits for a worker of `poet`: start one with `handoff worker poet`; the job waits"
         " for x: y"
@@ -52,17 +52,17 @@ def test_each_reason_of_a_wait_has_its_line_below_the_job(columns: int) -> None:
         "step a waits for a worker of `poet`: start one with `handoff worker poet` the job waits"
         " for x: y"
     )
-    assert "waits" not in " ".join(lines_of_job(STANDING, columns))
+    assert "waits" not in " ".join(lines_of_job(LISTED_JOB, columns))
 
 
 def test_on_a_wide_terminal_a_job_is_one_line() -> None:
-    assert len(list(lines_of_job(STANDING, 120))) == 1
-    assert len(list(lines_of_job(STANDING, 119))) == 3
+    assert len(list(lines_of_job(LISTED_JOB, 120))) == 1
+    assert len(list(lines_of_job(LISTED_JOB, 119))) == 3
 
 
 @pytest.mark.parametrize("columns", [60, 160])
 def test_the_header_names_the_columns_above_their_values(columns: int) -> None:
-    first, *_ = lines_of_job(replace(STANDING, title="Compare"), columns)
+    first, *_ = lines_of_job(replace(LISTED_JOB, title="Compare"), columns)
     names = header(columns)
 
     assert len(names) <= columns
@@ -75,7 +75,7 @@ def test_the_header_names_the_columns_above_their_values(columns: int) -> None:
     ("name", "value"), [("turns", "1,200"), ("tokens", "≤ 57,002,400"), ("cost", "≤ $12.3457")]
 )
 def test_a_figure_ends_below_the_end_of_its_name(name: str, value: str) -> None:
-    (line,) = lines_of_job(replace(STANDING, title="Compare"), 160)
+    (line,) = lines_of_job(replace(LISTED_JOB, title="Compare"), 160)
 
     assert header(160).index(name) + len(name) == line.index(value) + len(value)
     assert header(160).index("request") == line.index("Compare")

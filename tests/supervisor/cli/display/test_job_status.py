@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
@@ -46,10 +46,8 @@ SUBMITTED_AT = 101.0
 
 
 def with_usage(view: JobView, microusd: int | None, *, cut_calls: int = 0) -> JobView:
-    assert view.standing is not None
-    return replace(
-        view, standing=replace(view.standing, cost_microusd=microusd, cut_calls=cut_calls)
-    )
+    assert view.job is not None
+    return replace(view, job=replace(view.job, cost_microusd=microusd, cut_calls=cut_calls))
 
 
 def test_the_headline_compares_turns_tokens_and_cost_with_their_limits() -> None:
@@ -67,15 +65,15 @@ def test_the_headline_compares_turns_tokens_and_cost_with_their_limits() -> None
 
 
 def test_a_figure_without_a_limit_is_shown_alone() -> None:
-    standing = view_of(*BEFORE).standing
-    assert standing is not None
+    info = view_of(*BEFORE).job
+    assert info is not None
 
-    assert against_budget(standing, JobLimits(max_turns=None)) == [
+    assert against_budget(info, JobLimits(max_turns=None)) == [
         "4 turns",
         "2,400 tokens",
         "$0.0015",
     ]
-    assert against_budget(replace(standing, cut_calls=1), JobLimits(max_tokens=9_000))[1:] == [
+    assert against_budget(replace(info, cut_calls=1), JobLimits(max_tokens=9_000))[1:] == [
         "≤ 2,400 of 9,000 tokens",
         "≤ $0.0015",
     ]
@@ -125,24 +123,24 @@ FAILED_AND_RETRIED: tuple[Event, ...] = (
 """The retry comes six events after the submission, with one second per event."""
 
 
-def standing_of(microusd: int | None, cut_calls: int = 0) -> HandoffStanding:
-    return HandoffStanding("done", cost_microusd=microusd, cut_calls=cut_calls)
+def info_of(microusd: int | None, cut_calls: int = 0) -> HandoffInfo:
+    return HandoffInfo("done", cost_microusd=microusd, cut_calls=cut_calls)
 
 
 @pytest.mark.parametrize(
-    ("standings", "since"),
+    ("handoffs", "since"),
     [
-        ({"left.1": standing_of(1_000)}, "4.0 s, $0"),
-        ({"left.1": standing_of(1_000), "left.2": standing_of(1_200)}, "4.0 s, $0.0012"),
-        ({"left.1": standing_of(None), "left.2": standing_of(1_200, 1)}, "4.0 s, ≤ $0.0012"),
-        ({"left.2": standing_of(None)}, "4.0 s"),
+        ({"left.1": info_of(1_000)}, "4.0 s, $0"),
+        ({"left.1": info_of(1_000), "left.2": info_of(1_200)}, "4.0 s, $0.0012"),
+        ({"left.1": info_of(None), "left.2": info_of(1_200, 1)}, "4.0 s, ≤ $0.0012"),
+        ({"left.2": info_of(None)}, "4.0 s"),
     ],
 )
 def test_the_quote_of_a_retried_job_covers_its_first_run(
-    standings: dict[str, HandoffStanding], since: str
+    handoffs: dict[str, HandoffInfo], since: str
 ) -> None:
     again = issued("left", "researcher", attempt=2)
-    view = view_of(*BEFORE, *FAILED_AND_RETRIED, again, now=SUBMITTED_AT + 9, standings=standings)
+    view = view_of(*BEFORE, *FAILED_AND_RETRIED, again, now=SUBMITTED_AT + 9, handoffs=handoffs)
 
     assert (
         against_quote(view)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from handoff_queue.shared.store.handoff_standing import HandoffStanding
+from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import (
     JobEnded,
     JobStatus,
@@ -65,10 +65,10 @@ def test_figures_that_include_a_cut_call_are_upper_bounds() -> None:
         *PLANNER,
         issued("left", "researcher"),
         finished("left"),
-        standings={"left.1": HandoffStanding("done", cut_calls=1)},
+        handoffs={"left.1": HandoffInfo("done", cut_calls=1)},
     )
-    assert view.standing is not None
-    view = replace(view, standing=replace(view.standing, cut_calls=1))
+    assert view.job is not None
+    view = replace(view, job=replace(view.job, cut_calls=1))
 
     assert "≤ 2,400 tokens  ≤ $0.0015" in rendered(view).splitlines()[0]
     assert "≤ " in row(view, "left")
@@ -104,16 +104,16 @@ def test_an_unclaimed_handoff_is_shown_as_queued() -> None:
     view = view_of(
         *PLANNER,
         issued("left", "researcher"),
-        standings={"left.1": HandoffStanding("issued", issued_at=105.0)},
+        handoffs={"left.1": HandoffInfo("issued", issued_at=105.0)},
     )
 
     assert "in its queue for 5 s" in row(view, "left")
 
 
 def test_a_running_handoff_shows_turn_activity_tool_calls_seconds_and_tokens() -> None:
-    usage = HandoffStanding("running", turns=1, tool_calls=3, input_tokens=900, output_tokens=100)
-    standing = replace(usage, doing="search_documents", started_at=107.5)
-    view = view_of(*PLANNER, issued("left", "researcher"), standings={"left.1": standing})
+    usage = HandoffInfo("running", turns=1, tool_calls=3, input_tokens=900, output_tokens=100)
+    info = replace(usage, doing="search_documents", started_at=107.5)
+    view = view_of(*PLANNER, issued("left", "researcher"), handoffs={"left.1": info})
 
     assert "left (researcher)" in row(view, "left")
     for text in ("turn 2", "search_documents", "3 tool calls", "2.5 s", "1,000 tokens"):

@@ -26,7 +26,7 @@ def waiting(shell: Shell) -> JobId:
         Request("Compare Qdrant and Milvus", limits=JobLimits(), approvals=approvals)
     )
     for _ in range(20):
-        if shell.jobs.standing(job_id).approval:
+        if shell.jobs.info(job_id).approval:
             return job_id
         shell.advance(job_id)
     raise AssertionError("the job does not wait")
@@ -67,7 +67,7 @@ def test_a_tenant_sees_no_question_of_another_tenant(
     assert waiting not in stranger.get("/inbox").text
     assert stranger.get(f"/inbox/{waiting}").status_code == 404
     assert stranger.post(f"/inbox/{waiting}", decision="approve").status_code == 404
-    assert jobs.standing(waiting).approval
+    assert jobs.info(waiting).approval
 
 
 def test_an_unchanged_plan_is_approved_with_a_note(
@@ -93,7 +93,7 @@ def test_a_form_that_is_sent_too_late_answers_no_later_question(
     assert field
     asked = field[1]
     late = local.post(f"/inbox/{waiting}", decision="approve", question=str(int(asked) - 1))
-    still_waits = jobs.standing(waiting).approval
+    still_waits = jobs.info(waiting).approval
     in_time = local.post(f"/inbox/{waiting}", decision="approve", question=asked)
 
     assert (late.status_code, still_waits) == (422, "plan")
@@ -129,7 +129,7 @@ def test_a_plan_with_mistakes_comes_back_with_every_mistake(
     assert "<b>nobody" not in response.text
     assert "&lt;i&gt;kept" in response.text
     assert json.loads(plan_in(response.text)) == plan
-    assert jobs.standing(waiting).approval
+    assert jobs.info(waiting).approval
 
 
 @pytest.mark.parametrize("plan", ["{", "[" * 100_000, '{"steps": [], "steps": []}', "nul"])
@@ -140,7 +140,7 @@ def test_a_plan_that_is_not_json_is_refused(
 
     assert response.status_code == 422
     assert 'role="alert"' in response.text
-    assert jobs.standing(waiting).approval
+    assert jobs.info(waiting).approval
 
 
 def test_a_plan_is_rejected_with_a_note(waiting: JobId, jobs: Client, local: Visitor) -> None:
@@ -161,7 +161,7 @@ def test_a_reader_sees_the_inbox_and_cannot_decide(
     assert waiting in page
     assert f'href="/inbox/{waiting}"' not in page
     assert reader.post(f"/inbox/{waiting}", decision="approve").status_code == 403
-    assert jobs.standing(waiting).approval
+    assert jobs.info(waiting).approval
 
 
 def test_the_page_of_a_job_shows_the_plan_that_a_person_must_approve(

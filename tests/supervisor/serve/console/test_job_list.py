@@ -128,7 +128,7 @@ def test_a_tenant_sees_only_its_jobs(jobs: Client, visitor_with: VisitorOf) -> N
     assert (foreign in page, foreign in rows, own in rows) == (False, False, True)
     assert (ids, counts) == ([own], {"running": 1})
     assert set(problems) == {foreign}
-    assert not jobs.standing(foreign).cancelled
+    assert not jobs.info(foreign).cancelled
 
 
 def test_an_action_names_the_user_in_the_journal(jobs: Client, visitor_with: VisitorOf) -> None:
@@ -156,7 +156,7 @@ def test_an_action_that_is_not_possible_says_why(jobs: Client, local: Visitor) -
 def test_finish_fills_the_gaps_of_partial_jobs(jobs: Client, local: Visitor, shell: Shell) -> None:
     approvals = Approvals(what=(ApprovalOf.PLAN,))
     job_id, complete = jobs.submit(Request("Compare them", approvals=approvals)), a_job(jobs.store)
-    while not jobs.standing(job_id).approval:
+    while not jobs.info(job_id).approval:
         shell.advance(job_id)
     end_with_gaps(shell, job_id)
     end(jobs, complete)
@@ -175,7 +175,7 @@ def test_waiting_jobs_are_approved_together(jobs: Client, local: Visitor, shell:
     approvals = Approvals(what=(ApprovalOf.PLAN,))
     waiting = [jobs.submit(Request(text, approvals=approvals)) for text in ("One.", "Two.")]
     for job_id in waiting:
-        while not jobs.standing(job_id).approval:
+        while not jobs.info(job_id).approval:
             shell.advance(job_id)
 
     problems = act(local, "approve", *waiting)
@@ -207,7 +207,7 @@ def test_an_action_that_comes_as_a_form_is_refused(jobs: Client, local: Visitor)
 
     assert response.status_code == 415
     assert "the body must be application/json" in response.text
-    assert not jobs.standing(job_id).cancelled
+    assert not jobs.info(job_id).cancelled
 
 
 def test_an_action_without_the_text_against_forged_requests_is_refused(
@@ -222,7 +222,7 @@ def test_an_action_without_the_text_against_forged_requests_is_refused(
     )
 
     assert response.status_code == 403
-    assert not jobs.standing(job_id).cancelled
+    assert not jobs.info(job_id).cancelled
 
 
 def test_hostile_text_is_text(jobs: Client, local: Visitor) -> None:

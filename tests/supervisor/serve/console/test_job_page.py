@@ -203,20 +203,20 @@ def test_a_decision_is_for_the_question_that_the_page_showed(
     job_id = shell.jobs.submit(
         Request("Compare them", approvals=Approvals(what=(ApprovalOf.PLAN,)))
     )
-    while not shell.jobs.standing(job_id).approval:
+    while not shell.jobs.info(job_id).approval:
         shell.advance(job_id)
     page = local.get(f"/jobs/{job_id}").text
     (asked,) = set(re.findall(r'<input type="hidden" name="question" value="(\d+)">', page))
 
     late = local.post(f"/jobs/{job_id}/{action}", note="no", question=str(int(asked) - 1))
-    unanswered = shell.jobs.standing(job_id).approval
+    unanswered = shell.jobs.info(job_id).approval
     in_time = local.post(f"/jobs/{job_id}/{action}", note="no", question=asked)
 
     assert f'data-question="{asked}"' in page
     assert (late.status_code, unanswered) == (400, "plan")
     assert "asks question" in late.text
     assert in_time.status_code == 303
-    assert shell.jobs.standing(job_id).approval == ""
+    assert shell.jobs.info(job_id).approval == ""
 
 
 @pytest.mark.parametrize("action", ["retry", "finish", "approve", "reject"])
@@ -237,7 +237,7 @@ def test_a_reader_sees_no_actions_and_cannot_act(jobs: Client, visitor_with: Vis
 
     assert 'aria-label="Actions"' not in reader.get(f"/jobs/{job_id}").text
     assert reader.post(f"/jobs/{job_id}/cancel").status_code == 403
-    assert not jobs.standing(job_id).cancelled
+    assert not jobs.info(job_id).cancelled
 
 
 def test_the_times_of_the_page_have_one_format(jobs: Client, local: Visitor) -> None:
@@ -285,7 +285,7 @@ def test_the_working_time_of_an_open_job_grows_only_while_it_works(
 def test_an_ended_job_has_no_further_events(jobs: Client, local: Visitor) -> None:
     job_id = a_job(jobs.store)
     end(jobs, job_id)
-    version = jobs.standing(job_id).version
+    version = jobs.info(job_id).version
 
     assert local.get(f"/jobs/{job_id}/events?after={version}").status_code == 204
 
@@ -318,7 +318,7 @@ def test_a_failed_job_names_each_failed_handoff_with_its_specialist_and_error(
     job_id = submit_rows(shell, tmp_path, 1)
     (failed,) = shell.open(job_id)
     shell.do(job_id, failed, ResultStatus.FAILED)
-    while not shell.jobs.standing(job_id).status.ended:
+    while not shell.jobs.info(job_id).status.ended:
         shell.advance(job_id)
 
     page = local.get(f"/jobs/{job_id}").text
@@ -342,7 +342,7 @@ def test_the_page_of_a_partial_job_names_each_gap_with_its_price(
     jobs.store.journal.commit(
         Commit(
             job_id=job_id,
-            expected=jobs.standing(job_id).version,
+            expected=jobs.info(job_id).version,
             events=[JobEnded(status=JobStatus.PARTIAL, answer=ref(answer))],
             payloads=[answer],
             fields={"status": "partial"},

@@ -81,7 +81,7 @@ def code_of(url: str, job_id: str, token: str | None = None, *, tasks: bool = Tr
 
 def ask(jobs: Client, job_id: Any, what: ApprovalOf = ApprovalOf.PLAN) -> int:
     """Let the job ask for an approval. Return the version of the question."""
-    version = jobs.standing(job_id).version + 1
+    version = jobs.info(job_id).version + 1
     asked = ApprovalAsked(what=what, why="it is asked for", wait_s=600)
     fields = {f"approval:{version}": what.value, "asked_last": str(version), "asked_at": "1"}
     jobs.store.journal.append(job_id, asked, fields)
@@ -214,7 +214,7 @@ def test_the_form_of_a_task_shows_the_plan(url: str, shell: Shell) -> None:
     job_id = shell.jobs.submit(
         Request("Compare Qdrant and Milvus", approvals=Approvals(what=(ApprovalOf.PLAN,)))
     )
-    while not shell.jobs.standing(job_id).approval:
+    while not shell.jobs.info(job_id).approval:
         shell.advance(job_id)
     plan = shell.jobs.result(job_id).plan
     assert plan is not None

@@ -204,7 +204,7 @@ def waiting(shell: Shell) -> JobId:
 def wait_for_question(shell: Shell, job_id: JobId) -> None:
     """Let the supervisor work until the job asks a question."""
     for _ in range(20):
-        if shell.jobs.standing(job_id).approval:
+        if shell.jobs.info(job_id).approval:
             return
         shell.advance(job_id)
     raise AssertionError("the job does not wait")
@@ -253,7 +253,7 @@ def test_a_decision_without_its_question_is_refused(
 
     assert refused.is_error
     assert text_of(refused).startswith("question: is missing")
-    assert jobs.standing(waiting).approval == "plan"
+    assert jobs.info(waiting).approval == "plan"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The standing of a job: its status and its usage, from its hash and its progress in the store."""
+"""Status and usage of a job, from its hash and its progress in the store."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ worker that was taken over may write a title, a status or children into the prog
 
 
 @dataclass(frozen=True, slots=True)
-class JobStanding(SpentAmounts):
-    """Standing of one job: its status and its usage. Times are Unix seconds."""
+class JobInfo(SpentAmounts):
+    """Status and usage of one job. Times are Unix seconds."""
 
     job_id: JobIdField
     status: JobStatus
@@ -91,8 +91,8 @@ def with_progress(
     return facts
 
 
-def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
-    """Return the standing of a job from the fields of its hash and of its progress.
+def parse_job_info(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobInfo:
+    """Return the information about a job from the fields of its hash and of its progress.
 
     An open job that waits for a person's answer has the status `waiting`, also while its other
     steps run. `waits_for_person` in `parts/jobs.lua` is the same rule for the filter of the
@@ -102,17 +102,17 @@ def job_standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: flo
         submitted_ms: score of the job in the list of jobs; 0 for a job that is not in the list.
     """
     try:
-        return _standing(job_id, fields, submitted_ms)
+        return _parse(job_id, fields, submitted_ms)
     except (ValueError, OverflowError):  # another program has written a field
-        return unreadable_standing(job_id, fields, submitted_ms)
+        return unreadable_job_info(job_id, fields, submitted_ms)
 
 
-def unreadable_standing(
+def unreadable_job_info(
     job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float
-) -> JobStanding:
-    """Return the standing of a job whose record cannot be read."""
+) -> JobInfo:
+    """Return the information about a job whose record cannot be read."""
     words = fields.get(b"children", b"").decode(errors="replace").split()
-    return JobStanding(
+    return JobInfo(
         job_id=job_id,
         status=JobStatus.UNREADABLE,
         version=0,
@@ -124,8 +124,8 @@ def unreadable_standing(
     )
 
 
-def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobStanding:
-    """Return the standing of a job, as `job_standing`.
+def _parse(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobInfo:
+    """Return the information about a job, as `parse_job_info`.
 
     Raises:
         ValueError, OverflowError: a field has no value of its type.
@@ -149,7 +149,7 @@ def _standing(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float)
     is_waiting = not status.ended and bool(asks or approval)
     asked_at = amount(b"asked_at") / 1000
     is_priced = b"unpriced" not in fields and figure_in(fields.get(b"usd", b"0")) is not None
-    return JobStanding(
+    return JobInfo(
         job_id=job_id,
         status=JobStatus.WAITING if is_waiting else status,
         version=number(b"version"),

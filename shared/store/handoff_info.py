@@ -1,4 +1,4 @@
-"""The standing of a handoff: the state in its hash in the store, and its past claims."""
+"""State of a handoff, from its hash in the store, and its past claims."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class HandoffStanding(SpentAmounts):
+class HandoffInfo(SpentAmounts):
     """State of one handoff in the store. Times are Unix seconds."""
 
     state: str
@@ -174,9 +174,9 @@ def _add_amounts_of_children(connection: Connection, hashes: Iterable[dict[bytes
                 fields[name.encode()] = str((figure_in(amount) or 0) - before).encode()
 
 
-def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
-    """Return the standing of a handoff from the fields of its hash. A field that cannot be read
-    counts as missing: a worker may have written it.
+def parse_handoff_info(fields: Mapping[bytes, bytes]) -> HandoffInfo:
+    """Return the information in the fields of a handoff's hash. A field that cannot be read counts
+    as missing: a worker may have written it.
     """
 
     def seconds(name: bytes) -> float | None:
@@ -187,7 +187,7 @@ def handoff_standing(fields: Mapping[bytes, bytes]) -> HandoffStanding:
     def number(name: bytes) -> int:
         return figure_in(fields.get(name)) or 0
 
-    return HandoffStanding(
+    return HandoffInfo(
         state=name_in(fields.get(b"state", b"issued")),
         lease_until=seconds(b"lease"),
         lost=b"lost" in fields,
