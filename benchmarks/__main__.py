@@ -26,17 +26,19 @@ CRITICAL_PATH_CALLS = {Synthesis.MERGE: 3, Synthesis.RECONCILE: 4}
 
 def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | None = None) -> None:
     """Measure, and print the table. `fork_server`: see `table.measure`."""
-    asked = _asked(arguments)
+    options = _parse_arguments(arguments)
     rows = []
     for row in rows_here():
-        if not asked.rows or any(part in row.name for part in asked.rows):
+        if not options.rows or any(part in row.name for part in options.rows):
             rows.append(row)
-    synthesis = Synthesis(asked.synthesis)
+    synthesis = Synthesis(options.synthesis)
     table = {}
-    for table in measure(rows, asked.calls, asked.at_once, synthesis, asked.repeats, fork_server):
+    for table in measure(
+        rows, options.calls, options.at_once, synthesis, options.repeats, fork_server
+    ):
         print(
             f"{sum(map(len, table.values()))} of"
-            f" {len(rows) * len(asked.calls) * len(asked.at_once) * asked.repeats}",
+            f" {len(rows) * len(options.calls) * len(options.at_once) * options.repeats}",
             end="\r",
             file=sys.stderr,
         )
@@ -44,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | No
         "by a call" if synthesis is Synthesis.RECONCILE else "by code"
     )
     print(
-        f"{os.cpu_count()} cores, Python {platform.python_version()}, {asked.repeats} repeats in"
+        f"{os.cpu_count()} cores, Python {platform.python_version()}, {options.repeats} repeats in"
         f" turn; {shape}"
     )
     print(
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | No
         " processes of a kind\n"
     )
     print("\n".join([*lines(table), "", *targets(table, CRITICAL_PATH_CALLS[synthesis])]))
-    if asked.quick:
+    if options.quick:
         print(
             "\nSo few jobs only show that the benchmark works. The limits apply to the whole table:"
             " `make bench`."
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | No
         )
 
 
-def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
@@ -87,11 +89,11 @@ def _asked(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="a few jobs, once: to see that it works"
     )
-    asked = parser.parse_args(arguments)
-    if asked.quick:
-        asked.repeats, asked.at_once = 1, [1, 5]
-        asked.calls = [replace(call, seconds=call.seconds / 10) for call in asked.calls]
-    return asked
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.repeats, options.at_once = 1, [1, 5]
+        options.calls = [replace(call, seconds=call.seconds / 10) for call in options.calls]
+    return options
 
 
 if __name__ == "__main__":

@@ -102,31 +102,33 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--handoffs", type=int, default=2_000)
     parser.add_argument("--repeats", type=int, default=9)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     load, *_ = os.getloadavg()
     with (
         tempfile.TemporaryDirectory() as name,
         private_redis(Path(name) / "redis") as (redis_url, _),
     ):
         folder = Path(name)
-        job_id = store_jobs(redis_url, folder, asked.jobs, asked.handoffs)
+        job_id = store_jobs(redis_url, folder, options.jobs, options.handoffs)
         with console(redis_url, folder / "console") as url, browser(folder / "profile") as window:
-            wanted = FILTER.format(asked.jobs - asked.jobs // 1_000)
+            wanted = FILTER.format(options.jobs - options.jobs // 1_000)
             page = JobPage(window, url, job_id)
             figures = {
                 "a page without data, first paint": painted(window, f"{url}/login"),
-                f"{asked.jobs:,} jobs, first paint": painted(window, f"{url}/"),
-                f"{asked.jobs:,} jobs with a filter, first paint": painted(
+                f"{options.jobs:,} jobs, first paint": painted(window, f"{url}/"),
+                f"{options.jobs:,} jobs with a filter, first paint": painted(
                     window, f"{url}/?{wanted}"
                 ),
-                f"a job of {asked.handoffs:,} handoffs, first paint": painted(
+                f"a job of {options.handoffs:,} handoffs, first paint": painted(
                     window, f"{url}/jobs/{job_id}"
                 ),
-                f"a job of {asked.handoffs:,} handoffs, drawn": drawn(window, page, asked.handoffs),
+                f"a job of {options.handoffs:,} handoffs, drawn": drawn(
+                    window, page, options.handoffs
+                ),
             }
             print(f"load of the machine: {load:.1f}\n\n| | median ms | largest ms |\n|---|---|---|")
             for what, measure in figures.items():
-                print(f"| {what} | {timed(measure, asked.repeats)} |", flush=True)
+                print(f"| {what} | {timed(measure, options.repeats)} |", flush=True)
 
 
 if __name__ == "__main__":

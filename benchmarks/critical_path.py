@@ -84,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=[1.0, 3.0],
         help="the shortest and the longest, in seconds",
     )
-    asked = parser.parse_args(arguments)
-    calls = f"{asked.calls[0]:g} to {asked.calls[1]:g} s a call"
+    options = parser.parse_args(arguments)
+    calls = f"{options.calls[0]:g} to {options.calls[1]:g} s a call"
     print(
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {calls}, {SLOTS} slots a"
         " process\n"
@@ -93,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| DAG | steps | sinks | critical path s | took s | ratio |\n|---|---|---|---|---|---|")
     walks = []
     with tempfile.TemporaryDirectory() as folder:
-        for walk in walked(Path(folder), range(asked.seed, asked.seed + asked.dags), *asked.calls):
+        for walk in walked(
+            Path(folder), range(options.seed, options.seed + options.dags), *options.calls
+        ):
             dag = walk.dag
             cells = (
                 dag.number,

@@ -95,7 +95,7 @@ class Driver:
         self.pid = self._process.pid
 
     def __enter__(self) -> Self:
-        assert self._heard() == "ready"
+        assert self._read_line() == "ready"
         return self
 
     def __exit__(
@@ -110,18 +110,18 @@ class Driver:
         """Run this number of jobs at once. Return the seconds from the first submission to the
         last answer.
         """
-        return float(self._asked(f"run {count}"))
+        return float(self._exchange(f"run {count}"))
 
     def each_s(self) -> list[float]:
-        seconds: list[float] = json.loads(self._asked("each"))
+        seconds: list[float] = json.loads(self._exchange("each"))
         return seconds
 
-    def _asked(self, line: str) -> str:
+    def _exchange(self, line: str) -> str:
         assert self._process.stdin
         self._process.stdin.write(f"{line}\n")
-        return self._heard()
+        return self._read_line()
 
-    def _heard(self) -> str:
+    def _read_line(self) -> str:
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert line, f"a driver has ended:\n{self._log.read_text(errors='replace')[-2_000:]}"

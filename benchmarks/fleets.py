@@ -65,9 +65,9 @@ CANVAS_WORKER = Part("canvas_worker", "benchmarks.canvas_tasks", "canvas_worker"
 BARE_CANVAS = Row("bare canvas", "canvas", (CANVAS_SUPERVISOR, CANVAS_WORKER))
 LANGGRAPH = Row("LangGraph, threads", "langgraph")
 LANGGRAPH_ASYNC = Row("LangGraph, async", "langgraph_async")
-THIS = Row("this project, 1 worker", "handoff", (SUPERVISOR, WORKER))
-THIS_TWICE = Row("this project, 2 workers", "handoff", (SUPERVISOR, WORKER), copies=2)
-ROWS = (BARE_CANVAS, LANGGRAPH, LANGGRAPH_ASYNC, THIS, THIS_TWICE)
+THIS_PROJECT = Row("this project, 1 worker", "handoff", (SUPERVISOR, WORKER))
+THIS_PROJECT_TWO_WORKERS = Row("this project, 2 workers", "handoff", (SUPERVISOR, WORKER), copies=2)
+ROWS = (BARE_CANVAS, LANGGRAPH, LANGGRAPH_ASYNC, THIS_PROJECT, THIS_PROJECT_TWO_WORKERS)
 
 
 def rows_here() -> tuple[Row, ...]:

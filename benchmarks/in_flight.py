@@ -41,7 +41,7 @@ QUEUE = "generalist"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CallsInFlight:
     """Calls in flight of one process with this pool."""
 
     pool: str
@@ -60,7 +60,9 @@ class Held:
     """The most, of the process and its children."""
 
 
-def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s: float) -> Held:
+def measure(
+    folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s: float
+) -> CallsInFlight:
     """Measure a pool.
 
     Args:
@@ -85,7 +87,7 @@ def held(folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s
         jobs.store.connection.close()
         seen = _count(url)
         assert seen["all"] == calls, f"{seen['all']} calls, and not {calls}"
-        return Held(
+        return CallsInFlight(
             pool,
             slots,
             turns,
@@ -277,16 +279,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=[("threads", 500), ("prefork", 16)],
         help="POOL:SLOTS",
     )
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     print(
         "| pool | slots | calls a handoff | calls | most in flight | mean | calls/s | CPU ms a call"
         " | MB |\n" + "|---" * 9 + "|"
     )
-    for (pool, slots), turns in product(asked.pools, asked.turns):
+    for (pool, slots), turns in product(options.pools, options.turns):
         with tempfile.TemporaryDirectory() as folder:
-            result = held(Path(folder), pool, slots, turns, asked.handoffs, asked.seconds)
+            result = measure(Path(folder), pool, slots, turns, options.handoffs, options.seconds)
         rate, cpu_ms = result.calls / result.took_s, result.cpu_s / result.calls * 1000
-        told = (
+        cells = (
             pool,
             slots,
             turns,
@@ -297,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{cpu_ms:.1f}",
             f"{result.memory_mb:.0f}",
         )
-        print("| " + " | ".join(map(str, told)) + " |", flush=True)
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ KINDS = (
     (r"handoff:\{.+\}:h:.+", "handoffs"),
     (r"handoff:\{.+\}:t:.+", "turns"),
 )
-OTHERS = "what all jobs share"
+SHARED_BY_JOBS = "what all jobs share"
 
 
 def bytes_by_kind(client: Any) -> Counter[str]:
@@ -30,7 +30,8 @@ def bytes_by_kind(client: Any) -> Counter[str]:
     sizes: Counter[str] = Counter()
     for name in client.scan_iter(count=1_000):
         kind = next(
-            (kind for pattern, kind in KINDS if re.fullmatch(pattern, name.decode())), OTHERS
+            (kind for pattern, kind in KINDS if re.fullmatch(pattern, name.decode())),
+            SHARED_BY_JOBS,
         )
         sizes[kind] += client.memory_usage(name, samples=0) or 0
     return sizes
@@ -56,7 +57,7 @@ def main() -> None:
         f"{jobs} jobs of a plan with 3 steps, 5 handoffs and answers of a line each\n\n| | KB a job"
         " |\n|---|---|"
     )
-    for kind in (*(kind for _, kind in KINDS), OTHERS):
+    for kind in (*(kind for _, kind in KINDS), SHARED_BY_JOBS):
         print(f"| {kind} | {(after[kind] - before[kind]) / jobs / 1024:.1f} |")
     print(f"| **Redis's used_memory** | **{used / jobs / 1024:.1f}** |")
 

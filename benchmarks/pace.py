@@ -137,20 +137,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--limit", type=int, default=50, help="requests in a window")
     parser.add_argument("--window", type=float, default=60.0, help="seconds")
     parser.add_argument("--calls", type=int, default=200, help="of the specialists, in all")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         seen = paced(
             Path(folder),
-            workers=asked.workers,
-            slots=asked.slots,
-            limit=asked.limit,
-            window_s=asked.window,
-            calls=asked.calls,
+            workers=options.workers,
+            slots=options.slots,
+            limit=options.limit,
+            window_s=options.window,
+            calls=options.calls,
         )
     bucket = seen.bucket
     print(
-        f"{asked.workers} worker processes of {asked.slots} slots, {asked.limit} requests in"
-        f" {asked.window:g} s"
+        f"{options.workers} worker processes of {options.slots} slots, {options.limit} requests in"
+        f" {options.window:g} s"
     )
     print(f"calls answered   {len(bucket.taken)} in {bucket.taken[-1] - bucket.taken[0]:.1f} s")
     print(f"refused with 429 {seen.refused}")

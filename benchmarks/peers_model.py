@@ -20,7 +20,7 @@ from handoff_queue.shared.types.usage import Usage
 
 WAY = "BENCH_WAY"
 """Environment: how calls are made, one of `Way`."""
-_ENOUGH = httpx2.Limits(max_connections=4_000, max_keepalive_connections=4_000)
+_CONNECTION_LIMITS = httpx2.Limits(max_connections=4_000, max_keepalive_connections=4_000)
 """The SDK's own limit of connections, 1,000, is less than there are calls at once."""
 
 
@@ -35,33 +35,33 @@ class SdkModel:
         self._is_streamed = is_streamed
 
     def reply(self, call: ModelCall, _on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        asked = _asked(call)
+        arguments = _request_arguments(call)
         if not self._is_streamed:
-            return _read(self._client.messages.create(**asked))
-        with self._client.messages.stream(**asked) as stream:
+            return _read(self._client.messages.create(**arguments))
+        with self._client.messages.stream(**arguments) as stream:
             return _read(stream.get_final_message())
 
     async def reply_async(self, call: ModelCall) -> ModelReply:
-        asked = _asked(call)
+        arguments = _request_arguments(call)
         if not self._is_streamed:
-            return _read(await self._async_client.messages.create(**asked))
-        async with self._async_client.messages.stream(**asked) as stream:
+            return _read(await self._async_client.messages.create(**arguments))
+        async with self._async_client.messages.stream(**arguments) as stream:
             return _read(await stream.get_final_message())
 
     @cached_property
     def _client(self) -> anthropic.Anthropic:
         return anthropic.Anthropic(
-            http_client=anthropic.DefaultHttpxClient(limits=_ENOUGH), max_retries=0
+            http_client=anthropic.DefaultHttpxClient(limits=_CONNECTION_LIMITS), max_retries=0
         )
 
     @cached_property
     def _async_client(self) -> anthropic.AsyncAnthropic:
         return anthropic.AsyncAnthropic(
-            http_client=anthropic.DefaultAioHttpClient(limits=_ENOUGH), max_retries=0
+            http_client=anthropic.DefaultAioHttpClient(limits=_CONNECTION_LIMITS), max_retries=0
         )
 
 
-def _asked(call: ModelCall) -> dict[str, Any]:
+def _request_arguments(call: ModelCall) -> dict[str, Any]:
     """Return the arguments of a request with a short prompt and the schema of the wanted
     answer. Prompts of this project are longer: 6 to 8 KB with a specialist's instructions and
     schema.

@@ -198,9 +198,9 @@ def for_jobs(synthesis: str) -> Choose:
         )
 
     def choose(body: bytes) -> Reply:
-        asked = answer_properties(json.loads(body))
+        properties = answer_properties(json.loads(body))
         for field, reply in by_field.items():
-            if field in asked:
+            if field in properties:
                 return reply
         return by_field["output"]
 

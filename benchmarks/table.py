@@ -8,7 +8,7 @@ from operator import attrgetter
 from statistics import median, quantiles
 
 from benchmarks.driver import Driver
-from benchmarks.fleets import BARE_CANVAS, THIS, THIS_TWICE, Row, running
+from benchmarks.fleets import BARE_CANVAS, THIS_PROJECT, THIS_PROJECT_TWO_WORKERS, Row, running
 from benchmarks.processor_time import cpu_s, forget_peak, peak_mb
 from benchmarks.timed_model import Call
 from handoff_queue.shared.local.fork_server import ForkServer
@@ -202,7 +202,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
         if not load.call.is_over_http:
             by_function.append(load)
     peers = [row for row in rows_of if row.is_peer]
-    rows = [row for row in (THIS, THIS_TWICE) if row in rows_of]
+    rows = [row for row in (THIS_PROJECT, THIS_PROJECT_TWO_WORKERS) if row in rows_of]
     for load in instant:
         if load.at_once > 1:
             yield _best(
@@ -213,15 +213,15 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
         yield _best(
             table, load, rows, peers, f"LangGraph's jobs/s, {load.call} a call", "at least 1x"
         )
-    if instant and instant[0].at_once == 1 and {THIS, BARE_CANVAS} <= rows_of:
-        pairs = zip(table[instant[0], THIS], table[instant[0], BARE_CANVAS], strict=True)
+    if instant and instant[0].at_once == 1 and {THIS_PROJECT, BARE_CANVAS} <= rows_of:
+        pairs = zip(table[instant[0], THIS_PROJECT], table[instant[0], BARE_CANVAS], strict=True)
         idle = median(project.p50_s / canvas.p50_s for project, canvas in pairs)
         yield (
             f"- Of the canvas's time for one job, no latency: **{idle:.2f}x** (wanted: at most"
             " 1.0x)"
         )
-    if by_function and by_function[0].at_once == 1 and THIS in rows_of:
-        path = _median_of(table[by_function[0], THIS], "p50_s") / (
+    if by_function and by_function[0].at_once == 1 and THIS_PROJECT in rows_of:
+        path = _median_of(table[by_function[0], THIS_PROJECT], "p50_s") / (
             critical_path_calls * by_function[0].call.seconds
         )
         yield (

@@ -137,7 +137,7 @@ def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:
 
 
 @contextmanager
-def seen(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, str]]]:
+def count_commands(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tuple[str, str]]]:
     """Count commands by process and name during the block; a script has the name of its file."""
     scripts: dict[str, str] = {}
     for path in (ROOT / "shared" / "store" / "lua").glob("*.lua"):
@@ -202,7 +202,7 @@ def measured(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[st
             for _ in range(repeats):
                 for whose, runner, pids, each in turns:
                     costs[whose].append(cost_of(runner.run, jobs * each, pids, client))
-            with seen(client, {"client": os.getpid(), **project_pids}) as commands:
+            with count_commands(client, {"client": os.getpid(), **project_pids}) as commands:
                 for _ in range(10):
                     project.run(1)
     return {whose: mean(of) for whose, of in costs.items()}, commands

@@ -116,7 +116,7 @@ def _faults_of(group: str, members: Sequence[EqualHandoff]) -> Iterator[str]:
 
 GROUPS = 8
 """Groups that a run starts, at most."""
-FEWEST_GROUPS = 2
+MIN_GROUPS = 2
 """Groups of the shortest run: one with live calls, and one with batches."""
 MEMBERS = 3
 """Jobs of a group."""
@@ -186,11 +186,11 @@ class EqualUser:
         """True if no group runs, and none is to start."""
         return self._begun >= self.wanted
 
-    def wind_up(self) -> None:
+    def finish(self) -> None:
         """Start no further group, after one with live calls and one with batches."""
         if not self.is_over:
             begun = self._begun + bool(self._groups[self._begun].job_ids)
-            self.wanted = max(FEWEST_GROUPS, begun)
+            self.wanted = max(MIN_GROUPS, begun)
 
     def go_on(self) -> None:
         """Submit the next job of a group, or look whether the group has ended.

@@ -168,7 +168,7 @@ PUBLISHES: dict[str, dict[str, Trigger]] = {
 """Published messages by kind of process: to a queue, or a group of handoffs to the
 specialists' queues. A worker's wake-ups are the bodies of chords.
 """
-OTHERS: dict[str, dict[str, Trigger]] = {
+OTHER_POINTS: dict[str, dict[str, Trigger]] = {
     "ack": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
     "requeue": {WORKER: Trigger.END},
     "take": {WORKER: Trigger.CROWD, SUPERVISOR: Trigger.CROWD},
@@ -218,7 +218,7 @@ def _cases() -> Iterator[Case]:
         for kind in (WORKER, SUPERVISOR):
             if kind in SCRIPTS[script]:
                 yield Case(kind, f"script.{script}.{BEFORE}", Action.STOP)
-    for prefix, table in (("script.", SCRIPTS), ("publish.", PUBLISHES), ("", OTHERS)):
+    for prefix, table in (("script.", SCRIPTS), ("publish.", PUBLISHES), ("", OTHER_POINTS)):
         for name, kinds in table.items():
             for kind, trigger in kinds.items():
                 yield from _of(f"{prefix}{name}", kind, trigger)

@@ -88,7 +88,7 @@ class Fleet:
 
     def name_of(self, pid: int) -> str:
         """Return the name of a process, also of an ended one."""
-        return self.processes.ever().get(pid, "?")
+        return self.processes.names_by_pid().get(pid, "?")
 
     def is_ready(self, name: str) -> bool:
         """Return whether a process runs and takes work."""

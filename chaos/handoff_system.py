@@ -76,7 +76,7 @@ from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.client import Client, Request, connect
 from handoff_queue.supervisor.client.json_forms import event_as_json
 
-ASKED = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
+APPROVALS = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
 """Approvals that a job with the shape `approved` asks for."""
 TIMES_SENT = (1, 1, 2, 3)
 """How often the server responds to an answer before its user stops sending it."""
@@ -143,7 +143,7 @@ class HandoffProject:
         if job.shape is Shape.BATCHED:
             request = replace(request, priority=Priority.BATCH, deadline_s=BATCH_DEADLINE_S)
         if job.shape is Shape.APPROVED:
-            request = replace(request, approvals=ASKED)
+            request = replace(request, approvals=APPROVALS)
         if what := REJECTED.get(job.shape):
             request = replace(request, approvals=Approvals(what=(what,)))
         if job.shape in FACT_CHECKED:
@@ -206,20 +206,20 @@ class HandoffProject:
     def _decide(self, job: PlannedJob) -> None:
         """Choose the answer to the open question of a job: its user rejects once."""
         events = self.client.store.journal.read(self.ids[job.name])
-        asked = []
+        question_versions = []
         for each in events:
             if isinstance(each.event, ApprovalAsked):
-                asked.append(each.version)
-        if not asked or (job.name, asked[-1]) in self._answers:
+                question_versions.append(each.version)
+        if not question_versions or (job.name, question_versions[-1]) in self._answers:
             return
         kind, note = APPROVED_ANSWER, None
         if job.shape in REJECTED and not _of(events, Rejected):
             kind, note = REJECTED_ANSWER, f"Not so: {job.name}."
-        dice = random.Random(f"{job.seed} {job.name} answers {len(asked)}")  # noqa: S311
-        self._answers[job.name, asked[-1]] = SentAnswer(
+        dice = random.Random(f"{job.seed} {job.name} answers {len(question_versions)}")  # noqa: S311
+        self._answers[job.name, question_versions[-1]] = SentAnswer(
             self.ids[job.name],
             kind,
-            asked[-1],
+            question_versions[-1],
             note,
             times_left=dice.choice(TIMES_SENT),
             pause_s=dice.choice(PAUSES_S),
@@ -338,18 +338,18 @@ class HandoffProject:
         if self.schedules is not None:
             self.schedules.add_slot()
 
-    def wind_up(self) -> None:
+    def finish(self) -> None:
         if self.schedules is not None:
-            self.schedules.wind_up()
+            self.schedules.finish()
         if self.messages is not None:
-            self.messages.wind_up()
+            self.messages.finish()
         if self.equals is not None:
-            self.equals.wind_up()
+            self.equals.finish()
 
     def send_messages(self) -> None:
         """Start a job that gets messages, if none runs."""
         if self.messages is not None:
-            self.messages.want_one()
+            self.messages.request_job()
 
     def api_records(self, calls: Sequence[UncountedCall]) -> ApiRecords:
         for follower in self._followers.values():
@@ -461,7 +461,7 @@ class SentAnswer:
 
     job_id: JobId
     kind: str
-    asked: int
+    question_version: int
     """Version of the question."""
     note: str | None
     times_left: int
@@ -476,7 +476,7 @@ class SentAnswer:
         if not self.times_left or time.monotonic() < self.next_at:
             return
         verb = "approve" if self.kind == APPROVED_ANSWER else "reject"
-        body = {"note": self.note, "question": self.asked}
+        body = {"note": self.note, "question": self.question_version}
         if api.send("POST", f"/v1/jobs/{self.job_id}/{verb}", body) is not None:
             self.times_left -= 1
             self.next_at = time.monotonic() + self.pause_s

@@ -51,7 +51,7 @@ def _limits(job: PlannedJob, job_record: JobRecord) -> JobLimits:
     return job.limits
 
 
-ENDS_LOOKS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
+EVALUATION_ENDING_FAULTS = (Fault.KILL_SUPERVISOR, Fault.KILL_REDIS, Fault.FREEZE)
 """Faults that can end an evaluation of a job."""
 Handoff = tuple[str, str]
 """Name of a job, and id of a handoff."""
@@ -180,8 +180,11 @@ class RunRecords:
         too few strikes. Return '' if there is no such fault.
         """
         job_record = self.job_records[name]
-        if job_record.is_given_up and (struck := self._struck_looks(name)) < MAX_FAILED_EVALUATIONS:
-            return f"looked at no more, though supervisors were struck only {struck} times"
+        if (
+            job_record.is_given_up
+            and (struck := self._struck_evaluations(name)) < MAX_FAILED_EVALUATIONS
+        ):
+            return f"not evaluated any more, though supervisors were struck only {struck} times"
         for handoff in sorted(job_record.broken_off(TOO_MANY_CLAIMS)):
             claims = self.held.get((name, handoff), ())
             struck = strikes_at(
@@ -191,7 +194,7 @@ class RunRecords:
                 return f"{handoff}: given up, though only {struck} of its claims were struck"
         return ""
 
-    def _struck_looks(self, name: str) -> int:
+    def _struck_evaluations(self, name: str) -> int:
         """Return the number of strikes that may have ended an evaluation of a job. No record
         says which evaluations there were.
         """
@@ -201,7 +204,10 @@ class RunRecords:
         ended = min(self.job_records[name].ended_at)
         total = 0
         for strike in self.strikes:
-            total += strike.fault in ENDS_LOOKS and began - self.lease_s <= strike.at <= ended
+            total += (
+                strike.fault in EVALUATION_ENDING_FAULTS
+                and began - self.lease_s <= strike.at <= ended
+            )
         return total
 
     @property
@@ -216,7 +222,7 @@ class RunRecords:
         return names
 
     @property
-    def made(self) -> int:
+    def call_count(self) -> int:
         """Number of calls."""
         return len(self.calls)
 

@@ -34,7 +34,7 @@ from handoff_queue.supervisor.workflows.workflow import ForEach, WorkflowStep
 
 REPEATED = "do"
 """Step of the workflow that is repeated for each line."""
-WHERE = "chaos"
+WORKFLOW_NAME = "chaos"
 """Name of the workflow, and of its file in error messages."""
 
 
@@ -55,8 +55,8 @@ def workflow_of(job: PlannedJob) -> tuple[Workflow, Items]:
     if job.shape is Shape.WRITTEN:
         synthesis = Synthesis.RECONCILE
     workflow = Workflow(
-        WHERE,
-        Path(WHERE),
+        WORKFLOW_NAME,
+        Path(WORKFLOW_NAME),
         "As planned.",
         review=True,
         synthesis=synthesis,
@@ -75,8 +75,8 @@ def _step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> Workflo
         depends_on=tuple(map(StepId, after)),
         for_each=None,
         on_failure=OnFailure.RETRY,
-        join=JoinSyntax(WHERE, enough=Share(step.enough)) if step.enough else None,
-        where=WHERE,
+        join=JoinSyntax(WORKFLOW_NAME, enough=Share(step.enough)) if step.enough else None,
+        where=WORKFLOW_NAME,
     )
 
 
@@ -91,7 +91,7 @@ def _for_each_line(step: PlannedStep) -> WorkflowStep:
         ForEach.LINES,
         OnFailure.RETRY,
         None,
-        WHERE,
+        WORKFLOW_NAME,
     )
 
 

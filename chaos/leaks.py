@@ -10,7 +10,7 @@ from typing import Any
 
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES
 
-KEPT_FOR_EVER = (
+PERSISTENT_KEYS = (
     # due jobs and handoffs: the end of a job removes its entry, and a sweep removes wake-ups
     r"handoff:due(:.+)?",
     r"handoff:jobs",  # one entry a job, removed with retention
@@ -39,14 +39,14 @@ table for each queue, the messages, and entries of unacknowledged messages.
 """
 
 
-def keys_for_ever(client: Any) -> list[str]:
+def keys_without_expiry(client: Any) -> list[str]:
     """Return the names of our keys and Celery's keys without a TTL, except for keys that are
     kept for ever.
     """
-    kept_for_ever = re.compile("|".join(KEPT_FOR_EVER))
+    persistent = re.compile("|".join(PERSISTENT_KEYS))
     suspects: list[str] = []
     for name in sorted(_names(client, "*")):
-        if name.startswith(HANDOFF_PROJECT) and not kept_for_ever.fullmatch(name):
+        if name.startswith(HANDOFF_PROJECT) and not persistent.fullmatch(name):
             suspects.append(name)
     pipe = client.pipeline(transaction=False)
     for name in suspects:
@@ -80,7 +80,7 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
             kombu's index has them: it redelivers them later.
     """
     names = _names(client, "handoff:*")
-    leaks = [f"{name}: no TTL" for name in keys_for_ever(client)]
+    leaks = [f"{name}: no TTL" for name in keys_without_expiry(client)]
     for name in names:
         if "}:t:" in name:
             leaks.append(f"{name}: turns of a handoff")

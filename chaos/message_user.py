@@ -44,7 +44,7 @@ PAUSES_S = (0.2, 0.5, 0.9)
 
 
 @dataclass(slots=True)
-class ToldJob:
+class MessagedJob:
     """A job that gets messages."""
 
     planned: PlannedJob
@@ -70,7 +70,7 @@ class MessageUser:
     seed: int
     wanted: int = USUAL_JOBS
     """Number of jobs to start."""
-    _jobs: list[ToldJob] = field(default_factory=list)
+    _jobs: list[MessagedJob] = field(default_factory=list)
     _begun: int = 0
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ class MessageUser:
                 takes_from=TAKES_S,
                 is_uncounted=True,
             )
-            self._jobs.append(ToldJob(planned))
+            self._jobs.append(MessagedJob(planned))
 
     @property
     def jobs(self) -> list[PlannedJob]:
@@ -99,12 +99,12 @@ class MessageUser:
         """True if no job runs, and none is to start."""
         return self._begun >= min(self.wanted, MAX_JOBS)
 
-    def want_one(self) -> None:
+    def request_job(self) -> None:
         """Start another job if none runs."""
         if self.is_over:
             self.wanted = self._begun + 1
 
-    def wind_up(self) -> None:
+    def finish(self) -> None:
         """Start no further job."""
         if not self.is_over:
             self.wanted = self._begun + self._jobs[self._begun].is_sent
@@ -117,50 +117,52 @@ class MessageUser:
         """
         if self.is_over:
             return
-        told = self._jobs[self._begun]
-        if told.job_id is None:
-            told.is_sent = True
+        target = self._jobs[self._begun]
+        if target.job_id is None:
+            target.is_sent = True
             with suppress(StoreError):  # the next call submits the same job
                 request = Request(
-                    told.planned.request, mode=Mode.SINGLE, idempotency_key=told.planned.name
+                    target.planned.request,
+                    mode=Mode.SINGLE,
+                    idempotency_key=target.planned.name,
                 )
-                told.job_id = self.api.submit(request)
+                target.job_id = self.api.submit(request)
             return
-        (info,) = self.store.jobs.read([told.job_id])
-        number = len(told.answers)
+        (info,) = self.store.jobs.read([target.job_id])
+        number = len(target.answers)
         is_last = number == MESSAGES
-        is_due = info.turns > 0 and time.monotonic() >= told.next_at
+        is_due = info.turns > 0 and time.monotonic() >= target.next_at
         if info.status.ended or (is_due and not is_last):
-            self._send(told, number)
-        if len(told.answers) > MESSAGES:
+            self._send(target, number)
+        if len(target.answers) > MESSAGES:
             self._begun += 1
 
-    def _send(self, told: ToldJob, number: int) -> None:
-        path, text = f"/v1/jobs/{told.job_id}/messages", told.text(number)
+    def _send(self, target: MessagedJob, number: int) -> None:
+        path, text = f"/v1/jobs/{target.job_id}/messages", target.text(number)
         answer = self.api.send("POST", path, {"text": text}, key=text)
         if answer is None:
             return
-        told.answers.append(str(answer.content.get("message_id", "")))
+        target.answers.append(str(answer.content.get("message_id", "")))
         dice = random.Random(text)  # noqa: S311 - a seed is the point
-        told.next_at = time.monotonic() + dice.choice(PAUSES_S)
+        target.next_at = time.monotonic() + dice.choice(PAUSES_S)
 
     def records(self, calls: Sequence[UncountedCall]) -> list[MessageRecord]:
         """Return all messages, with the events of their jobs and the calls that had them."""
         records: list[MessageRecord] = []
-        for told in self._jobs[: self._begun]:
-            assert told.job_id is not None
-            events = self.store.journal.read(told.job_id)
+        for target in self._jobs[: self._begun]:
+            assert target.job_id is not None
+            events = self.store.journal.read(target.job_id)
             texts = []
             for call in calls:
-                if call.job == told.planned.name:
+                if call.job == target.planned.name:
                     texts.append(call.text)
-            for number, message_id in enumerate(told.answers):
-                records.append(_record(told, number, message_id, events, texts))
+            for number, message_id in enumerate(target.answers):
+                records.append(_record(target, number, message_id, events, texts))
         return records
 
 
 def _record(
-    told: ToldJob,
+    target: MessagedJob,
     number: int,
     message_id: str,
     events: Sequence[RecordedEvent],
@@ -179,7 +181,7 @@ def _record(
                 killed.add(handoff_id)
             case _:
                 pass
-    text = told.text(number)
+    text = target.text(number)
     return MessageRecord(
         text=text,
         is_stored=bool(message_id),

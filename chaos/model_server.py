@@ -40,7 +40,7 @@ from handoff_queue.testing import (
 )
 from handoff_queue.testing.batches import BATCH_ID
 
-ASKED_OF = {
+ROLE_OF_ANSWER = {
     "route": "router",
     "steps": "planner",
     "resolutions": "planner",
@@ -124,7 +124,7 @@ class CallAttribution:
 def _role_of(request: Json) -> str:
     """Return the role of the supervisor that makes this request."""
     properties = answer_properties(request)
-    for field_name, role in ASKED_OF.items():
+    for field_name, role in ROLE_OF_ANSWER.items():
         if field_name in properties:
             return role
     return "synthesizer"
@@ -248,7 +248,7 @@ class Model(MessagesServer):
         with self._lock:
             number = len(self.calls)
             self.calls.append(call)
-        return replace(reply, on_sent=lambda was_heard: self._is_out(number, was_heard=was_heard))
+        return replace(reply, on_sent=lambda was_heard: self._on_sent(number, was_heard=was_heard))
 
     def refusal_of(self, job: PlannedJob, key: CallKey, model: str) -> Refusal | None:
         """Return how the model turns this call away, or None. A storm refuses one call of a
@@ -261,7 +261,7 @@ class Model(MessagesServer):
             self._had_storm.add(handoff)
         return refusal
 
-    def _is_out(self, number: int, *, was_heard: bool) -> None:
+    def _on_sent(self, number: int, *, was_heard: bool) -> None:
         with self._lock:
             self.calls[number] = replace(
                 self.calls[number], out_at=time.time(), was_heard=was_heard

@@ -15,7 +15,7 @@ from handoff_queue.chaos.system import OVERRUNS
 
 RECOVERY_S = 5.0
 """Longest promised recovery in seconds, in addition to the lease."""
-SHOWN = 5
+MAX_SHOWN = 5
 """Most breaches that the table shows for a promise."""
 NOT_THERE = "not there"
 """Limit of a promise that the system does not make."""
@@ -144,7 +144,7 @@ def table_of(records: RunRecords) -> str:
     if records.children:
         lines.append(f"| child jobs begun | {records.children} | | |")
     lines.append(
-        f"| model calls made, needed without faults | {records.made}, {records.needed} | | |"
+        f"| model calls made, needed without faults | {records.call_count}, {records.needed} | | |"
     )
     for checked in _checked(records):
         figures = checked.figures()
@@ -169,7 +169,7 @@ def table_of(records: RunRecords) -> str:
             f" {len(records.given_up)} | | |"
         )
     for promise in promises_of(records):
-        for name in promise.broken_by[:SHOWN]:
+        for name in promise.broken_by[:MAX_SHOWN]:
             if not promise.is_kept:
                 lines.append(f"  {promise.what}: {name}")
     return "\n".join(lines)
@@ -199,7 +199,7 @@ def json_of(records: RunRecords) -> dict[str, Any]:
         "modes": records.modes,
         "api": _figures_json([records.api] if records.api else []),
         "features": _figures_json(records.features),
-        "calls_made": records.made,
+        "calls_made": records.call_count,
         "calls_needed": records.needed,
         "calls_repeated": records.repeated,
         "calls_repeated_by": repeated_by,

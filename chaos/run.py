@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from handoff_queue.chaos.planned_jobs import PlannedJob
     from handoff_queue.shared.local.fork_server import ForkServer
 
-ALONE = 5
+SINGLE_STRIKES = 5
 """Number of jobs that are struck once each, after the other jobs have ended."""
 LONG_CALL_S = 0.5
 """Least duration of a call, in seconds, for a strike in such a job."""
@@ -43,7 +43,7 @@ class Options:
     jobs: int = 50
     kills: int = 20
     """Least number of processes to kill."""
-    alone: int = ALONE
+    alone: int = SINGLE_STRIKES
     """Number of jobs after the others that are struck once each."""
     size: Size = field(default_factory=Size)
     draw: Draw | None = None
@@ -69,7 +69,7 @@ def run(options: Options, tell: Progress, kind: Kind[System] = HANDOFF_PROJECT) 
             f"{killer.kills} kills, {len(killer.strikes) - killer.kills} other faults;"
             f" {len(bed.open)} jobs are still open"
         )
-        bed.system.wind_up()
+        bed.system.finish()
         bed.settle()
         not_struck: list[str] = []
         if options.kills:
@@ -177,7 +177,7 @@ def try_cases(failpoint_run: FailpointRun, all_of: list[Case]) -> RunRecords:
     """Try these failpoints, wait for the jobs, and return the records."""
     failpoint_run.bed.model.add(failpoint_run.bed.system.begin_users(failpoint_run.seed))
     failpoint_run.run(all_of)
-    failpoint_run.bed.system.wind_up()
+    failpoint_run.bed.system.finish()
     failpoint_run.tell(
         f"{len(failpoint_run.strikes)} faults; {len(failpoint_run.bed.open)} jobs are still open"
     )

@@ -87,7 +87,7 @@ class PlannedSchedule:
             now = slots[0] - 1
         return slots
 
-    def turn_back(self, store: Store, slot: int, must: Sequence[int]) -> bool:
+    def set_back(self, store: Store, slot: int, must: Sequence[int]) -> bool:
         """Make this slot the next one. Return False if the schedule has just changed.
 
         The slots in `must` may start from now on. They must start after Redis has confirmed the
@@ -177,7 +177,7 @@ class ScheduleUser:
         is_first = self.turns == 0
         for planned in self._schedules.values():
             is_there = is_first or planned.name != REMOVED
-            if planned.cron != MINUTELY and is_there and not self._turn_back(planned):
+            if planned.cron != MINUTELY and is_there and not self._set_back(planned):
                 return False
         self.turns += 1
         if is_first:
@@ -188,7 +188,7 @@ class ScheduleUser:
             self._todo.append(partial(self._run, REPEATED))
         return True
 
-    def _turn_back(self, planned: PlannedSchedule) -> bool:
+    def _set_back(self, planned: PlannedSchedule) -> bool:
         """Make the last slots of a schedule due. Return False if the schedule has just changed."""
         dice = random.Random(f"{self.seed} {planned.name}")  # noqa: S311 - a seed is the point
         count = dice.choice(HOURS) * (self.turns + 1)  # a turn brings back the slots of the last
@@ -201,7 +201,7 @@ class ScheduleUser:
                 must = slots
             case Missed.LAST if planned.name != PAUSED or self.turns:
                 must = slots[-1:]
-        return planned.turn_back(self.store, slots[0], must)
+        return planned.set_back(self.store, slots[0], must)
 
     def add_slot(self) -> None:
         """Make one more slot of a schedule due, if its earlier slots have started.
@@ -214,9 +214,9 @@ class ScheduleUser:
             return
         count = len(planned.must | planned.may) + 1
         slots = planned.newest_slots(self.store.connection.now(), count)
-        planned.turn_back(self.store, slots[0], slots)
+        planned.set_back(self.store, slots[0], slots)
 
-    def wind_up(self) -> None:
+    def finish(self) -> None:
         """Remove all schedules after their due slots have started. `go_on` does it."""
         for name in self._schedules:
             self._todo.append(partial(self._remove_settled, name))

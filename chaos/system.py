@@ -94,7 +94,7 @@ class System(Protocol):
     def make_slots_due(self) -> bool:
         """Make slots of the schedules due. Return False if that is not possible now."""
 
-    def wind_up(self) -> None:
+    def finish(self) -> None:
         """Begin to remove the schedules, and start no further job that gets messages."""
 
     def api_records(self, calls: Sequence[UncountedCall], /) -> ApiRecords | None:
@@ -129,7 +129,7 @@ class WithoutApi:
     def make_slots_due(self) -> bool:
         return False
 
-    def wind_up(self) -> None:
+    def finish(self) -> None:
         pass
 
     def api_records(self, _calls: Sequence[UncountedCall]) -> ApiRecords | None:

@@ -40,11 +40,11 @@ class Process:
         }
         self._pid: int | None = None
         self._early_signals: list[int] = []
-        self._connection, theirs = socket.socketpair()
-        with os.fdopen(os.memfd_create("order"), "w+b") as written, theirs:
+        self._connection, child_end = socket.socketpair()
+        with os.fdopen(os.memfd_create("order"), "w+b") as written, child_end:
             written.write(json.dumps(order).encode())
             written.seek(0)
-            socket.send_fds(control, [b"!"], [written.fileno(), *streams, theirs.fileno()])
+            socket.send_fds(control, [b"!"], [written.fileno(), *streams, child_end.fileno()])
 
     def send_signal(self, number: int, _frame: FrameType | None = None) -> None:
         """Send a signal to the process, at the latest when its process id is known."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from handoff_queue.chaos.leaks import keys_for_ever
+from handoff_queue.chaos.leaks import keys_without_expiry
 from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
@@ -130,7 +130,7 @@ def system_on(
     processes.wait_until_ready()
     yield system
     redis = admin.store.connection.redis
-    assert keys_for_ever(redis) == []
+    assert keys_without_expiry(redis) == []
     if users is not None:  # other tests use the same Redis with their own users
         assert not (refused := refused_commands(redis)), refused
     admin.store.connection.close()

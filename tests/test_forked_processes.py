@@ -19,7 +19,7 @@ import pytest
 from handoff_queue.shared.local.fork_server import ForkServer, is_supported
 from handoff_queue.shared.settings.ports import free_port
 from tests import forked_processes, forked_test_processes
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -114,6 +114,6 @@ def test_a_test_process_has_imported_nothing_if_a_test_file_cannot_be_imported(
         command = [sys.executable, "-m", "program"]
         process = server.fork(command, environment, output.fileno(), folder=tmp_path)
 
-        assert process.wait(LONGEST_WAIT_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
         output.seek(0)
         assert output.read() == f"{has_pytest}\n"

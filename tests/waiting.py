@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Value = TypeVar("Value")
-LONGEST_WAIT_S = 60.0
+MAX_WAIT_S = 60.0
 """Seconds after which a test gives up a wait that is not a promise: enough on a busy machine."""
 
 
 def wait_until(
-    condition: Callable[[], Value], *, timeout_s: float = LONGEST_WAIT_S, expected: str = "it"
+    condition: Callable[[], Value], *, timeout_s: float = MAX_WAIT_S, expected: str = "it"
 ) -> Value:
     """Call `condition` every 20 ms, and return its first true value.
 

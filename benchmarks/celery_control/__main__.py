@@ -20,15 +20,18 @@ from handoff_queue.chaos.run import Options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    asked = _parsed(arguments)
+    namespace = _parsed(arguments)
     os.environ["PYTHONPATH"] = str(ROOT)  # the workers import `benchmarks.celery_control.app`
     options = Options(
-        asked.seed, asked.jobs, asked.kills, size=Size(asked.workers, asked.supervisors)
+        namespace.seed,
+        namespace.jobs,
+        namespace.kills,
+        size=Size(namespace.workers, namespace.supervisors),
     )
-    _tell(f"seed {asked.seed}")
+    _tell(f"seed {namespace.seed}")
     control = run_control(options, _tell)
-    if asked.json:
-        print(json.dumps(as_json(control) | {"seed": asked.seed}))
+    if namespace.json:
+        print(json.dumps(as_json(control) | {"seed": namespace.seed}))
     else:
         print(table(control))
     return int(not is_everything_kept(control))

@@ -19,7 +19,7 @@ from typing import Any
 import redis
 
 from benchmarks.growth.queued import ROUNDS, operation_times, submitted
-from benchmarks.growth.steps import MORE, Fleet, Steps, steps_fleet
+from benchmarks.growth.steps import EXTRA_STEPS, Fleet, Steps, steps_fleet
 from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.store import keys
@@ -168,18 +168,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="steps that are measured for each size, in one job or in several",
     )
     parser.add_argument(
-        "--shape", choices=list(MORE), default="rows", help="the steps after the step for each row"
+        "--shape",
+        choices=list(EXTRA_STEPS),
+        default="rows",
+        help="the steps after the step for each row",
     )
     parser.add_argument("--queued", type=int, default=10_000, help="jobs; 0: leave that out")
     parser.add_argument("--finished", type=int, default=100_000, help="jobs; 0: leave that out")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}\n")
-    if asked.rows:
-        print_steps(*rows_of_one_job(asked.rows, asked.steps, asked.shape))
-    if asked.queued:
-        print_queued(asked.queued)
-    if asked.finished:
-        print_finished(asked.finished)
+    if options.rows:
+        print_steps(*rows_of_one_job(options.rows, options.steps, options.shape))
+    if options.queued:
+        print_queued(options.queued)
+    if options.finished:
+        print_finished(options.finished)
 
 
 if __name__ == "__main__":

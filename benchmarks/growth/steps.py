@@ -38,7 +38,7 @@ steps:
     for_each: rows
     task: "Objective: say what holds for {name}."
 """
-MORE = {
+EXTRA_STEPS = {
     "rows": "",
     "fan-in": """  - id: summary
     specialist: researcher
@@ -55,7 +55,7 @@ MORE = {
 """Steps after the step for each row: none, one step that depends on all, or another step for
 each.
 """
-LONGEST_S = 3_600.0
+MAX_RUN_S = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Steps:
 
 def workflow_in(folder: Path, shape: str) -> Workflow:
     path = folder / "growth.yaml"
-    path.write_text(WORKFLOW + MORE[shape])
+    path.write_text(WORKFLOW + EXTRA_STEPS[shape])
     return read_workflow(str(path))
 
 
@@ -127,7 +127,7 @@ class Fleet:
                 "Say how it stands.", specialists=("writer",), mode=Mode.SINGLE, tenant="others"
             )
         )
-        assert self.jobs.wait(job_id, LONGEST_S) is JobStatus.OK
+        assert self.jobs.wait(job_id, MAX_RUN_S) is JobStatus.OK
         return 1000 * (time.perf_counter() - began)
 
     def steps(self, rows: int, jobs: int) -> Steps:

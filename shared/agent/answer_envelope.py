@@ -51,9 +51,9 @@ _NOTHING = frozenset({"", "-", "none", "null", "nothing", "n/a"})
 MAX_TEXT_CHARS = 100_000
 """Limit of `shared.types.handoff.Text`."""
 
-LONGEST_PART = 500
+MAX_PART_CHARS = 500
 """Characters of one field of `PARTS`."""
-LONGEST_ANNOUNCEMENT = 200
+MAX_ANNOUNCEMENT_CHARS = 200
 """Characters of the longest answer that is checked for `_ANNOUNCES`."""
 _ANNOUNCES = re.compile(
     r"\W*(?:okay|ok|sure|first|now)?\W*(?:i(?:'ll| will|'m going to| am going to)|let me|let's)"
@@ -120,7 +120,7 @@ class _Claim(LenientAnswer):
         text = ""
         if isinstance(value, str | int | float):
             text = to_nfc(str(value).strip())
-        if text.lower() in _NOTHING or len(text) > LONGEST_PART:
+        if text.lower() in _NOTHING or len(text) > MAX_PART_CHARS:
             return None
         return text
 
@@ -279,7 +279,7 @@ class EnvelopeFormat:
             {**noted.fields, "output": noted.text or None, "claims": noted.claims}
         )
         self._check(envelope, last_try=last_try)
-        if len(noted.text) <= LONGEST_ANNOUNCEMENT and _ANNOUNCES.match(noted.text):
+        if len(noted.text) <= MAX_ANNOUNCEMENT_CHARS and _ANNOUNCES.match(noted.text):
             raise InvalidAnswer(
                 Defect("the answer only announces work", "call a tool, or give the work itself")
             )

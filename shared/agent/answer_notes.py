@@ -30,7 +30,7 @@ from handoff_queue.shared.agent.marker_placement import marked_sentences
 
 PARTS = ("subject", "attribute", "value", "unit", "date")
 """Parts of a claim that states a value, in the order of a note."""
-SAME = "same"
+SAME_SOURCE = "same"
 """In a note: the source of the note before it."""
 FIELDS = ("status", "problem", "needs", "confidence")
 """Fields of the answer envelope that the notes may have, in their usual order."""
@@ -206,7 +206,7 @@ def _notes_of(claim: Mapping[str, Any], sentence: str, last: str) -> Iterator[st
     if values and not sources:
         yield f"{mark} {' | '.join(values)}"
     for source in sources:
-        name = SAME if source["source"] == last else source["source"]
+        name = SAME_SOURCE if source["source"] == last else source["source"]
         head, last = " | ".join([*values, name]), source["source"]
         yield f'{mark} {head}: "{" ".join(source["quote"].split())}"'
         values = []
@@ -305,7 +305,7 @@ def _add(claim: dict[str, Any], note: str, last: str) -> str:
     segments = [segment.strip() for segment in head.split("|")]
     if cited:
         source = segments.pop().rstrip(":：").strip(_AROUND_SOURCE)
-        if last and source.lower() == SAME:
+        if last and source.lower() == SAME_SOURCE:
             source = last
         last = source
         claim["sources"].append({"source": source, "quote": _QUOTE_END.sub("", quote).strip()})
@@ -336,9 +336,9 @@ def _cited(note: str) -> tuple[str, str] | None:
 
 
 def _ends_with_source(head: str) -> bool:
-    """Return whether the last part of a note is a source without spaces, or `SAME`."""
+    """Return whether the last part of a note is a source without spaces, or `SAME_SOURCE`."""
     source = head.rpartition("|")[2].strip()
-    if source.lower() == SAME:
+    if source.lower() == SAME_SOURCE:
         return True
     return bool(_SIGN_OF_SOURCE.search(source)) and not re.search(r"\s", source)
 

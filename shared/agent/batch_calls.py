@@ -50,7 +50,7 @@ READING = "reading the result of a batch"
 """Activity while a worker asks for the result of a batch."""
 CREATING = "creating a batch"
 """Activity while a worker creates a batch."""
-LOST = "the batch of this call did not end in time, or its result cannot be read"
+BATCH_LOST = "the batch of this call did not end in time, or its result cannot be read"
 """Error of a call whose batch is given up. The call counts at its upper bound."""
 _log = log_of(__name__)
 

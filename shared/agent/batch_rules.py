@@ -17,13 +17,13 @@ from handoff_queue.shared.types.checkpoints import (
     ModelReplied,
 )
 
-LONGEST_POLL_PER_FIRST = 20
+MAX_POLL_PER_FIRST = 20
 """Longest wait between two questions about a batch, as a multiple of `first_poll_s`. With the
 default setting, it is 5 minutes.
 """
 CANCEL_POLL_S = 5.0
 """Seconds between two questions about a batch that the worker has cancelled."""
-LONGEST_CANCEL_S = 120.0
+MAX_CANCEL_S = 120.0
 """Seconds for the end of a cancelled batch. The provider ends the requests that it has begun."""
 CLOCK_SKEW_S = 120.0
 """Most seconds between the clocks of Redis and of the provider."""
@@ -66,7 +66,7 @@ class BatchRules:
         """Return the seconds until the next question about a batch. The wait grows with the age of
         the batch, and ends with the slack.
         """
-        longest_s = self.first_poll_s * LONGEST_POLL_PER_FIRST
+        longest_s = self.first_poll_s * MAX_POLL_PER_FIRST
         wait_s = min(longest_s, max(self.first_poll_s, (now - created_at) / 2))
         if now < self.until:
             wait_s = min(wait_s, self.until - now)
@@ -80,8 +80,8 @@ class BatchRules:
             ends_at: end of the handoff's working time, in Unix seconds; None: no end.
         """
         if ends_at is None:
-            return self.until + LONGEST_CANCEL_S
-        return self.until + min(LONGEST_CANCEL_S, max(0.0, ends_at - self.until) / 2)
+            return self.until + MAX_CANCEL_S
+        return self.until + min(MAX_CANCEL_S, max(0.0, ends_at - self.until) / 2)
 
 
 @dataclass(frozen=True, slots=True)

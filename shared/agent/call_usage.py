@@ -60,13 +60,13 @@ def _upper_bound(reported: Usage, call: ModelCall, worst: WorstCase, prices: Pri
     reported or the server's own tools may have added to it.
     """
     if reported.input_tokens == 0 or server_tool_uses(call):
-        most = Usage(
+        upper_bound = Usage(
             input_tokens=worst.input_tokens,
             output_tokens=worst.output_tokens,
             cost_microusd=worst.microusd,
         )
-        return most.of_a_cut_call()
-    most = reported.model_copy(
+        return upper_bound.of_a_cut_call()
+    upper_bound = reported.model_copy(
         update={"output_tokens": max(worst.output_tokens, reported.output_tokens)}
     )
-    return prices.priced(most, call.model).of_a_cut_call()
+    return prices.priced(upper_bound, call.model).of_a_cut_call()

@@ -49,7 +49,7 @@ CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 """Types of the blocks that call a tool. `tool_use` calls our tool; the provider runs the others."""
 UNNAMED = "unnamed_tool"
 """Replacement for a tool name without a usable character."""
-_LONGEST_NAME = 64
+_MAX_NAME_CHARS = 64
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 _QUOTED = re.compile(r'"[^"]*"')
@@ -157,7 +157,7 @@ def _hashed(old: str, kind: str, number: int) -> str:
 
 
 def _valid_name(name: Any) -> str:
-    valid = _UNUSABLE.sub("_", _text(name).strip())[:_LONGEST_NAME]
+    valid = _UNUSABLE.sub("_", _text(name).strip())[:_MAX_NAME_CHARS]
     if valid.strip("_-"):
         return valid
     return UNNAMED

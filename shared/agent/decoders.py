@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 _MAX_UNPACKED = 4_000
 """Bytes of a compressed text that are unpacked."""
-_SHORTEST_CODE = 8
+_MIN_CODE_CHARS = 8
 """Characters of the shortest code. It holds at least four letters."""
 _MAX_DIGITS = 300
 """Characters of the longest text that is read as one number."""
@@ -153,7 +153,7 @@ def _base64(text: str) -> Iterator[str]:
     """
     codes = _BASE64.findall(text)
     squeezed = _NO_BASE64.sub("", text)
-    if squeezed not in codes and len(squeezed) >= _SHORTEST_CODE:
+    if squeezed not in codes and len(squeezed) >= _MIN_CODE_CHARS:
         codes.append(squeezed)
     for code in codes:
         for start in range(4):
@@ -175,7 +175,7 @@ def _base32(text: str) -> Iterator[str]:
 def _base85(text: str) -> Iterator[str]:
     """Yield the texts of base85, ASCII85 and Z85."""
     code = "".join(text.split())
-    if len(code) < _SHORTEST_CODE:
+    if len(code) < _MIN_CODE_CHARS:
         return
     for decode, spelled in (
         (base64.b85decode, code),
@@ -190,7 +190,7 @@ def _base85(text: str) -> Iterator[str]:
 
 def _base45(text: str) -> Iterator[str]:
     """Yield the text of base45 (RFC 9285): three characters are two bytes."""
-    if len(text) < _SHORTEST_CODE or not set(text) <= set(_BASE45):
+    if len(text) < _MIN_CODE_CHARS or not set(text) <= set(_BASE45):
         return
     data = bytearray()
     for at in range(0, len(text), 3):
@@ -301,7 +301,7 @@ def _text_in(data: bytes) -> Iterator[str]:
     if data[:2] == b"\x1f\x8b" or data[:1] == b"\x78":
         with suppress(zlib.error):
             data = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, _MAX_UNPACKED)
-    elif len(data) >= _SHORTEST_CODE and not data.isascii():
+    elif len(data) >= _MIN_CODE_CHARS and not data.isascii():
         with suppress(zlib.error):
             data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, _MAX_UNPACKED) or data
     data = data.replace(b"\0", b"")

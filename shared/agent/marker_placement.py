@@ -11,7 +11,7 @@ from handoff_queue.shared.agent.quote_verification import FoldedText, Span
 from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.handoff import Claim
 
-FEWEST_CHARS = 8
+MIN_CHARS = 8
 """Characters of the shortest text that is searched. A shorter one may stand there by chance."""
 _END_OF_SENTENCE = ".!?;:。！？ \n"
 _END_OF_LINK = "]("
@@ -19,7 +19,7 @@ _BEGINNING = re.compile(
     rf"""[.!?][*_)"']*+(?:{MARKER.pattern})*+\s+|[。！？][*_)"'”」』）]*+(?=\S)"""
 )
 """The border between two sentences of a line. Chinese and Japanese have no space there."""
-_LONGEST_SENTENCE = 2_000
+_MAX_SENTENCE_CHARS = 2_000
 """Characters before a marker that are searched. All of a line would take quadratic time."""
 _SIGNS = "#*->|_ \t\n"
 """Markdown before and after a sentence."""
@@ -47,7 +47,7 @@ def marked_sentences(output: str) -> dict[str, str]:
 
 def _sentence_before(output: str, end: int) -> str:
     """Return the sentence that ends at an index of the output, which is behind no marker."""
-    before = output[max(0, end - _LONGEST_SENTENCE) : end].rstrip()
+    before = output[max(0, end - _MAX_SENTENCE_CHARS) : end].rstrip()
     line = before[before.rfind("\n") + 1 :].lstrip()
     borders = list(_BEGINNING.finditer(line))
     if borders:
@@ -86,7 +86,7 @@ def _place_of(phrases: Iterable[str], folded: FoldedText) -> int | None:
     """Return the index behind the first phrase that stands in the text as whole words, or None."""
     for phrase in phrases:
         wanted = phrase.strip().rstrip(_END_OF_SENTENCE)
-        if len(wanted) < FEWEST_CHARS:
+        if len(wanted) < MIN_CHARS:
             continue
         span = folded.find(wanted)
         if span is not None and _is_of_whole_words(span, folded.text):

@@ -10,7 +10,13 @@ from math import inf
 from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import takes_time
-from handoff_queue.shared.agent.batch_calls import LOST, READING, BatchCalls, BatchLost, adopt_batch
+from handoff_queue.shared.agent.batch_calls import (
+    BATCH_LOST,
+    READING,
+    BatchCalls,
+    BatchLost,
+    adopt_batch,
+)
 from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
 from handoff_queue.shared.agent.call_builder import MIN_OUTPUT_TOKENS, CallBuilder
 from handoff_queue.shared.agent.call_usage import (
@@ -69,7 +75,7 @@ ASK_AGAIN_S = 2.0
 """Seconds after which a waiting call asks for the rate limits again. Other calls may have
 given up, or used less than they reserved.
 """
-LONGEST_DEFERRAL_S = 120.0
+MAX_DEFERRAL_S = 120.0
 """Seconds after which a deferred handoff asks for the rate limits again."""
 FILLS_CACHE = "another call fills the prompt cache"
 """Activity while a call with the same prefix has no reply yet."""
@@ -394,7 +400,7 @@ class ModelTurns:
     ) -> None:
         """Store that the batch of a call is given up. The call counts at its upper bound."""
         usage = batch.intended.most.of_a_cut_call()
-        note(self._failed_call(batch.intended.model, LOST, usage))
+        note(self._failed_call(batch.intended.model, BATCH_LOST, usage))
         self._record_span(conversation, batch, batch.created, BatchLost.__name__)
 
     def _record_span(
@@ -519,13 +525,13 @@ class ModelTurns:
         """
         rate_wait_s = self.dependencies.rate_wait_s
         while True:
-            asked = self._ask_models(conversation, reserve)
-            wait = asked.wait
+            reservation = self._ask_models(conversation, reserve)
+            wait = reservation.wait
             if wait is None:
-                return asked.call, asked.worst
-            why = _named(wait.why, asked.call)
+                return reservation.call, reservation.worst
+            why = _named(wait.why, reservation.call)
             if wait.seconds > rate_wait_s:
-                deferred_s = min(wait.seconds - rate_wait_s / 2, LONGEST_DEFERRAL_S)
+                deferred_s = min(wait.seconds - rate_wait_s / 2, MAX_DEFERRAL_S)
                 raise Deferred(max(0.0, min(deferred_s, self.dependencies.left_s)), why)
             self._wait(min(wait.seconds, ASK_AGAIN_S), why, shown_s=wait.seconds)
 
@@ -543,12 +549,12 @@ class ModelTurns:
             return reserve(choices[0], joins_line=True)
         shortest_s = inf
         for choice in choices:
-            asked = reserve(choice, joins_line=False)
-            if asked.wait is None:
-                return asked
-            if asked.wait.seconds < shortest_s:
+            reservation = reserve(choice, joins_line=False)
+            if reservation.wait is None:
+                return reservation
+            if reservation.wait.seconds < shortest_s:
                 shortest = choice
-                shortest_s = asked.wait.seconds
+                shortest_s = reservation.wait.seconds
             if shortest_s <= ASK_AGAIN_S:
                 break
         return reserve(shortest, joins_line=True)

@@ -18,9 +18,9 @@ MAX_SEARCHES = 100
 """Searches of one call in the private texts. A call with more needs a person."""
 _MAX_DEPTH = 4
 """Most encodings inside each other that are decoded."""
-_SHORTEST_WORD = 4
-_SHORTEST_CODED_WORD = 5
-_SHORTEST_SHIFTED_WORD = 6
+_MIN_WORD_CHARS = 4
+_MIN_CODED_WORD_CHARS = 5
+_MIN_SHIFTED_WORD_CHARS = 6
 """Letters of the shortest word that counts in plain text, in a code, and in a code of letters. A
 short word results from other letters by chance.
 """
@@ -28,17 +28,17 @@ _HEAD = 7
 """Letters of the shortest name inside other letters, and of the shortest word of a code of letters
 that is not a name.
 """
-_LONGEST_WORD = 20
-_LONGEST_PART = 5
+_MAX_WORD_CHARS = 20
+_MAX_PART_CHARS = 5
 """Letters of the longest part of a word that was cut into parts."""
-_FEWEST_WORDS = 2
+_MIN_WORDS = 2
 """Words that are neither names nor common, and that make a query a copy."""
 _WINDOW = 16
 """Letters and digits in a row that count without regard to spaces. This is about three words."""
-_FEWEST_DIGITS = 4
-_FEWEST_DIGITS_IN_QUERY = 3
-_FEWEST_JOINED_DIGITS = 5
-_FEWEST_DIGITS_INSIDE = 6
+_MIN_DIGITS = 4
+_MIN_DIGITS_IN_QUERY = 3
+_MIN_JOINED_DIGITS = 5
+_MIN_DIGITS_INSIDE = 6
 """Digits of the shortest figure that counts in a path, in a query, joined from several numbers, and
 inside of other digits.
 """
@@ -263,9 +263,9 @@ class _Facts:
 
     def _add_words(self, tokens: Sequence[str], is_free: bool, is_coded: bool) -> None:
         if is_coded:
-            self.coded.update(token for token in tokens if len(token) >= _SHORTEST_CODED_WORD)
+            self.coded.update(token for token in tokens if len(token) >= _MIN_CODED_WORD_CHARS)
         elif is_free:
-            self.words.update(token for token in tokens if len(token) >= _SHORTEST_WORD)
+            self.words.update(token for token in tokens if len(token) >= _MIN_WORD_CHARS)
         self._add_rows(tokens)
         self._add_rows(tokens[::-1])
 
@@ -280,19 +280,19 @@ class _Facts:
         numbers = _DIGITS.findall(text)
         plain = self.made_numbers if is_coded else self.numbers
         _add_long((token for token in tokens if token.isdigit()), fewest, plain)
-        _add_long(numbers, max(fewest, _FEWEST_DIGITS), self.made_numbers)
+        _add_long(numbers, max(fewest, _MIN_DIGITS), self.made_numbers)
         near = numbers[:_MAX_JOINED] if is_coded else numbers
-        _add_long(_joined(near), _FEWEST_DIGITS, self.made_numbers)
+        _add_long(_joined(near), _MIN_DIGITS, self.made_numbers)
         if not is_coded or _FIGURE.fullmatch(text):
             for run in {*numbers, "".join(numbers)}:
-                parts = _parts_of(run, _FEWEST_DIGITS_INSIDE, _MAX_DIGITS)
-                _add_long(parts, _FEWEST_DIGITS_INSIDE, self.made_numbers)
+                parts = _parts_of(run, _MIN_DIGITS_INSIDE, _MAX_DIGITS)
+                _add_long(parts, _MIN_DIGITS_INSIDE, self.made_numbers)
         candidates = [*tokens]
         is_spelled_out = all(len(token) == 1 for token in tokens)
         if is_spelled_out:
             candidates.append("".join(tokens))
         for token in candidates:
-            _add_long(_in_bases(token), _FEWEST_DIGITS, self.made_numbers)
+            _add_long(_in_bases(token), _MIN_DIGITS, self.made_numbers)
 
     def _add_windows(self, tokens: Sequence[str]) -> None:
         spelled = " ".join(tokens)
@@ -307,14 +307,14 @@ class _Facts:
             joined = ""
             for end in range(start, len(tokens)):
                 joined += tokens[end]
-                if len(tokens[end]) > _LONGEST_PART or len(joined) > _LONGEST_WORD:
+                if len(tokens[end]) > _MAX_PART_CHARS or len(joined) > _MAX_WORD_CHARS:
                     break
-                if end > start and len(joined) >= _SHORTEST_SHIFTED_WORD:
+                if end > start and len(joined) >= _MIN_SHIFTED_WORD_CHARS:
                     self.cut.setdefault(joined, tuple(tokens[start : end + 1]))
 
     def _add_shifted(self, tokens: Sequence[str]) -> None:
         """Add the words that other letters stand for."""
-        unique = " ".join({token for token in tokens if len(token) >= _SHORTEST_SHIFTED_WORD})
+        unique = " ".join({token for token in tokens if len(token) >= _MIN_SHIFTED_WORD_CHARS})
         for table in _TABLES:
             self.hidden.update(unique.translate(table).split())
         self.hidden.update(unique[::-1].split())
@@ -322,7 +322,7 @@ class _Facts:
     def _add_places(self, tokens: Sequence[str]) -> None:
         """Add the words of the first letters, and of each second or third letter."""
         initials = "".join(token[0] for token in tokens)
-        self.hidden.update(_parts_of(initials, _SHORTEST_SHIFTED_WORD, _LONGEST_WORD))
+        self.hidden.update(_parts_of(initials, _MIN_SHIFTED_WORD_CHARS, _MAX_WORD_CHARS))
         letters = "".join(tokens)
         for step in (2, 3):
             for start in range(step):
@@ -335,7 +335,7 @@ class _Facts:
         """Add a row of letters, and its parts that may be names."""
         self.hidden.add(letters)
         for start in range(len(letters) - _HEAD + 1):
-            part = letters[start : start + _LONGEST_WORD]
+            part = letters[start : start + _MAX_WORD_CHARS]
             self.runs.setdefault(part[:_HEAD], set()).add(part)
 
     def are_in(self, private: Index, public: Sequence[Index]) -> bool:
@@ -371,7 +371,7 @@ class _Facts:
         for word in self.words & private.words:
             if _is_rare(word) and not any(word in index.words for index in public):
                 rare_words.add(word)
-        return len(rare_words) >= _FEWEST_WORDS or not rare_words.isdisjoint(private.names)
+        return len(rare_words) >= _MIN_WORDS or not rare_words.isdisjoint(private.names)
 
     def _has_hidden_word(self, private: Index, known: frozenset[str]) -> bool:
         coded = {word for word in (self.coded & private.words) - known if _is_rare(word)}
@@ -410,7 +410,7 @@ class _Facts:
 
 def _is_rare(word: str) -> bool:
     """Return whether a word is long enough, no number, and not common."""
-    return len(word) >= _SHORTEST_WORD and word not in COMMON_WORDS and not word.isdigit()
+    return len(word) >= _MIN_WORD_CHARS and word not in COMMON_WORDS and not word.isdigit()
 
 
 def _add_long(numbers: Iterable[str], fewest: int, known: set[str]) -> None:
@@ -424,8 +424,8 @@ def _fewest_digits(text: str, is_free: bool, is_coded: bool) -> int:
     number was not decoded by chance.
     """
     if is_coded and not _FIGURE.fullmatch(text):
-        return _FEWEST_JOINED_DIGITS
-    return _FEWEST_DIGITS_IN_QUERY if is_free else _FEWEST_DIGITS
+        return _MIN_JOINED_DIGITS
+    return _MIN_DIGITS_IN_QUERY if is_free else _MIN_DIGITS
 
 
 def _parts_of(run: str, shortest: int, longest: int) -> Iterator[str]:
@@ -443,7 +443,7 @@ def _joined(numbers: Sequence[str]) -> Iterator[str]:
             joined += number
             if len(joined) > _MAX_DIGITS:
                 break
-            if len(joined) >= _FEWEST_JOINED_DIGITS or count == len(joined):
+            if len(joined) >= _MIN_JOINED_DIGITS or count == len(joined):
                 yield joined
 
 

@@ -9,12 +9,12 @@ MAX_TRIES = 5
 `retry-after`.
 """
 FIRST_DELAY_S = 1.0
-LONGEST_DELAY_S = 20.0
-LONGEST_RETRY_AFTER_S = 60.0
+MAX_DELAY_S = 20.0
+MAX_RETRY_AFTER_S = 60.0
 """Longest delay in seconds if the server sends `retry-after`. Rate limits are per minute, and
 a slot must not sleep for an hour.
 """
-LONGEST_HOLD_S = 600.0
+MAX_HOLD_S = 600.0
 """Longest delay in seconds after a 429 or 529 while all calls to the provider wait without
 slots. After it one call tests the provider.
 """
@@ -25,7 +25,7 @@ def delay_s(error: ModelError, tries: int, jitter: float) -> float | None:
 
     The delay doubles with each try. Half of the delay is random ("equal jitter"), so that
     workers that failed together do not retry together. A server's `retry-after` replaces this
-    delay, plus at most a quarter of the delay. The sum is at most `LONGEST_RETRY_AFTER_S`.
+    delay, plus at most a quarter of the delay. The sum is at most `MAX_RETRY_AFTER_S`.
 
     Args:
         tries: number of tries so far, 1 after the first.
@@ -33,11 +33,11 @@ def delay_s(error: ModelError, tries: int, jitter: float) -> float | None:
     """
     if not error.retryable or tries >= MAX_TRIES:
         return None
-    backoff: float = min(FIRST_DELAY_S * 2.0 ** (tries - 1), LONGEST_DELAY_S)
+    backoff: float = min(FIRST_DELAY_S * 2.0 ** (tries - 1), MAX_DELAY_S)
     jittered = backoff * (0.5 + jitter / 2)
     if error.retry_after_s is None or error.retry_after_s < 0:
         return jittered
-    return min(error.retry_after_s + backoff * jitter / 4, LONGEST_RETRY_AFTER_S)
+    return min(error.retry_after_s + backoff * jitter / 4, MAX_RETRY_AFTER_S)
 
 
 def reason_of(error: ModelError) -> str:

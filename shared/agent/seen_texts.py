@@ -17,7 +17,7 @@ from handoff_queue.shared.types.origins import MODEL, USER, Origin, union
 
 WORDS_OF_A_PART = 4
 """Words in a row that make a part of an argument a copy."""
-FEWEST_CHARS_OF_USER = 5
+MIN_CHARS_OF_USER = 5
 """Letters and digits of the shortest argument that proves the will of the user. A shorter value,
 such as the 13 of a date, stands in a request by chance, and an attacker needs only this value.
 """
@@ -26,7 +26,7 @@ MAX_WORDS = 4_000
 _WORD = re.compile(r"[^\W_]+")
 _URL = re.compile(r"https?://[^\s<>\"'`\\{}|^]+", re.IGNORECASE)
 _END_OF_SENTENCE = ".,;:!?)]*_"
-_LONGEST_PLAIN = 32
+_MAX_PLAIN_CHARS = 32
 """Characters of a part with letters and digits that may be a plain name."""
 
 
@@ -71,7 +71,7 @@ def origins_of_arguments(arguments: Mapping[str, Any], seen: Seen) -> dict[str, 
 def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
     """Return whether there are arguments, and each whole value stands in a text of the user.
 
-    A value with fewer than `FEWEST_CHARS_OF_USER` letters and digits does not count, and a value
+    A value with fewer than `MIN_CHARS_OF_USER` letters and digits does not count, and a value
     with invisible characters does not.
     """
     leaves = list(_leaves(list(arguments.values())))
@@ -80,7 +80,7 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
     texts = seen.of_user()
     for leaf in leaves:
         letters_and_digits = sum(map(str.isalnum, leaf))
-        is_plain = letters_and_digits >= FEWEST_CHARS_OF_USER and visible(leaf) == leaf
+        is_plain = letters_and_digits >= MIN_CHARS_OF_USER and visible(leaf) == leaf
         if not is_plain or not _stands_in(leaf, texts):
             return False
     return True
@@ -297,6 +297,6 @@ def _pieces(words: Sequence[str], size: int) -> list[str]:
 def _is_opaque(part: str) -> bool:
     """Return whether a part may be a code: a long run of letters and digits."""
     for word in _WORD.findall(part):
-        if len(word) > _LONGEST_PLAIN and any(map(str.isdigit, word)):
+        if len(word) > _MAX_PLAIN_CHARS and any(map(str.isdigit, word)):
             return True
     return False

@@ -168,9 +168,9 @@ def _read_again(
 
 def _part_of(observed: ToolObserved, call: Block, offset: object) -> ToolObserved:
     """Return the part of a result from an offset on, as the result of a call."""
-    most = max(0, len(observed.text) - 1)
-    if not isinstance(offset, int) or not 0 <= offset <= most:
-        return observe_result(call, f"offset must be from 0 to {most}", is_error=True)
+    last_offset = max(0, len(observed.text) - 1)
+    if not isinstance(offset, int) or not 0 <= offset <= last_offset:
+        return observe_result(call, f"offset must be from 0 to {last_offset}", is_error=True)
     text = part_from(observed.text, offset)
     if observed.source:
         text = f"[source: {observed.source}]\n{text}"

@@ -34,7 +34,7 @@ from handoff_queue.shared.types.names import (
     UNROUTED_QUEUE,
 )
 
-ALWAYS_THERE = frozenset({SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE})
+PERMANENT_QUEUES = frozenset({SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE})
 _KIND = re.compile(r"(?:task|worker)-[a-z]{1,32}")
 _TEXTS = frozenset({
     "args", "eta", "exception", "exchange", "expires", "hostname", "kwargs", "name", "parent_id",
@@ -48,9 +48,9 @@ _NUMBERS = frozenset({
 })  # fmt: skip
 MAX_CHARS = 100_000
 """Characters of the longest text of an event. Events of this project have a few hundred."""
-LARGEST = 4e9
+MAX_NUMBER = 4e9
 """The largest number of an event. It is a time in Unix seconds in the year 2096."""
-LARGEST_CLOCK = 10**15
+MAX_CLOCK = 10**15
 """The largest logical clock of an event. It counts messages and events."""
 
 log = log_of(__name__)
@@ -78,7 +78,7 @@ def queues_of_the_fleet(store: Store) -> list[str]:
         HandoffError: Redis cannot be read.
     """
     published = {depth.queue for depth in store.health.depths()}
-    return sorted(ALWAYS_THERE | store.presence.presence().queues | published)
+    return sorted(PERMANENT_QUEUES | store.presence.presence().queues | published)
 
 
 @cache
@@ -183,8 +183,8 @@ def _is_usable(name: object, value: object) -> bool:
 
 
 def _is_clock(value: object) -> bool:
-    return isinstance(value, int) and 0 <= value <= LARGEST_CLOCK
+    return isinstance(value, int) and 0 <= value <= MAX_CLOCK
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) <= LARGEST
+    return isinstance(value, int | float) and abs(value) <= MAX_NUMBER

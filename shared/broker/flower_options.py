@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from handoff_queue.shared.settings.placeholder_passwords import check_log_ins
-from handoff_queue.shared.settings.ports import LARGEST, unusable_port
+from handoff_queue.shared.settings.ports import MAX_PORT, unusable_port
 from handoff_queue.shared.types.errors import UserError
 
 
@@ -65,8 +65,8 @@ def _check_port(address: str, port: int) -> None:
     from tornado.netutil import bind_sockets
 
     advice = "choose another for Flower with --port or FLOWER_PORT"
-    if not 0 <= port <= LARGEST:
-        raise UserError(f"port {port} cannot be used: the largest is {LARGEST}; {advice}")
+    if not 0 <= port <= MAX_PORT:
+        raise UserError(f"port {port} cannot be used: the largest is {MAX_PORT}; {advice}")
     try:
         sockets = bind_sockets(port, address=address)
     except OSError as error:

@@ -27,9 +27,17 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("retries", "group_index", "replaced_task_nesting"), (int, type(None))),
 }
 """Types that Celery expects of optional headers."""
-_NEVER_AFTER = ("callbacks", "errbacks", "chain")
+_FORBIDDEN_FOLLOW_UPS = ("callbacks", "errbacks", "chain")
 """Follow-up tasks that our messages never ask for."""
-_NEVER = ("eta", "expires", "timelimit", "stamped_headers", "stamps", "chord", *_NEVER_AFTER)
+_FORBIDDEN_HEADERS = (
+    "eta",
+    "expires",
+    "timelimit",
+    "stamped_headers",
+    "stamps",
+    "chord",
+    *_FORBIDDEN_FOLLOW_UPS,
+)
 """Headers that our messages never have. With such a header a message would wait in the process
 that took it, or would vanish. Celery also sends the follow-up tasks that a header names: the
 process would send messages of the attacker's choice with its own rights.
@@ -108,7 +116,9 @@ def problem_with_task(
     if not _are_texts(headers.get("id"), headers.get("task")):
         return "its headers must name its task and its id"
     wrong = [name for name, kinds in _KINDS.items() if not isinstance(headers.get(name), kinds)]
-    wrong += [name for name in _NEVER if headers.get(name) not in _UNSET.get(name, (None,))]
+    wrong += [
+        name for name in _FORBIDDEN_HEADERS if headers.get(name) not in _UNSET.get(name, (None,))
+    ]
     if wrong:
         return f"these headers are not allowed: {', '.join(wrong)}"
     return None
@@ -125,7 +135,7 @@ def problem_with_arguments(payload: object) -> str | None:
         return "its body is not [arguments, named arguments, follow-up tasks]"
     follow_ups: dict[str, object] = payload[2]
     chord = follow_ups.get("chord")
-    if any(map(follow_ups.get, _NEVER_AFTER)) or not isinstance(chord, dict | None):
+    if any(map(follow_ups.get, _FORBIDDEN_FOLLOW_UPS)) or not isinstance(chord, dict | None):
         return "its follow-up tasks are not allowed"
     return None
 

@@ -264,11 +264,11 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             return
         self._in_poll = self.client.connection
         self._brpop_sent_at = time.monotonic()
-        most = MAX_AT_ONCE
+        limit = MAX_AT_ONCE
         free_slots = self.qos.can_consume_max_estimate()
         if free_slots is not None:
-            most = min(free_slots, MAX_AT_ONCE)
-        most_by_queue = dict.fromkeys(queues, most)
+            limit = min(free_slots, MAX_AT_ONCE)
+        most_by_queue = dict.fromkeys(queues, limit)
         for queue in ONE_BY_ONE.intersection(queues):
             most_by_queue[queue] = 1
         self._ask(most_by_queue, self.client.connection)

@@ -22,7 +22,7 @@ from handoff_queue.shared.types.errors import InvalidDocuments
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.message import digest_of
 
-LONGEST_PATH = 1_000
+MAX_PATH_CHARS = 1_000
 """Characters of the longest path, as in `shared.types.handoff.Document`."""
 MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
 """Folders without documents of a user. Hidden folders (`.git`, `.venv`) are skipped, too."""
@@ -185,9 +185,9 @@ def _checked_file(path: str, file: Path, root: Path, max_document_bytes: int) ->
             raise DocumentRefused("is not a regular file: move it out")
         if size > max_document_bytes:
             raise _too_large(size, max_document_bytes)
-        if len(path) > LONGEST_PATH:
+        if len(path) > MAX_PATH_CHARS:
             raise DocumentRefused(
-                f"has a path of more than {LONGEST_PATH:,} characters: shorten it"
+                f"has a path of more than {MAX_PATH_CHARS:,} characters: shorten it"
             )
         path.encode()
     except DocumentRefused as reason:
@@ -216,9 +216,9 @@ def _unreadable(error: Exception) -> str:
     return f"cannot be read ({reason}): change its permissions (chmod u+r), or leave it out"
 
 
-def _too_large(size: int, most: int) -> DocumentRefused:
+def _too_large(size: int, limit: int) -> DocumentRefused:
     return DocumentRefused(
-        f"has {size / 1e6:,.1f} MB, more than {most / 1e6:,.1f} MB: split it, or raise"
+        f"has {size / 1e6:,.1f} MB, more than {limit / 1e6:,.1f} MB: split it, or raise"
         " HANDOFF_MAX_DOCUMENT_BYTES"
     )
 

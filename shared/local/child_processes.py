@@ -53,7 +53,7 @@ class RestartLimiter:
         """True if the child counts as broken after its last death."""
         return len(self._death_times) > MAX_RESTARTS and not self._is_killed_on_purpose
 
-    def one_more(self, now: float) -> int:
+    def record_death(self, now: float) -> int:
         """Record a death, and return the number of deaths within the window.
 
         Args:
@@ -169,7 +169,7 @@ class Processes:
                 pids[name] = pid
         return pids
 
-    def ever(self) -> dict[int, str]:
+    def names_by_pid(self) -> dict[int, str]:
         """Return the name of each process so far, also of ended processes, by pid."""
         names: dict[int, str] = {}
         for name, child in self._children.items():
@@ -281,7 +281,7 @@ class _Child(threading.Thread):
             self._ended_pids.append(process.pid)
             if self._ending.is_set():
                 return
-            count = deaths.one_more(time.monotonic())
+            count = deaths.record_death(time.monotonic())
             if deaths.too_many or not self.spec.restart or exit_code == self.spec.fatal_exit_code:
                 break
             pause_s = _FIRST_PAUSE_S

@@ -204,9 +204,9 @@ class ForkServer:
         self._environment = dict(os.environ if environment is None else environment)
 
     def __enter__(self) -> Self:
-        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = self._start(theirs.fileno())
+        self._orders, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with child_end:
+            self._process = self._start(child_end.fileno())
         return self
 
     def _start(self, control: int) -> subprocess.Popen[bytes]:
@@ -293,11 +293,11 @@ class ForkServer:
             "-P" in command[:place],
             leads_session,
         )
-        ours, theirs = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         with (
             os.fdopen(os.memfd_create("order"), "w+b") as written,
             Path(os.devnull).open("rb") as nothing,
-            theirs,
+            child_end,
         ):
             written.write(json.dumps(asdict(order)).encode())
             written.seek(0)  # in memory: an environment holds secrets
@@ -308,8 +308,10 @@ class ForkServer:
             )
             # If the server has died, `ForkedProcess` reports it.
             with suppress(OSError):
-                socket.send_fds(self._orders, [b"!"], [written.fileno(), *streams, theirs.fileno()])
-        return ForkedProcess(ours)
+                socket.send_fds(
+                    self._orders, [b"!"], [written.fileno(), *streams, child_end.fileno()]
+                )
+        return ForkedProcess(parent_end)
 
 
 def _module_of(command: Sequence[str]) -> int | None:

@@ -140,7 +140,7 @@ def log_of(name: str) -> structlog.stdlib.BoundLogger:
     return _Logger(logging.getLogger(name), _chain, {})
 
 
-_whose: ContextVar[Mapping[str, str]] = ContextVar("whose", default=MappingProxyType({}))
+_log_context: ContextVar[Mapping[str, str]] = ContextVar("whose", default=MappingProxyType({}))
 """Job and handoff of the current context, for its log lines. structlog has one context
 variable for each name, and takes ten times as long to set them.
 """
@@ -160,15 +160,15 @@ class logged_as:  # noqa: N801 - read as a statement
             self._bound = {"job_id": job_id, "handoff_id": handoff_id}
 
     def __enter__(self) -> None:
-        self._token = _whose.set({**_whose.get(), **self._bound})
+        self._token = _log_context.set({**_log_context.get(), **self._bound})
 
     def __exit__(self, *_: object) -> None:
-        _whose.reset(self._token)
+        _log_context.reset(self._token)
 
 
-def merge_whose(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def merge_log_context(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Add job and handoff to a line without them (a structlog processor)."""
-    return {**_whose.get(), **event}
+    return {**_log_context.get(), **event}
 
 
 def redactor_for(settings: Settings, environment: Mapping[str, str] | None = None) -> Redactor:
@@ -192,7 +192,7 @@ def _enriching(redactor: Redactor) -> list[Processor]:
         return by_key
 
     return [
-        merge_whose,
+        merge_log_context,
         _place,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,

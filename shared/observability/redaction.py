@@ -39,7 +39,7 @@ _SHAPES = (
 )
 _MAX_DEPTH = 6
 """Levels of nested data that are searched by name. Deeper data becomes text."""
-SHORTEST_CONTAINED = 6
+MIN_CONTAINED_CHARS = 6
 """Least number of characters of a secret that is also hidden inside a longer text, and in base64. A
 shorter secret, such as "1", stands in other texts by chance.
 """
@@ -47,7 +47,7 @@ _ESCAPE = r"\\{1,8}"
 """Backslashes of an escape. JSON inside JSON inside JSON has seven."""
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_.-]")
 """Characters that all programs write as they are."""
-_OTHERS = {
+_ESCAPED_FORMS = {
     '"': ["&quot;", "&#34;"],
     "'": ["&#39;", "&#x27;", "'\"'\"'"],
     "<": ["&lt;"],
@@ -63,13 +63,13 @@ class Redactor:
     """Hides given values in each of their spellings, texts that look like credentials, and all
     values under a name of a secret.
 
-    A value with fewer than `SHORTEST_CONTAINED` characters is hidden only where it is the whole
+    A value with fewer than `MIN_CONTAINED_CHARS` characters is hidden only where it is the whole
     text.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._whole = frozenset(secrets) - {""}
-        contained = {secret: HIDDEN for secret in self._whole if len(secret) >= SHORTEST_CONTAINED}
+        contained = {secret: HIDDEN for secret in self._whole if len(secret) >= MIN_CONTAINED_CHARS}
         self._contained = SecretSpellings(contained)
 
     def text(self, text: str) -> str:
@@ -182,7 +182,7 @@ def _values_of_headers(headers: str) -> Iterator[str]:
             continue
         yield name.strip()
         for word in re.split(r"[\s:]+", name):
-            if len(word) >= SHORTEST_CONTAINED:
+            if len(word) >= MIN_CONTAINED_CHARS:
                 yield word
 
 
@@ -267,14 +267,14 @@ def _spellings_of(part: str) -> Iterator[str]:
     yield "".join(f"(?i:%(?:25)*{byte:02x})" for byte in data)
     if part in _LETTERS_OF_ESCAPES:
         yield _ESCAPE + _LETTERS_OF_ESCAPES[part]
-    yield from map(re.escape, _OTHERS.get(part, ()))
+    yield from map(re.escape, _ESCAPED_FORMS.get(part, ()))
 
 
 def _codes_of(secret: str) -> Iterator[str]:
     """Yield hexadecimal digits, and the characters of base64 that only the secret decides. It can
     begin at each place in a group of three bytes, as after `user:`.
     """
-    if len(secret) < SHORTEST_CONTAINED:
+    if len(secret) < MIN_CONTAINED_CHARS:
         return
     data = _bytes_of(secret)
     yield data.hex()

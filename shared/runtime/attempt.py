@@ -64,7 +64,7 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 log = log_of(__name__)
 
 
-AWAY_PAUSE_S = 1.0
+OUTAGE_PAUSE_S = 1.0
 """Seconds that a worker waits before it hands a message back because Redis is unreachable."""
 Finish = Callable[[Claim, FinishRequest], FinishReply]
 """Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost, and
@@ -151,7 +151,7 @@ class Attempts:
             ready = self.prepare(text, handoff, make_setup, conclude, own=own)
             claim = self.store.claims.claim(ready.claiming)
         except StoreUnavailable as error:
-            time.sleep(AWAY_PAUSE_S)
+            time.sleep(OUTAGE_PAUSE_S)
             return AttemptOutcome(
                 AttemptEnd.HANDED_BACK, f"the worker cannot start a handoff without Redis: {error}"
             )

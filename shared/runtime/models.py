@@ -137,7 +137,7 @@ class Models:
     """Models by whether they are the offline model."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def name_of(self, asked: str | None, spec: SpecialistSpec) -> str:
+    def name_of(self, requested: str | None, spec: SpecialistSpec) -> str:
         """Return the model of the handoff, else the model of the spec, else the default of its
         tier.
 
@@ -147,20 +147,20 @@ class Models:
         handoff requests the offline model.
 
         Args:
-            asked: name of the model that the handoff requests, or None.
+            requested: name of the model that the handoff requests, or None.
 
         Raises:
             MissingCredentials: the settings are offline, and the handoff requests another model.
         """
         if self.settings.is_offline:
-            if asked and asked != OFFLINE_MODEL:
+            if requested and requested != OFFLINE_MODEL:
                 raise MissingCredentials(
-                    f"{asked} is the model of this step, and this worker has no key for it; set"
+                    f"{requested} is the model of this step, and this worker has no key for it; set"
                     " ANTHROPIC_API_KEY for the worker"
                 )
             return OFFLINE_MODEL
         reviewer_model = self.settings.reviewer_model
-        if reviewer_model and spec.name in JUDGING_ROLES and asked != OFFLINE_MODEL:
+        if reviewer_model and spec.name in JUDGING_ROLES and requested != OFFLINE_MODEL:
             return reviewer_model
         if spec.models:
             default = spec.models[0]
@@ -168,9 +168,9 @@ class Models:
             default = self.settings.supervisor_model
         else:
             default = self.settings.specialist_model
-        return asked or spec.model or default
+        return requested or spec.model or default
 
-    def choices_of(self, asked: str | None, spec: SpecialistSpec) -> tuple[ModelChoice, ...]:
+    def choices_of(self, requested: str | None, spec: SpecialistSpec) -> tuple[ModelChoice, ...]:
         """Return the models that may serve the turns of a handoff, in the order of preference.
 
         They are the models of the spec, unless the handoff requests a model, or the settings
@@ -179,7 +179,7 @@ class Models:
         Raises:
             MissingCredentials: see `name_of`.
         """
-        name = self.name_of(asked, spec)
+        name = self.name_of(requested, spec)
         names = [name]
         if spec.models and name == spec.models[0]:
             names = list(spec.models)

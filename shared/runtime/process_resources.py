@@ -119,12 +119,12 @@ def allow_files() -> None:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
-        most = MAX_FILES
+        limit = MAX_FILES
     else:
-        most = min(hard, MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
+        limit = min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < limit:
         try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
         except (OSError, ValueError) as error:
             logging.getLogger(__name__).warning(
                 "the system does not let this process open more than %d files: %s", soft, error

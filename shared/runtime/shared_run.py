@@ -212,13 +212,13 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     """Return the result of an equal handoff as the result of this one, which has used nothing.
     Claims get the ids of this step.
     """
-    theirs = result.step_id
+    shared_step = result.step_id
     own = handoff.step_id
     output = result.output
     claims = result.claims
-    if theirs != own:
-        output = in_every_text(output, lambda text: _with_renamed_markers(text, theirs, own))
-        claims = tuple(_renamed(claim, theirs, own) for claim in claims)
+    if shared_step != own:
+        output = in_every_text(output, lambda text: _with_renamed_markers(text, shared_step, own))
+        claims = tuple(_renamed(claim, shared_step, own) for claim in claims)
     shared = SharedRun(
         job_id=result.job_id,
         handoff_id=result.handoff_id,
@@ -240,17 +240,17 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     )
 
 
-def _renamed(claim: Claim, theirs: StepId, own: StepId) -> Claim:
+def _renamed(claim: Claim, shared_step: StepId, own: StepId) -> Claim:
     """Return a claim of the equal handoff under the name of the own step."""
     step, _, name = claim.id.partition(".")
-    if step != theirs:
+    if step != shared_step:
         return claim
     return claim.model_copy(update={"id": f"{own}.{name}"})
 
 
-def _with_renamed_markers(text: str, theirs: StepId, own: StepId) -> str:
+def _with_renamed_markers(text: str, shared_step: StepId, own: StepId) -> str:
     """Return a text whose markers name the own step in place of the equal handoff's step."""
-    claim_of_step = re.compile(rf"(?<![\w-]){re.escape(theirs)}\.(?=c\d)")
+    claim_of_step = re.compile(rf"(?<![\w-]){re.escape(shared_step)}\.(?=c\d)")
     return MARKER.sub(lambda marker: claim_of_step.sub(f"{own}.", marker[0]), text)
 
 

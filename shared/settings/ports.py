@@ -8,7 +8,7 @@ import socket
 from handoff_queue.shared.types.errors import UserError
 
 LOOPBACK = "127.0.0.1"
-LARGEST = 65_535
+MAX_PORT = 65_535
 
 
 def is_free(port: int) -> bool:

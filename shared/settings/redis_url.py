@@ -27,7 +27,7 @@ SENTINEL_MASTER = "mymaster"
 """Default name of the master, from Sentinel's documentation."""
 SENTINEL_TIMEOUT_S = 2.0
 """Timeout of a sentinel in seconds. Sentinels answer from memory; a silent sentinel is skipped."""
-LOOKS = "it looks like redis://:password@host:6379/0"
+URL_EXAMPLE = "it looks like redis://:password@host:6379/0"
 PREFIX = r"[A-Za-z0-9._-]{1,64}"
 _ENCODED = "(a password with / # ? or @ in it must be percent-encoded)"
 _FLAGS = {"true": True, "false": False}
@@ -101,7 +101,7 @@ def read_address(url: str) -> RedisAddress:
             which may have a password.
     """
     if len(url) > MAX_URL_CHARS:
-        raise ValueError(f"must have at most {MAX_URL_CHARS:,} characters; {LOOKS}")
+        raise ValueError(f"must have at most {MAX_URL_CHARS:,} characters; {URL_EXAMPLE}")
     urls = url.split(";") if url.startswith("sentinel://") else [url]
     parts = list(map(_split, urls))
     first = parts[0]
@@ -112,7 +112,7 @@ def read_address(url: str) -> RedisAddress:
                 "each of its parts, behind a ; too, must name a sentinel: sentinel://host:26379"
             )
     if not re.fullmatch(r"/?[0-9]{0,9}", first.path):
-        raise ValueError(f"its database, after the last slash, must be a number; {LOOKS}")
+        raise ValueError(f"its database, after the last slash, must be a number; {URL_EXAMPLE}")
     options = _options(scheme, first.query)
     tls = _tls_of(scheme, options)
     if not re.fullmatch(PREFIX, options.get("prefix", "x")):
@@ -174,23 +174,25 @@ def _split(part: str) -> SplitResult:
         ValueError: the address is invalid.
     """
     if not re.match(r"(?:rediss?|sentinel)://", part):
-        raise ValueError(f"it must begin with redis://, rediss:// or sentinel://; {LOOKS}")
+        raise ValueError(f"it must begin with redis://, rediss:// or sentinel://; {URL_EXAMPLE}")
     if not part.isprintable() or " " in part:  # urlsplit would drop a line break
         raise ValueError(
             "it holds a space, a line break or a control character: remove it, or percent-encode"
-            f" it; {LOOKS}"
+            f" it; {URL_EXAMPLE}"
         )
     try:
         split = urlsplit(part)
         port = split.port
     except ValueError:
-        raise ValueError(f"its port must be a number up to 65535 {_ENCODED}; {LOOKS}") from None
+        raise ValueError(
+            f"its port must be a number up to 65535 {_ENCODED}; {URL_EXAMPLE}"
+        ) from None
     if port == 0:
-        raise ValueError(f"its port must be a number up to 65535, and not 0; {LOOKS}")
+        raise ValueError(f"its port must be a number up to 65535, and not 0; {URL_EXAMPLE}")
     if split.fragment or part.endswith("#"):
-        raise ValueError(f"it must not have a # {_ENCODED}; {LOOKS}")
+        raise ValueError(f"it must not have a # {_ENCODED}; {URL_EXAMPLE}")
     if split.hostname and not has_possible_host(split):
-        raise ValueError(f"its host does not exist {_ENCODED}; {LOOKS}")
+        raise ValueError(f"its host does not exist {_ENCODED}; {URL_EXAMPLE}")
     return split
 
 

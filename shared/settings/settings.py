@@ -123,14 +123,14 @@ def is_broker_url(text: str) -> bool:
     )
 
 
-def check_name(value: str, most: int = MAX_NAME_CHARS) -> str:
-    """Return the text if it is a line of 1 to `most` characters, without spaces around it.
+def check_name(value: str, limit: int = MAX_NAME_CHARS) -> str:
+    """Return the text if it is a line of 1 to `limit` characters, without spaces around it.
 
     Raises:
         ValueError: the text has another form.
     """
-    if not (value and value == value.strip() and value.isprintable() and len(value) <= most):
-        raise ValueError(f"must be 1 to {most:,} characters on one line, without spaces around it")
+    if not (value and value == value.strip() and value.isprintable() and len(value) <= limit):
+        raise ValueError(f"must be 1 to {limit:,} characters on one line, without spaces around it")
     return value
 
 

@@ -21,9 +21,9 @@ planner cannot tell them apart. Measured: built-in specialists and four speciali
 fields reach at most 0.16; eight rewordings of built-in specialists have 0.34 to 0.74
 (tests/shared/specialists/test_lint.py).
 """
-LONGEST_DESCRIPTION = 320
+MAX_DESCRIPTION_CHARS = 320
 """Characters. The planner reads all descriptions for each job."""
-LONGEST_INSTRUCTIONS = 8_000
+MAX_INSTRUCTIONS_CHARS = 8_000
 """Characters, about 2,000 tokens. They are paid at every turn of every handoff."""
 
 
@@ -130,16 +130,16 @@ def _boundary(spec: SpecialistSpec) -> Iterator[LintWarning]:
 
 
 def _lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
-    if len(spec.description) > LONGEST_DESCRIPTION:
+    if len(spec.description) > MAX_DESCRIPTION_CHARS:
         message = (
-            f"its description has {len(spec.description)} characters, {LONGEST_DESCRIPTION} are"
+            f"its description has {len(spec.description)} characters, {MAX_DESCRIPTION_CHARS} are"
             " enough for a planner to choose by"
         )
         yield LintWarning(spec.name, Rule.LONG_DESCRIPTION, message)
-    if len(spec.instructions) > LONGEST_INSTRUCTIONS:
+    if len(spec.instructions) > MAX_INSTRUCTIONS_CHARS:
         message = (
             f"its instructions have {len(spec.instructions):,} characters, paid at every turn;"
-            f" {LONGEST_INSTRUCTIONS:,} should do"
+            f" {MAX_INSTRUCTIONS_CHARS:,} should do"
         )
         yield LintWarning(spec.name, Rule.LONG_INSTRUCTIONS, message)
 

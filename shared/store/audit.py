@@ -172,8 +172,8 @@ def _text(entry: Mapping[str, Any], field: str) -> str:
     return _line(str(entry.get(field, "")), MAX_CHARS)
 
 
-def _line(text: str, most: int) -> str:
+def _line(text: str, limit: int) -> str:
     """Return the first characters of a text, with a question mark for each that is not
     printable.
     """
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:limit])

@@ -45,7 +45,7 @@ from handoff_queue.shared.types.checkpoints import (
     WorstCase,
 )
 from handoff_queue.shared.types.errors import (
-    WHOSE,
+    BUDGET_NAMES,
     ApprovalAwaited,
     Cancelled,
     Draining,
@@ -259,7 +259,7 @@ class Claim:
         if answer[0] == b"limit":
             level = Level(answer[1].decode())
             limit = answer[2].decode()
-            raise LimitReached(limit, _refusal(WHOSE[level], limit, worst), level=level)
+            raise LimitReached(limit, _refusal(BUDGET_NAMES[level], limit, worst), level=level)
         if answer[0] == b"rate_limit":
             return Wait(int(answer[1]) / 1000, answer[2].decode())
         self.limiter.record_admission(expected, answer[1:])
@@ -374,8 +374,8 @@ class Claim:
             ApprovalAwaited: the questions are stored, and the claim has ended.
         """
         self.store_waiting_checkpoints()
-        asked = CallQuestions(self.handoff_id, questions, wait_s)
-        arguments = asked.arguments(
+        open_questions = CallQuestions(self.handoff_id, questions, wait_s)
+        arguments = open_questions.arguments(
             self.job_id,
             self.trust,
             self.connection.sealing,
@@ -387,7 +387,7 @@ class Claim:
             self._check_claim()
             answer = self._run_until_answered("ask_tool_call_approval", arguments)
             if answer == b"ok":
-                self._interrupted = ApprovalAwaited(f"{self.handoff_id} {asked.activity}")
+                self._interrupted = ApprovalAwaited(f"{self.handoff_id} {open_questions.activity}")
             self.apply_answer(answer)
 
     def store_waiting_checkpoints(self) -> None:

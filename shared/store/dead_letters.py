@@ -21,7 +21,7 @@ from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.message import Message, UnixTime, digest_of
 
-KEEP_AT_MOST = 1_000
+MAX_LETTERS = 1_000
 """Dead letters that the store keeps."""
 PATIENCE_S = 60.0
 """Seconds that a handoff is left to workers of another version. A rolling deploy takes about
@@ -57,7 +57,7 @@ class DeadLetter(Message):
 
 
 class DeadLetters:
-    """The newest `KEEP_AT_MOST` dead letters."""
+    """The newest `MAX_LETTERS` dead letters."""
 
     def __init__(self, connection: Connection, keep_s: int) -> None:
         self._connection = connection
@@ -114,13 +114,13 @@ class DeadLetters:
         self._connection.script("dead_letter", [keys.DEAD], [letter.queue, letter.to_json()])
 
     def forget_old(self) -> None:
-        """Remove letters after their retention, and all letters but the newest `KEEP_AT_MOST`.
+        """Remove letters after their retention, and all letters but the newest `MAX_LETTERS`.
         Supervisors do so, because workers may only add letters.
         """
         before = self._connection.now() - self._keep_s
         redis = self._connection.redis
         with translated_errors():
-            redis.ltrim(keys.DEAD, 0, KEEP_AT_MOST - 1)
+            redis.ltrim(keys.DEAD, 0, MAX_LETTERS - 1)
             for stored in redis.lrange(keys.DEAD, -AT_ONCE, -1):
                 with suppress(MalformedMessage, ValueError):
                     if DeadLetter.from_json(stored).at < before:
@@ -152,7 +152,7 @@ class DeadLetters:
                 return letter
         raise UserError(f"there is no dead letter {letter_id!r:.42} (see `handoff dead`)")
 
-    def newest(self, count: int = KEEP_AT_MOST) -> list[DeadLetter]:
+    def newest(self, count: int = MAX_LETTERS) -> list[DeadLetter]:
         """Return the readable letters among the newest `count`, the newest first. A letter
         that this version cannot read is skipped; only `drop_all` deletes it.
         """

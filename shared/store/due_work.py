@@ -14,7 +14,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 
 MAX_AT_ONCE = 100
 """Batches to cancel that one look returns."""
-SWEEP_AT_MOST = 200
+MAX_SWEPT = 200
 """Entries of each kind that one sweep reads."""
 ACTED_WITHIN_S = 1.5
 """Seconds for which a wake-up in no queue counts as on its way to a supervisor. After that
@@ -69,7 +69,7 @@ class DueWork:
             "sweep",
             [keys.DUE, keys.QUEUES],
             [
-                SWEEP_AT_MOST,
+                MAX_SWEPT,
                 int(ACTED_WITHIN_S * 1000),
                 int(LOST_AFTER_S * 1000),
                 int(self._lease_s * 1000),

@@ -12,8 +12,8 @@ from redis.exceptions import ResponseError
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.presence import (
-    LONGEST_MS,
     MAX_ANNOUNCED_BYTES,
+    MAX_ANNOUNCEMENT_MS,
     MAX_READ,
     node_in,
 )
@@ -179,7 +179,9 @@ class FleetLoadReader:
         at = int(at_ms) / 1000
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.zrangebyscore(keys.SERVING, at_ms, int(at_ms) + LONGEST_MS, start=0, num=MAX_READ)
+            pipe.zrangebyscore(
+                keys.SERVING, at_ms, int(at_ms) + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
+            )
             pipe.hkeys(keys.QUEUES)
             pipe.hkeys(keys.PAUSED)
             pipe.zrangebyscore(keys.BUCKETS, at_ms, "+inf", start=0, num=MAX_BUCKETS)

@@ -11,7 +11,7 @@ from handoff_queue.shared.store.redis.connection import Connection, translated_e
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.message import Message
 
-KEEP_AT_MOST = 500
+MAX_RUNS = 500
 KEEP_S = 90 * 24 * 3600
 """Seconds after the newest run, as `PAST_KEPT_MS` in `parts/retention.lua`."""
 MAX_NAME_CHARS = 200
@@ -75,11 +75,11 @@ class Evaluations:
             for old in replaced:
                 pipe.lrem(keys.EVALUATIONS, 0, old.to_json())
             pipe.lpush(keys.EVALUATIONS, run.to_json())
-            pipe.ltrim(keys.EVALUATIONS, 0, KEEP_AT_MOST - 1)
+            pipe.ltrim(keys.EVALUATIONS, 0, MAX_RUNS - 1)
             pipe.expire(keys.EVALUATIONS, KEEP_S)
             pipe.execute()
 
-    def newest(self, count: int = KEEP_AT_MOST) -> list[EvaluationRun]:
+    def newest(self, count: int = MAX_RUNS) -> list[EvaluationRun]:
         """Return the newest summaries, the newest first. A summary that this version cannot read
         is skipped.
 

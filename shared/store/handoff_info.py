@@ -12,7 +12,7 @@ from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
 )
-from handoff_queue.shared.types.budget_measures import SPENT, SpentAmounts, spent_fields
+from handoff_queue.shared.types.budget_measures import SPENT_FIELDS, SpentAmounts, spent_fields
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import LATEST_TIME_S
 
@@ -165,10 +165,10 @@ def _add_amounts_of_children(connection: Connection, hashes: Iterable[dict[bytes
     with translated_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for fields in done_by_children:
-            pipe.hmget(keys.progress(JobId(name_in(fields[b"child"]))), SPENT)
+            pipe.hmget(keys.progress(JobId(name_in(fields[b"child"]))), SPENT_FIELDS)
         answers = pipe.execute()
     for fields, amounts in zip(done_by_children, answers, strict=True):
-        for name, amount in zip(SPENT, amounts, strict=True):
+        for name, amount in zip(SPENT_FIELDS, amounts, strict=True):
             if amount is not None:
                 before = figure_in(fields.get(f"before_{name}".encode())) or 0
                 fields[name.encode()] = str((figure_in(amount) or 0) - before).encode()

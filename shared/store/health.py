@@ -99,12 +99,12 @@ class Health:
         """
         with translated_errors():
             info: dict[str, Any] = self._connection.redis.info("memory")
-        most = int(info.get("maxmemory", 0))
+        limit = int(info.get("maxmemory", 0))
         used = int(info.get("used_memory", 0))
-        if not most or used <= mark * most:
+        if not limit or used <= mark * limit:
             return None
         return (
-            f"Redis is filled to {100 * used / most:.0f} % of its maxmemory, and above"
+            f"Redis is filled to {100 * used / limit:.0f} % of its maxmemory, and above"
             f" {100 * mark:.0f} % no new job is taken: raise maxmemory, or delete old jobs (handoff"
             " delete); running jobs continue"
         )

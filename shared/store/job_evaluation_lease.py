@@ -23,7 +23,7 @@ heartbeat by Redis's clock. This time usually is the beginning of the evaluation
   machine that is switched off would end its jobs. After `MAX_FAILED_EVALUATIONS` failures the
   job ends.
 - Before an evaluation is given up, its wake-up counts as lost, and other evaluations begin. At most
-  `MAX_FAILED_EVALUATIONS` run at once, and evaluations within `TOGETHER_S` count as one.
+  `MAX_FAILED_EVALUATIONS` run at once, and evaluations within `COALESCING_S` count as one.
 - After a failure, one evaluation at a time tests whether the job still freezes its process. After
   `MAX_FAILED_EVALUATIONS` failures, one evaluation at a time tries to end the job. Further
   evaluations do not begin.
@@ -42,7 +42,7 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
-from handoff_queue.shared.store.journal import READ_AT_MOST, Journal, parse_stream_entry
+from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ, Journal, parse_stream_entry
 from handoff_queue.shared.store.journal_signature_check import end_of
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.store.script_arguments import rows
@@ -59,7 +59,7 @@ waits longer than the store does: the work starts again elsewhere before the pro
 """
 
 
-TOGETHER_S = 0.5
+COALESCING_S = 0.5
 """Seconds within which evaluations count as one, because several wake-ups of one moment cause
 them. While too many evaluations may be frozen, the next one is tried after this time.
 """
@@ -90,10 +90,10 @@ class EvaluationLease:
         answer = self._evaluate(
             "begin",
             after,
-            READ_AT_MOST,
+            MAX_EVENTS_A_READ,
             MAX_FAILED_EVALUATIONS,
             int(frozen_s * 1000),
-            int(TOGETHER_S * 1000),
+            int(COALESCING_S * 1000),
             int(self.lease_s * 1000),
             int(self.journal.checks_signatures),
         )
@@ -116,7 +116,7 @@ class EvaluationLease:
             if entry_id in ends:
                 event = replace(event, end=ends[entry_id])
             recorded.append(event)
-        if len(recorded) < READ_AT_MOST:
+        if len(recorded) < MAX_EVENTS_A_READ:
             return recorded
         return recorded + self.journal.read_all(self.job_id, recorded[-1].version)
 

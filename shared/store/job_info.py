@@ -10,14 +10,14 @@ from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
 )
-from handoff_queue.shared.types.budget_measures import SPENT, SpentAmounts, spent_fields
+from handoff_queue.shared.types.budget_measures import SPENT_FIELDS, SpentAmounts, spent_fields
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, JobIdField, is_job_id
 
 _PROGRESS = frozenset(
     name.encode()
     for name in (
-        *SPENT,
+        *SPENT_FIELDS,
         "version",
         "tip",
         "tally",

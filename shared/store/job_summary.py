@@ -13,9 +13,9 @@ from handoff_queue.shared.store.handoff_info import HandoffInfo, hashes_of, pars
 from handoff_queue.shared.store.job_info import JobInfo, parse_job_info, with_progress
 from handoff_queue.shared.store.journal import parse_stream_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
-from handoff_queue.shared.store.script_arguments import LONGEST_TEXT, handoff_id_in, name_in
+from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES, handoff_id_in, name_in
 from handoff_queue.shared.store.user_messages import StoredMessage, stored_message_in
-from handoff_queue.shared.types.budget_measures import SPENT
+from handoff_queue.shared.types.budget_measures import SPENT_FIELDS
 from handoff_queue.shared.types.errors import UnknownJob
 from handoff_queue.shared.types.events import RecordedEvent, Routed
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -45,7 +45,7 @@ _JOB_FIELDS = (
     "version",
     "title",
     "submitted_at",
-    *SPENT,
+    *SPENT_FIELDS,
     "cancelled",
     "specialists",
     "asks",
@@ -229,7 +229,7 @@ def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
 
 def _ids_in(stored: bytes) -> tuple[HandoffId, ...]:
     """Return the handoffs in a field of the progress, of any length."""
-    return tuple(map(handoff_id_in, stored[:LONGEST_TEXT].split()))
+    return tuple(map(handoff_id_in, stored[:MAX_TEXT_BYTES].split()))
 
 
 def _events(entries: Sequence[Any]) -> tuple[RecordedEvent, ...]:

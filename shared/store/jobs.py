@@ -30,7 +30,7 @@ FORGET_AT_ONCE = 1_000
 """Jobs in one round trip of `forget_older_than`."""
 JOBS_A_ROUND_TRIP = 500
 """Jobs of the list that one script reads: about a millisecond of Redis's time."""
-PARTS_AT_MOST = 20
+MAX_ROUND_TRIPS = 20
 """Round trips of one page of the list: 10,000 jobs."""
 
 
@@ -122,14 +122,14 @@ class Jobs:
         """Return at most `count` jobs that match the filter, and the place of the next page.
 
         The place is '' at the end of the list. A filter that few jobs match may end the page
-        early, after `PARTS_AT_MOST` round trips.
+        early, after `MAX_ROUND_TRIPS` round trips.
 
         Args:
             after: place that an earlier call returned; '' for the first page.
         """
         job_ids: list[JobId] = []
         place = after or first_place(where)
-        for _ in range(PARTS_AT_MOST):
+        for _ in range(MAX_ROUND_TRIPS):
             place, entries = self._part(where, count - len(job_ids), place)
             job_ids += entries
             if not place or len(job_ids) == count:
@@ -176,18 +176,18 @@ class Jobs:
             labels[job_id] = JobLabels(tenant or DEFAULT_TENANT, mode, priority)
         return labels
 
-    def beginning_with(self, prefix: str, most: int) -> list[JobId]:
-        """Return at most `most` jobs and child jobs with an id that begins with the prefix,
+    def beginning_with(self, prefix: str, limit: int) -> list[JobId]:
+        """Return at most `limit` jobs and child jobs with an id that begins with the prefix,
         the newest first.
         """
         job_ids: list[JobId] = []
         place = "+inf"
-        while place and len(job_ids) < most:
+        while place and len(job_ids) < limit:
             arguments = [place, JOBS_A_ROUND_TRIP, prefix]
             go_on, names = self._connection.script("find_jobs", [keys.JOBS], arguments)
             place = go_on.decode()
             job_ids.extend(map(job_id_in, names))
-        return job_ids[:most]
+        return job_ids[:limit]
 
     def handoffs(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]

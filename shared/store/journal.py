@@ -44,15 +44,15 @@ from handoff_queue.shared.types.ids import JobId
 
 NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
-READ_AT_MOST = 5_000
+MAX_EVENTS_A_READ = 5_000
 """Events in one round trip."""
-REST_AT_MOST = 100
+MAX_REST_EVENTS = 100
 """Events in one round trip that looks for the end of a batch."""
-READ_AT_MOST_OF_EACH = 200
+MAX_EVENTS_OF_EACH = 200
 """Events of one job in one round trip that reads several jobs."""
 
 
-LONGEST_RETRY_DELAY_MS = 300_000
+MAX_RETRY_DELAY_MS = 300_000
 """Longest time between two evaluations of a job whose evaluations fail. A process of another
 version or an operator may repair the job in that time.
 """
@@ -208,38 +208,38 @@ class Journal:
             raise UnknownJob.named(job_id)
         return version
 
-    def read(self, job_id: JobId, after: int = 0, most: int | None = None) -> list[RecordedEvent]:
+    def read(self, job_id: JobId, after: int = 0, limit: int | None = None) -> list[RecordedEvent]:
         """Return the events after a version, oldest first. With a keyring, `EventRefused` is in the
         place of each event whose signature does not hold.
 
-        `most`: most events. None: all events.
+        `limit`: most events. None: all events.
 
         Raises:
             UserError: this process has public keys, and no private key that codes are for.
         """
         if not self._trust.is_on:
-            return self.read_all(job_id, after, most)
+            return self.read_all(job_id, after, limit)
         self._trust.check_reader()
-        events = self._whole_batches(job_id, after, most)
+        events = self._whole_batches(job_id, after, limit)
         ends = read_ends(self._connection, job_id, events)
         check = JournalCheck(self._trust, job_id, ends)
         if after:
             check.forget_context()
         check.read(events)
-        return [recorded for recorded in check.checked if recorded.version > after][:most]
+        return [recorded for recorded in check.checked if recorded.version > after][:limit]
 
     def read_all(
-        self, job_id: JobId, after: int = 0, most: int | None = None
+        self, job_id: JobId, after: int = 0, limit: int | None = None
     ) -> list[RecordedEvent]:
         """Return the events after a version, oldest first, without a check.
 
-        `most`: most events. None: all events.
+        `limit`: most events. None: all events.
         """
         recorded: list[RecordedEvent] = []
-        while most is None or len(recorded) < most:
-            count = READ_AT_MOST
-            if most is not None:
-                count = min(count, most - len(recorded))
+        while limit is None or len(recorded) < limit:
+            count = MAX_EVENTS_A_READ
+            if limit is not None:
+                count = min(count, limit - len(recorded))
             with translated_errors():
                 entries = self._connection.redis.xrange(
                     keys.log(job_id), min=f"{after + 1}-0", count=count
@@ -250,13 +250,13 @@ class Journal:
             after = recorded[-1].version
         return recorded
 
-    def _whole_batches(self, job_id: JobId, after: int, most: int | None) -> list[RecordedEvent]:
+    def _whole_batches(self, job_id: JobId, after: int, limit: int | None) -> list[RecordedEvent]:
         """Return the events after a version, and the rest of the first and of the last batch. The
         signature of a batch holds for all its events together.
         """
-        events = self.read_all(job_id, after, most)
+        events = self.read_all(job_id, after, limit)
         while events and not has_signature(events[-1]):
-            rest = self.read_all(job_id, events[-1].version, REST_AT_MOST)
+            rest = self.read_all(job_id, events[-1].version, MAX_REST_EVENTS)
             if not rest:
                 break
             events += up_to_a_signature(rest)
@@ -302,7 +302,7 @@ class Journal:
             answer = self._connection.waiting.xread(
                 {keys.log(job_id): f"{after}-0"},
                 block=max(1, int(wait_s * 1000)),
-                count=READ_AT_MOST,
+                count=MAX_EVENTS_A_READ,
             )
         if not answer:
             return []
@@ -341,7 +341,7 @@ class Journal:
             jobs[f"{self._connection.prefix}{key}".encode()] = job_id
         with translated_errors():
             answer = self._connection.waiting.xread(
-                streams, block=max(1, int(wait_s * 1000)), count=READ_AT_MOST_OF_EACH
+                streams, block=max(1, int(wait_s * 1000)), count=MAX_EVENTS_OF_EACH
             )
         events_by_job: dict[JobId, list[RecordedEvent] | MalformedMessage] = {}
         for stream, entries in answer or ():
@@ -387,7 +387,7 @@ class Journal:
             self._connection.script(
                 "record_failed_evaluation",
                 [keys.job(job_id), keys.DUE],
-                [LONGEST_RETRY_DELAY_MS, evaluation_id],
+                [MAX_RETRY_DELAY_MS, evaluation_id],
             )
         )
 

@@ -70,11 +70,11 @@ class Pauses:
             stored = self._connection.redis.hgetall(keys.PAUSED)
         return pauses_in(stored)
 
-    def held(self, roles: Sequence[str], most: int) -> tuple[list[HeldHandoff], int]:
+    def held(self, roles: Sequence[str], limit: int) -> tuple[list[HeldHandoff], int]:
         """Return the handoffs that these roles hold, the oldest first, and their number.
 
         Args:
-            most: most handoffs to return; the number counts all.
+            limit: most handoffs to return; the number counts all.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
@@ -83,7 +83,7 @@ class Pauses:
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 pipe.zcard(keys.ON_HOLD + role)
-                pipe.zrange(keys.ON_HOLD + role, 0, most - 1, withscores=True)
+                pipe.zrange(keys.ON_HOLD + role, 0, limit - 1, withscores=True)
             answers = pipe.execute() if roles else []
         held: list[HeldHandoff] = []
         number = 0
@@ -95,7 +95,7 @@ class Pauses:
                     HeldHandoff(JobId(job_id), HandoffId(handoff_id), role, since_ms / 1000)
                 )
         held.sort(key=lambda handoff: handoff.since)
-        return held[:most], number
+        return held[:limit], number
 
     def roles(self) -> frozenset[str]:
         """Return the names of the paused roles."""

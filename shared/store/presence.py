@@ -54,7 +54,7 @@ MAX_READ = 10_000
 """Most members of `keys.SERVING` that one call reads, such as 1,000 processes with ten specialists
 each. A worker may write any number of members.
 """
-LONGEST_MS = 60_000
+MAX_ANNOUNCEMENT_MS = 60_000
 """Longest time in ms for which an announcement is read, from now on: four times `ANNOUNCED_FOR_S`.
 A member that expires later is not ours.
 """
@@ -202,7 +202,7 @@ class PresenceStore:
         """
         now = self._connection.now()
         pipe.zremrangebyscore(keys.SERVING, "-inf", now * 1000)
-        pipe.zremrangebyscore(keys.SERVING, f"({now * 1000 + LONGEST_MS}", "+inf")
+        pipe.zremrangebyscore(keys.SERVING, f"({now * 1000 + MAX_ANNOUNCEMENT_MS}", "+inf")
         if members:
             pipe.zadd(keys.SERVING, dict.fromkeys(members, (now + ANNOUNCED_FOR_S) * 1000))
             pipe.expire(keys.SERVING, ANNOUNCED_FOR_S)
@@ -254,20 +254,20 @@ class PresenceStore:
         self,
         job_ids: Sequence[JobId] = (),
         handoffs: Sequence[tuple[JobId, HandoffId]] = (),
-        most: int | None = None,
+        limit: int | None = None,
     ) -> Presence:
         """Return the served queues, and the waiting handoffs, in one round trip.
 
         A handoff waits if no live process serves its queue, or if its role is paused. To look
         up `handoffs` costs almost nothing. For `job_ids`, the script reads all waiting
-        handoffs of unserved queues and paused roles, or the first `most` of each.
+        handoffs of unserved queues and paused roles, or the first `limit` of each.
 
         Args:
             job_ids: jobs whose waiting handoffs are wanted.
             handoffs: single handoffs that may wait.
         """
-        last_position = most - 1 if most else -1
-        arguments: list[int | str] = [last_position, LONGEST_MS, MAX_READ, *job_ids]
+        last_position = limit - 1 if limit else -1
+        arguments: list[int | str] = [last_position, MAX_ANNOUNCEMENT_MS, MAX_READ, *job_ids]
         for job_id, handoff_id in handoffs:
             arguments.append(f"{job_id}/{handoff_id}")
         served, waiting, paused = self._connection.script(
@@ -348,7 +348,7 @@ class PresenceStore:
         now_ms = self._connection.now() * 1000
         with translated_errors():
             members = self._connection.redis.zrangebyscore(
-                keys.SERVING, now_ms, now_ms + LONGEST_MS, start=0, num=MAX_READ
+                keys.SERVING, now_ms, now_ms + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
             )
         supervisors: set[str] = set()
         workers: set[str] = set()

@@ -22,7 +22,7 @@ MESSAGES_A_CHECK = 200
 """Messages of a queue that one call checks. They take some milliseconds of Redis's time, more
 at the far end of a long queue, and half a megabyte.
 """
-MINE_FOR_S = 60
+OWNERSHIP_S = 60
 """Seconds for which a supervisor owns the repair after its last call. So only one supervisor
 reads the queues after a common restart.
 """
@@ -50,7 +50,7 @@ class QueueRepair:
         messages of deleted jobs. Return the number of dropped messages; 0 if another supervisor
         owns the repair.
         """
-        if not self._is_mine():
+        if not self._take_ownership():
             self._passed = {}
             return 0
         served = self._presence.presence().queues
@@ -63,14 +63,14 @@ class QueueRepair:
                 del self._passed[queue]
         return sum(map(self._drop_in, unserved))
 
-    def _is_mine(self) -> bool:
+    def _take_ownership(self) -> bool:
         """Return whether this supervisor owns the repair. Take it if no supervisor owns it."""
         redis = self._connection.redis
         with translated_errors():
-            is_free = redis.set(keys.ORPHANS, self._name, nx=True, ex=MINE_FOR_S)
+            is_free = redis.set(keys.ORPHANS, self._name, nx=True, ex=OWNERSHIP_S)
             if is_free or redis.get(keys.ORPHANS) != self._name.encode():
                 return bool(is_free)
-            redis.expire(keys.ORPHANS, MINE_FOR_S)
+            redis.expire(keys.ORPHANS, OWNERSHIP_S)
         return True
 
     def _drop_in(self, queue: str) -> int:

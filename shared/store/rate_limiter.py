@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from handoff_queue.shared.agent.retry_policy import FIRST_DELAY_S, LONGEST_DELAY_S, LONGEST_HOLD_S
+from handoff_queue.shared.agent.retry_policy import FIRST_DELAY_S, MAX_DELAY_S, MAX_HOLD_S
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER
@@ -141,11 +141,11 @@ class RateLimiter:
         if retry_after_s is None or retry_after_s < 0:
             wait_ms = -1
         else:
-            wait_ms = int(min(retry_after_s, LONGEST_HOLD_S) * 1000)
+            wait_ms = int(min(retry_after_s, MAX_HOLD_S) * 1000)
         backoff = {
             "first": FIRST_DELAY_S * 1000,
-            "longest": LONGEST_DELAY_S * 1000,
-            "most": LONGEST_HOLD_S * 1000,
+            "longest": MAX_DELAY_S * 1000,
+            "most": MAX_HOLD_S * 1000,
         }
         # The provider took nothing from its limits, and the end of the call returns the share to
         # the bucket. So the share is subtracted here.

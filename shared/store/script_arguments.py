@@ -17,7 +17,7 @@ MAX_EXACT_INTEGER = 2**53
 """Largest integer that Lua computes with. A float holds it exactly."""
 
 
-LONGEST_TEXT = 2**20
+MAX_TEXT_BYTES = 2**20
 """Bytes of the longest text that workers write into a field. `short` of `parts/redis_values.lua`
 has this limit, too.
 """
@@ -25,9 +25,9 @@ has this limit, too.
 
 def name_in(stored: bytes) -> str:
     """Return a name, or a list of names. A byte that is not UTF-8 becomes a replacement character.
-    A text longer than `LONGEST_TEXT` is cut: a worker that was taken over has written it.
+    A text longer than `MAX_TEXT_BYTES` is cut: a worker that was taken over has written it.
     """
-    return stored[:LONGEST_TEXT].decode(errors="replace")
+    return stored[:MAX_TEXT_BYTES].decode(errors="replace")
 
 
 def figure_in(stored: bytes | None) -> int | None:
@@ -92,8 +92,8 @@ def worst_case_argument(
         return ""
     fields: dict[str, Any] = {"model": worst.model, **call}
     for amount in AMOUNTS:
-        most = amount.worst(worst)
-        fields[amount.name] = UNKNOWN if most is None else most
+        worst_amount = amount.worst(worst)
+        fields[amount.name] = UNKNOWN if worst_amount is None else worst_amount
     if worst.is_batched:
         fields["batch"] = True
     if takes_messages:

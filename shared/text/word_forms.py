@@ -44,36 +44,36 @@ _MAX_LISTED = 30
 
 
 def close_names(
-    name: str, known: Iterable[str], *, most: int = 1, alike: float = _ALIKE
+    name: str, known: Iterable[str], *, limit: int = 1, alike: float = _ALIKE
 ) -> list[str]:
     """Return the known names that are spelled like a name, the closest first.
 
     Upper and lower case count as equal, and so do `_` and `-`.
 
     Args:
-        most: most names to return.
+        limit: most names to return.
         alike: least similarity of a name, from 0 to 1.
     """
     by_form: dict[str, str] = {}
     for candidate in list(dict.fromkeys(known))[:_COMPARED_NAMES]:
         by_form.setdefault(_form(candidate), candidate)
-    forms = get_close_matches(_form(name), by_form, n=most, cutoff=alike)
+    forms = get_close_matches(_form(name), by_form, n=limit, cutoff=alike)
     names: list[str] = []
     for form in forms:
         names.append(by_form[form])
     return names
 
 
-def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", most: int = 1) -> str:
+def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", limit: int = 1) -> str:
     """Return the end of an error message about an unknown name: `did you mean researcher?` if
     a known name is close, else `use one of a, b`.
 
     Args:
         otherwise: text before the list of names, as in `remove it (known: a, b)`.
-        most: most close names to suggest.
+        limit: most close names to suggest.
     """
     names = list(dict.fromkeys(known))
-    close = close_names(name, names, most=most)
+    close = close_names(name, names, limit=limit)
     if close:
         return f"did you mean {' or '.join(close)}?"
     if otherwise:

@@ -165,7 +165,7 @@ MEASURES = (
 """All measures, in the order in which a call is checked."""
 
 
-SPENT = (
+SPENT_FIELDS = (
     *(amount.total for amount in AMOUNTS),
     "unpriced",
     "cut_calls",

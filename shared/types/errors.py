@@ -204,9 +204,9 @@ class TooManyOpenJobs(StoreError, UserError):
     """The tenant has as many open jobs as it may have. The message says how to go on."""
 
     @classmethod
-    def of(cls, tenant: str, most: int) -> TooManyOpenJobs:
+    def of(cls, tenant: str, limit: int) -> TooManyOpenJobs:
         return cls(
-            f"tenant {tenant} has reached its limit of open jobs ({most:,},"
+            f"tenant {tenant} has reached its limit of open jobs ({limit:,},"
             " HANDOFF_TENANT_OPEN_JOBS): wait until a job ends, or cancel a job"
         )
 
@@ -278,7 +278,7 @@ class Level(StrEnum):
     INSTALLATION = "installation"
 
 
-WHOSE = {
+BUDGET_NAMES = {
     Level.HANDOFF: "the budget of this handoff",
     Level.JOB: "the job's budget",
     Level.ANCESTOR: "the budget of the job above",

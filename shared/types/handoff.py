@@ -361,7 +361,7 @@ _DONE = re.compile(
 )
 _MARKS = string.whitespace + "#*_-=>|`~"
 """Characters of a text without content: Markdown marks and white space."""
-_LONGEST_EMPTY_PHRASE = 120
+_MAX_EMPTY_PHRASE_CHARS = 120
 """Most characters of a text that only announces completion."""
 
 
@@ -371,7 +371,7 @@ def says_only_that_it_is_done(output: JsonValue) -> bool:
     """
     if isinstance(output, str):
         return not output.strip(_MARKS) or (
-            len(output) <= _LONGEST_EMPTY_PHRASE and _DONE.match(output.strip()) is not None
+            len(output) <= _MAX_EMPTY_PHRASE_CHARS and _DONE.match(output.strip()) is not None
         )
     return False
 

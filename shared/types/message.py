@@ -250,7 +250,7 @@ def with_value(problem: str, value: object) -> str:
 
 def problems_of(
     error: ValidationError,
-    most: int = 3,
+    limit: int = 3,
     kind: type[BaseModel] | None = None,
     *,
     shows_values: bool = False,
@@ -258,7 +258,7 @@ def problems_of(
     """Return the first problems with their places in one line, and the number of the others.
 
     Args:
-        most: most problems to name.
+        limit: most problems to name.
         kind: see `each_problem`.
         shows_values: see `each_problem`.
     """
@@ -268,6 +268,6 @@ def problems_of(
         place = printable(".".join(where))
         lines.append(f"{place}: {what}" if where else what)
     rest = ""
-    if len(lines) > most:
-        rest = f" (and {len(lines) - most} more)"
-    return "; ".join(lines[:most]) + rest
+    if len(lines) > limit:
+        rest = f" (and {len(lines) - limit} more)"
+    return "; ".join(lines[:limit]) + rest

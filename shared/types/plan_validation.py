@@ -26,9 +26,9 @@ def join_problems(join: Join | None, waits_for: Sequence[StepId]) -> list[str]:
     if not waits_for:
         return ["needs a dependency: add the step's depends_on, or leave the join out"]
     problems: list[str] = []
-    most = max(join.enough or 1, join.at_least)
-    if most > len(waits_for):
-        problems.append(f"needs {most} results of {len(waits_for)}: lower the number")
+    limit = max(join.enough or 1, join.at_least)
+    if limit > len(waits_for):
+        problems.append(f"needs {limit} results of {len(waits_for)}: lower the number")
     if join.enough and join.at_least > join.enough:
         problems.append(
             f"has `enough` {join.enough} below `at_least` {join.at_least}: raise `enough`, or lower"

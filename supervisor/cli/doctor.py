@@ -250,10 +250,10 @@ def persistence(facts: RedisFacts) -> Iterator[Finding]:
     else:
         fix = "CONFIG SET maxmemory-policy noeviction: an evicted journal is a lost job"
         yield Finding(Level.FAIL, "eviction", policy, fix)
-    most = facts.max_memory_bytes
-    if most:
-        percent = f"{100 * facts.used_memory_bytes // most} % of maxmemory"
-        if facts.used_memory_bytes > FULL * most:
+    limit = facts.max_memory_bytes
+    if limit:
+        percent = f"{100 * facts.used_memory_bytes // limit} % of maxmemory"
+        if facts.used_memory_bytes > FULL * limit:
             fix = "raise maxmemory, or delete old jobs (handoff delete)"
             yield Finding(Level.WARN, "memory", percent, fix)
         else:

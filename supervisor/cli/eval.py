@@ -162,10 +162,10 @@ def evaluate(
     )
     _check(plan, settings, max_usd)
     _check_judge(cases, is_judged=not no_judge, judge_model=judge_model, min_score=min_score)
-    most = amount("--max-usd", max_usd)
-    asked = EvaluationOptions(at_once, most, judge_model, not no_judge, golden.name)
+    limit = amount("--max-usd", max_usd)
+    options = EvaluationOptions(at_once, limit, judge_model, not no_judge, golden.name)
     try:
-        done = _carry_out(plan, asked, settings)
+        done = _carry_out(plan, options, settings)
     except KeyboardInterrupt:
         return say_how_to_resume(name)
     if as_json:
@@ -206,7 +206,7 @@ def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: f
 
 
 def _carry_out(
-    plan: EvaluationPlan, asked: EvaluationOptions, settings: Settings
+    plan: EvaluationPlan, options: EvaluationOptions, settings: Settings
 ) -> EvaluationReport:
     """Run all trials and print a line for each. Return the outcomes in the order of the plan."""
     from handoff_queue.supervisor.cli.display.evaluation_report import EvaluationReport, line_of
@@ -217,12 +217,12 @@ def _carry_out(
     models = tuple(variant.model for variant in plan.variants)
     with whole_system(settings, plan.name, models) as (jobs, check):
         judging = None
-        if asked.is_judged:
-            judging = judging_on(jobs, settings, asked.judge_model)
-        budget = EvaluationBudget(asked.max_microusd, asked.at_once)
+        if options.is_judged:
+            judging = judging_on(jobs, settings, options.judge_model)
+        budget = EvaluationBudget(options.max_microusd, options.at_once)
         runner = JobRunner(jobs, budget, check)
         evaluation = Evaluation(replace(plan, judging=judging), runner)
-        _announce(evaluation.plan, asked, is_free=is_free(jobs, models, judging))
+        _announce(evaluation.plan, options, is_free=is_free(jobs, models, judging))
         outcomes: list[TrialOutcome] = []
         trials = plan.trials
         for outcome in evaluation.outcomes():
@@ -233,9 +233,13 @@ def _carry_out(
             places[trial] = place
         outcomes.sort(key=lambda outcome: places[outcome.trial])
         done = EvaluationReport(
-            evaluation.plan, outcomes, evaluation.not_run, evaluation.not_judged, asked.max_microusd
+            evaluation.plan,
+            outcomes,
+            evaluation.not_run,
+            evaluation.not_judged,
+            options.max_microusd,
         )
-        _store_summary(jobs, done, asked.golden)
+        _store_summary(jobs, done, options.golden)
     return done
 
 
@@ -253,7 +257,7 @@ def _store_summary(jobs: Client, done: EvaluationReport, golden: str) -> None:
         print_message(f"the console does not show this evaluation: {error}")
 
 
-def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) -> None:
+def _announce(plan: EvaluationPlan, options: EvaluationOptions, *, is_free: bool) -> None:
     """Print the number of jobs and their highest cost before the first job starts."""
     judged = ""
     if plan.judgements:
@@ -263,11 +267,12 @@ def _announce(plan: EvaluationPlan, asked: EvaluationOptions, *, is_free: bool) 
     times = count_text(plan.repeat, "time")
     count = count_text(len(plan.trials), "job")
     print_progress(
-        f"{plan.name}: {requests}, {modes}, {times} each: {count}{judged}; {asked.at_once} at once"
+        f"{plan.name}: {requests}, {modes}, {times} each: {count}{judged};"
+        f" {options.at_once} at once"
     )
     limit = None
-    if asked.max_microusd is not None:
-        limit = money(cost_usd(asked.max_microusd))
+    if options.max_microusd is not None:
+        limit = money(cost_usd(options.max_microusd))
     print_progress(f"{plan.name}: it costs {worst_case(limit, is_free=is_free)}")
 
 

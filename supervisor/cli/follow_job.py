@@ -68,18 +68,18 @@ def ask_in_place(
         print_progress(f"\n{readable(draft, console.width)}\n")
     keys = "y: approve; n: cancel the job; other text: reject with this feedback"
     print_progress(f"{job_id} waits for {_awaited(question)}. {keys}")
-    asked = question.version if call is not None else None
+    question_version = question.version if call is not None else None
     answer = ""
     while not answer:
         answer = _line()
     try:
         match answer.lower():
             case "y" | "yes":
-                jobs.approve(job_id, question=asked)
+                jobs.approve(job_id, question=question_version)
             case "n" | "no":
                 jobs.cancel(job_id)
             case _:
-                jobs.reject(job_id, answer, question=asked)
+                jobs.reject(job_id, answer, question=question_version)
     except UserError as error:  # another person answered first, or the note is not valid
         print_message(str(error))
 

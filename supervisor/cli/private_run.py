@@ -39,28 +39,30 @@ class ResultOptions:
     """True to open the page of the job in the browser."""
 
 
-def start_run(asked: RequestOptions, how: ResultOptions, settings: Settings) -> int:
+def start_run(
+    request_options: RequestOptions, result_options: ResultOptions, settings: Settings
+) -> int:
     """Run a new job on a private Redis. Return the exit code.
 
     Raises:
         UserError: the request cannot be used, or a process cannot start.
     """
-    return _run(settings, how, _request(asked, settings), None)
+    return _run(settings, result_options, _request(request_options, settings), None)
 
 
-def continue_run(job_id: JobId, how: ResultOptions, settings: Settings) -> int:
+def continue_run(job_id: JobId, result_options: ResultOptions, settings: Settings) -> int:
     """Continue an interrupted run on a private Redis. Return the exit code.
 
     Raises:
         UserError: the data of the run cannot be read, or a process cannot start.
     """
     end_like_ctrl_c()
-    return _run(settings, how, None, job_id)
+    return _run(settings, result_options, None, job_id)
 
 
 def _run(
     settings: Settings,
-    how: ResultOptions,
+    result_options: ResultOptions,
     request: Request | None,
     interrupted: JobId | None,
 ) -> int:
@@ -76,7 +78,7 @@ def _run(
     is_ready = False
     system = EmbeddedSystem(settings, interrupted=interrupted)
     try:
-        with system, system.pages(are_wanted=how.opens_page) as pages:
+        with system, system.pages(are_wanted=result_options.opens_page) as pages:
             from handoff_queue.supervisor.client import client
 
             jobs = as_this_user(client.connect(system.url, system.client_settings()))
@@ -95,11 +97,11 @@ def _run(
                 code = follow_to_end(
                     jobs,
                     job_id,
-                    as_json=how.as_json,
-                    allow_partial=how.allow_partial,
+                    as_json=result_options.as_json,
+                    allow_partial=result_options.allow_partial,
                     asks=can_ask(),
                     check=system.check,
-                    output=how.output,
+                    output=result_options.output,
                     is_private=True,
                 )
                 if pages:
@@ -120,7 +122,7 @@ def _run(
         return NOT_ENDED
 
 
-def _request(asked: RequestOptions, settings: Settings) -> Request:
+def _request(request_options: RequestOptions, settings: Settings) -> Request:
     """Return the checked request, before anything starts. Without a terminal, no question waits
     for an answer.
 
@@ -128,7 +130,7 @@ def _request(asked: RequestOptions, settings: Settings) -> Request:
         UserError: the request cannot be used, it names an unknown specialist, or a step needs an
             approval without a terminal.
     """
-    request = read_request(asked, settings)
+    request = read_request(request_options, settings)
     _check_specialists(request, settings)
     if can_ask():
         return request

@@ -157,7 +157,7 @@ def check_roles(roles: Collection[str], known: Collection[str]) -> None:
             otherwise = (
                 "name a known specialist, or add a folder of your own with --specialists DIR"
             )
-            hint = suggestion(role, known, otherwise=otherwise, most=2)
+            hint = suggestion(role, known, otherwise=otherwise, limit=2)
             raise UserError(f"there is no specialist {role[:64]!r}: {hint}")
 
 

@@ -47,18 +47,23 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     from handoff_queue.supervisor.cli.connection import client_of_broker, require_processes
     from handoff_queue.supervisor.cli.request_options import request_of, text_of
 
-    asked = replace(job.asked(), request=text_of(request, load_settings()))
-    asked = replace(asked, approve=tuple(dict.fromkeys((ApprovalOf.PLAN.value, *asked.approve))))
-    asked = replace(
-        asked,
-        approve_timeout_s=asked.approve_timeout_s or QUOTE_VALID_S,
-        on_timeout=asked.on_timeout or OnTimeout.STOP,
+    request_options = replace(job.request_options(), request=text_of(request, load_settings()))
+    request_options = replace(
+        request_options,
+        approve=tuple(dict.fromkeys((ApprovalOf.PLAN.value, *request_options.approve))),
+    )
+    request_options = replace(
+        request_options,
+        approve_timeout_s=request_options.approve_timeout_s or QUOTE_VALID_S,
+        on_timeout=request_options.on_timeout or OnTimeout.STOP,
     )
     jobs = client_of_broker()
-    wanted = replace(request_of(asked, jobs), is_quoted=True)
-    require_processes(jobs, asked.model)
+    wanted = replace(request_of(request_options, jobs), is_quoted=True)
+    require_processes(jobs, request_options.model)
     job_id = jobs.submit(wanted)
-    return _print_quote(jobs, job_id, wait_for_plan(jobs, job_id), asked.max_usd, as_json=as_json)
+    return _print_quote(
+        jobs, job_id, wait_for_plan(jobs, job_id), request_options.max_usd, as_json=as_json
+    )
 
 
 def _print_quote(

@@ -151,10 +151,10 @@ def text_of(argument: str | None, settings: Settings) -> str:
     Raises:
         UserError: the request is empty, not text, or too long.
     """
-    most = settings.max_request_chars
+    limit = settings.max_request_chars
     if argument == "-":
         try:
-            text = sys.stdin.read(most + 1)
+            text = sys.stdin.read(limit + 1)
         except UnicodeDecodeError as error:
             raise UserError(
                 "the request on stdin is not UTF-8 text: convert it to UTF-8"
@@ -163,27 +163,27 @@ def text_of(argument: str | None, settings: Settings) -> str:
         text = argument or ""
     if not text.strip():
         raise UserError("the request is empty: write a question or a task in plain words")
-    if len(text) > most:
+    if len(text) > limit:
         raise UserError(
-            f"the request has more than {most:,} characters: put long texts into --docs"
+            f"the request has more than {limit:,} characters: put long texts into --docs"
         )
     if has_half_a_character(text):  # bytes on the command line that are not text
         raise UserError("the request is not UTF-8 text: convert it to UTF-8")
     return text
 
 
-def text_in(file: Path, most: int, fix: str) -> str:
+def text_in(file: Path, limit: int, fix: str) -> str:
     """Return the text of a UTF-8 file, without a byte order mark.
 
     Args:
-        most: most bytes.
+        limit: most bytes.
         fix: advice for a file with more bytes.
 
     Raises:
         UserError: the file cannot be read, is too large, or is not UTF-8 text.
     """
     try:
-        return read_bounded(file, most, fix).decode("utf-8-sig")
+        return read_bounded(file, limit, fix).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not UTF-8 text: convert it") from error
 
@@ -220,19 +220,19 @@ def schema_of(file: Path | None) -> dict[str, Any] | None:
     return schema
 
 
-def approvals_of(asked: RequestOptions) -> Approvals:
+def approvals_of(request_options: RequestOptions) -> Approvals:
     """Return the approvals of the options.
 
     Raises:
         UserError: an amount or a time is out of bounds.
     """
-    subjects = dict.fromkeys(ApprovalOf(text) for text in asked.approve)
+    subjects = dict.fromkeys(ApprovalOf(text) for text in request_options.approve)
     return _within_bounds(
         Approvals,
         what=tuple(subjects),
-        above_microusd=amount("--approve-above-usd", asked.approve_above_usd),
-        timeout_s=asked.approve_timeout_s,
-        on_timeout=asked.on_timeout or OnTimeout.STOP,
+        above_microusd=amount("--approve-above-usd", request_options.approve_above_usd),
+        timeout_s=request_options.approve_timeout_s,
+        on_timeout=request_options.on_timeout or OnTimeout.STOP,
     )
 
 
@@ -263,7 +263,7 @@ def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
         raise UserError("; ".join(problems)) from error
 
 
-def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
+def limits_of(request_options: RequestOptions, max_depth: int | None = None) -> JobLimits:
     """Return the limits of one job.
 
     Args:
@@ -272,17 +272,17 @@ def limits_of(asked: RequestOptions, max_depth: int | None = None) -> JobLimits:
     Raises:
         UserError: a limit is out of bounds.
     """
-    if asked.max_depth is not None:
-        max_depth = asked.max_depth
+    if request_options.max_depth is not None:
+        max_depth = request_options.max_depth
     wanted: dict[str, Any] = {
-        "max_turns_per_handoff": asked.max_turns_per_handoff,
-        "max_turns": asked.max_turns,
-        "max_microusd": amount("--max-usd", asked.max_usd),
-        "max_tokens": asked.max_tokens,
-        "max_rounds": asked.max_rounds,
+        "max_turns_per_handoff": request_options.max_turns_per_handoff,
+        "max_turns": request_options.max_turns,
+        "max_microusd": amount("--max-usd", request_options.max_usd),
+        "max_tokens": request_options.max_tokens,
+        "max_rounds": request_options.max_rounds,
         "max_depth": max_depth,
-        "max_seconds": asked.timeout_s,
-        "on_limit": asked.on_limit,
+        "max_seconds": request_options.timeout_s,
+        "on_limit": request_options.on_limit,
     }
     given: dict[str, Any] = {}
     for name, value in wanted.items():
@@ -315,7 +315,7 @@ def new_limits(max_turns: int | None, max_tokens: int | None, max_usd: float | N
     )
 
 
-def request_of(asked: RequestOptions, jobs: Client) -> Request:
+def request_of(request_options: RequestOptions, jobs: Client) -> Request:
     """Return the checked request with its documents, as `read_request` does. Check also the job
     before it and the fact-checker, which need Redis.
 
@@ -323,14 +323,16 @@ def request_of(asked: RequestOptions, jobs: Client) -> Request:
         UserError: the request cannot be used.
     """
     after = None
-    if asked.after:
-        after = find_job(jobs.store, asked.after)
-    request = read_request(asked, load_settings(), after)
+    if request_options.after:
+        after = find_job(jobs.store, request_options.after)
+    request = read_request(request_options, load_settings(), after)
     _check_fact_checker(request, jobs)
     return request
 
 
-def read_request(asked: RequestOptions, settings: Settings, after: JobId | None = None) -> Request:
+def read_request(
+    request_options: RequestOptions, settings: Settings, after: JobId | None = None
+) -> Request:
     """Return the checked request with its documents. Print a line for each file that is left
     out.
 
@@ -347,42 +349,42 @@ def read_request(asked: RequestOptions, settings: Settings, after: JobId | None 
     from handoff_queue.supervisor.client.submission import documents_of, plan_of
     from handoff_queue.supervisor.workflows import Items, read_items, read_workflow
 
-    check_times(asked.timeout_s, asked.deadline_s)
-    limits = limits_of(asked, settings.max_depth)
+    check_times(request_options.timeout_s, request_options.deadline_s)
+    limits = limits_of(request_options, settings.max_depth)
     workflow = None
-    if asked.workflow:
-        workflow = read_workflow(asked.workflow)
+    if request_options.workflow:
+        workflow = read_workflow(request_options.workflow)
     items = Items()
-    if asked.items:
-        items = read_items(asked.items)
+    if request_options.items:
+        items = read_items(request_options.items)
     gates = facts = None
-    if asked.gates:
-        gates = asked.gates.gates
-        facts = asked.gates.facts
+    if request_options.gates:
+        gates = request_options.gates.gates
+        facts = request_options.gates.facts
     request = Request(
-        text=asked.request,
-        documents=asked.docs,
-        strict_documents=asked.strict_docs,
+        text=request_options.request,
+        documents=request_options.docs,
+        strict_documents=request_options.strict_docs,
         limits=limits,
-        model=asked.model,
-        answer_schema=asked.answer_schema,
-        tenant=asked.tenant,
-        priority=asked.priority,
-        deadline_s=asked.deadline_s,
-        idempotency_key=asked.idempotency_key,
-        webhook_url=asked.webhook,
-        mode=asked.mode,
+        model=request_options.model,
+        answer_schema=request_options.answer_schema,
+        tenant=request_options.tenant,
+        priority=request_options.priority,
+        deadline_s=request_options.deadline_s,
+        idempotency_key=request_options.idempotency_key,
+        webhook_url=request_options.webhook,
+        mode=request_options.mode,
         workflow=workflow,
         items=items,
         gates=gates,
         facts=facts,
-        rubric=asked.rubric,
-        is_reviewed=not asked.no_review,
+        rubric=request_options.rubric,
+        is_reviewed=not request_options.no_review,
         after=after,
-        approvals=approvals_of(asked),
+        approvals=approvals_of(request_options),
     )
     check_request(request, settings)
-    if asked.docs is not None:
+    if request_options.docs is not None:
         reading = documents_of(request, settings)
         print_left_out_files(reading)
         request = replace(request, documents=reading)
@@ -455,7 +457,7 @@ class JobOptions:
     tenant: TenantOption = DEFAULT_TENANT
     max_depth: MaxDepth = None
 
-    def asked(self) -> RequestOptions:
+    def request_options(self) -> RequestOptions:
         """Return the options without the request. Read the files that they name.
 
         Raises:

@@ -87,15 +87,19 @@ def retry(
     from handoff_queue.supervisor.cli.request_options import new_limits
 
     limits = new_limits(max_turns, max_tokens, max_usd)
-    how = ResultOptions(as_json, output, allow_partial)
+    result_options = ResultOptions(as_json, output, allow_partial)
     settings = load_settings()
     if settings.redis_url is None:
-        return _continue_run(job, from_step, limits, how, settings)
-    return _retry_on_broker(job, from_step, limits, how, settings)
+        return _continue_run(job, from_step, limits, result_options, settings)
+    return _retry_on_broker(job, from_step, limits, result_options, settings)
 
 
 def _continue_run(
-    job: str, from_step: str | None, limits: NewLimits, how: ResultOptions, settings: Settings
+    job: str,
+    from_step: str | None,
+    limits: NewLimits,
+    result_options: ResultOptions,
+    settings: Settings,
 ) -> int:
     """Continue an interrupted run. Return the exit code of its job.
 
@@ -112,18 +116,22 @@ def _continue_run(
             " leave out --from and --max-..."
         )
     check_extra("worker", "handoff retry")
-    return continue_run(job_id, how, settings)
+    return continue_run(job_id, result_options, settings)
 
 
 def _retry_on_broker(
-    job: str, from_step: str | None, limits: NewLimits, how: ResultOptions, settings: Settings
+    job: str,
+    from_step: str | None,
+    limits: NewLimits,
+    result_options: ResultOptions,
+    settings: Settings,
 ) -> int:
     """Store the retry of an ended job. The workers of the broker do the work.
 
     Raises:
         UserError: see `Client.retry`, or an option is only for interrupted runs.
     """
-    if how.as_json or how.output or how.allow_partial:
+    if result_options.as_json or result_options.output or result_options.allow_partial:
         raise UserError(
             "--json, --output and --allow-partial are for an interrupted run:"
             f" use them with `handoff result {job} --wait 1h`"

@@ -69,12 +69,12 @@ def run(
     """
     if opens_page:
         check_extra("serve", "handoff run --open")
-    how = ResultOptions(as_json, output, allow_partial, opens_page)
-    options = RunOptions(tuple(specialists), tuple(tools), how)
-    return _run(request, job.asked(), options)
+    result_options = ResultOptions(as_json, output, allow_partial, opens_page)
+    options = RunOptions(tuple(specialists), tuple(tools), result_options)
+    return _run(request, job.request_options(), options)
 
 
-def _run(request: str | None, asked: RequestOptions, options: RunOptions) -> int:
+def _run(request: str | None, request_options: RequestOptions, options: RunOptions) -> int:
     """Run the job on the broker, or on a private Redis. Return the exit code.
 
     Raises:
@@ -82,32 +82,36 @@ def _run(request: str | None, asked: RequestOptions, options: RunOptions) -> int
     """
     settings = load_settings()
     end_like_ctrl_c()
-    how = options.result
-    if how.output is not None and not asked.workflow:
+    result_options = options.result
+    if result_options.output is not None and not request_options.workflow:
         raise UserError("--output writes a row for each item of a workflow: name one (--workflow)")
-    asked = replace(asked, request=text_of(request, settings))
+    request_options = replace(request_options, request=text_of(request, settings))
     if settings.redis_url is None:
-        if asked.on_limit is OnLimit.ASK:
+        if request_options.on_limit is OnLimit.ASK:
             raise UserError(
                 "--on-limit ask needs a broker (HANDOFF_REDIS_URL): no other command reaches a"
                 " private Redis"
             )
-        if asked.after is not None:
+        if request_options.after is not None:
             raise UserError(
                 "--after needs a broker (HANDOFF_REDIS_URL): the jobs of a private Redis end"
                 " with it"
             )
-        if asked.needs_approval and not can_ask():
+        if request_options.needs_approval and not can_ask():
             raise UserError(
                 "--approve needs a terminal, or a broker (HANDOFF_REDIS_URL): there is no other way"
                 " to answer"
             )
-        return start_run(asked, how, _private_settings(asked, options, settings))
+        return start_run(
+            request_options, result_options, _private_settings(request_options, options, settings)
+        )
     _refuse_own_folders(options)
-    return _run_on_broker(asked, how, settings)
+    return _run_on_broker(request_options, result_options, settings)
 
 
-def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings) -> int:
+def _run_on_broker(
+    request_options: RequestOptions, result_options: ResultOptions, settings: Settings
+) -> int:
     """Run the job on the broker in HANDOFF_REDIS_URL, with its workers. Return the exit code.
 
     Raises:
@@ -118,22 +122,22 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
     from handoff_queue.supervisor.client import client
 
     jobs = as_this_user(client.connect(settings=settings))
-    request = replace(request_of(asked, jobs), is_quoted=True)
-    require_processes(jobs, asked.model)
+    request = replace(request_of(request_options, jobs), is_quoted=True)
+    require_processes(jobs, request_options.model)
     assert settings.redis_url is not None
     redis_url = settings.redis_url.get_secret_value()
     job_id = jobs.submit(request)
     try:
-        with job_pages(redis_url, are_wanted=how.opens_page) as pages:
+        with job_pages(redis_url, are_wanted=result_options.opens_page) as pages:
             if pages:
                 pages.open(job_id)
             code = follow_to_end(
                 jobs,
                 job_id,
-                as_json=how.as_json,
-                allow_partial=how.allow_partial,
+                as_json=result_options.as_json,
+                allow_partial=result_options.allow_partial,
                 asks=can_ask(),
-                output=how.output,
+                output=result_options.output,
             )
             if pages:
                 pages.stay()
@@ -154,7 +158,9 @@ def _run_on_broker(asked: RequestOptions, how: ResultOptions, settings: Settings
         ) from error
 
 
-def _private_settings(asked: RequestOptions, options: RunOptions, settings: Settings) -> Settings:
+def _private_settings(
+    request_options: RequestOptions, options: RunOptions, settings: Settings
+) -> Settings:
     """Return the settings of a private run. Check the specialists, tools and model first.
 
     With `--model offline`, all agents use the offline model.
@@ -168,8 +174,8 @@ def _private_settings(asked: RequestOptions, options: RunOptions, settings: Sett
         "specialists_dirs": (*settings.specialists_dirs, *options.specialists),
         "tools_dirs": (*settings.tools_dirs, *options.tools),
     }
-    check_model(asked.model, settings)
-    if asked.model == OFFLINE_MODEL:
+    check_model(request_options.model, settings)
+    if request_options.model == OFFLINE_MODEL:
         changes["offline"] = True
     changed = settings.model_copy(update=changes)
     check_cache_folder(changed)

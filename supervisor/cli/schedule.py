@@ -129,10 +129,12 @@ def schedule(
         if name is None or cron is None or request is None:
             raise UserError("`handoff schedule add` needs a NAME, --cron and a REQUEST")
         options = _schedule_options(job, cron, timezone, overlap, missed, max_usd_per_month)
-        asked = replace(job, after=None).asked()
-        asked = replace(asked, request=text_of(request, load_settings()), webhook=webhook)
+        request_options = replace(job, after=None).request_options()
+        request_options = replace(
+            request_options, request=text_of(request, load_settings()), webhook=webhook
+        )
         jobs = client_of_broker()
-        added = jobs.add_schedule(name, request_of(asked, jobs), options)
+        added = jobs.add_schedule(name, request_of(request_options, jobs), options)
         _print([added], as_json=as_json)
         return OK
     others = {cron, timezone, overlap, missed, max_usd_per_month, webhook, request}

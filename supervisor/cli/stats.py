@@ -133,13 +133,13 @@ def _batched(fleet_stats: FleetStats) -> str:
 
 def _spent(spent: DaySpending) -> str:
     """Return the spending with its limits, if there are any."""
-    most = ""
+    of_limit = ""
     if spent.most_microusd:
-        most = f" of {money(cost_usd(spent.most_microusd))}"
+        of_limit = f" of {money(cost_usd(spent.most_microusd))}"
     tokens = count_text(spent.tokens, "token")
     if spent.most_tokens:
         tokens = f"{spent.tokens:,} of {count_text(spent.most_tokens, 'token')}"
-    return f"{money(cost_usd(spent.microusd))}{most}, {tokens}"
+    return f"{money(cost_usd(spent.microusd))}{of_limit}, {tokens}"
 
 
 def _cells(role: RoleStats) -> tuple[str, ...]:

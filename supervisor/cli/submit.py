@@ -133,9 +133,11 @@ def submit(
     """
     from handoff_queue.supervisor.cli.connection import require_keys
 
-    asked = replace(job.asked(), idempotency_key=idempotency_key, webhook=webhook)
+    request_options = replace(
+        job.request_options(), idempotency_key=idempotency_key, webhook=webhook
+    )
     jobs = client_of_broker()
-    requests = _requests(request, file, asked, jobs)
+    requests = _requests(request, file, request_options, jobs)
     require_keys(jobs)
     _enqueue(jobs, requests)
     specialists: set[str] = set()
@@ -172,18 +174,18 @@ def _print_missing_processes(jobs: Client, named: Set[str]) -> None:
 
 
 def _requests(
-    request: str | None, file: Path | None, asked: RequestOptions, jobs: Client
+    request: str | None, file: Path | None, request_options: RequestOptions, jobs: Client
 ) -> list[Request]:
     if (request is None) == (file is None):
         raise UserError("give either a request or --file jobs.jsonl")
     if file is None:
-        asked = replace(asked, request=text_of(request, load_settings()))
-        return [request_of(asked, jobs)]
-    if asked.idempotency_key is not None:
+        request_options = replace(request_options, request=text_of(request, load_settings()))
+        return [request_of(request_options, jobs)]
+    if request_options.idempotency_key is not None:
         raise UserError(
             "--idempotency-key is for one job: set idempotency_key in each line of the file"
         )
-    return _requests_of(file, asked, jobs)
+    return _requests_of(file, request_options, jobs)
 
 
 def _enqueue(jobs: Client, requests: list[Request]) -> None:
@@ -219,7 +221,7 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
         )
 
 
-def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Request]:
+def _requests_of(file: Path, request_options: RequestOptions, jobs: Client) -> list[Request]:
     """Return the requests of all lines. Each line is checked before the first job is
     submitted.
 
@@ -232,7 +234,7 @@ def _requests_of(file: Path, asked: RequestOptions, jobs: Client) -> list[Reques
         if not text.strip():
             continue
         try:
-            request = request_of(options_of_line(text, asked), jobs)
+            request = request_of(options_of_line(text, request_options), jobs)
             if request.after is not None:
                 jobs.info(request.after)
             requests[number] = request
@@ -266,11 +268,11 @@ def _check_keys(file: Path, requests: dict[int, Request], jobs: Client) -> None:
     )
 
 
-def options_of_line(text: str, asked: RequestOptions) -> RequestOptions:
+def options_of_line(text: str, request_options: RequestOptions) -> RequestOptions:
     """Return the options of a line of `--file`.
 
     Args:
-        asked: options of the command line, for missing fields.
+        request_options: options of the command line, for missing fields.
 
     Raises:
         UserError: the line is not JSON, or a field is not valid.
@@ -294,4 +296,4 @@ def options_of_line(text: str, asked: RequestOptions) -> RequestOptions:
         given[f"{name}_s"] = given.pop(name)
     if "approve" in given:
         given["approve"] = tuple(given["approve"])
-    return replace(asked, **given)
+    return replace(request_options, **given)

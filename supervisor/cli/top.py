@@ -29,8 +29,8 @@ from handoff_queue.supervisor.cli.display.job_view import (
 )
 from handoff_queue.supervisor.cli.display.tables import Column, fit_table
 from handoff_queue.supervisor.cli.display.terminal import (
+    END_OF_INPUT,
     ESCAPE,
-    GONE,
     count_text,
     key_presses,
     money,
@@ -127,7 +127,7 @@ def top(
     with key_presses() as pressed, Live(console=stdout(), screen=True, auto_refresh=False) as live:
         screen = FleetScreen(onlooker_of(jobs))
         key = ""
-        while key not in ("q", GONE):
+        while key not in ("q", END_OF_INPUT):
             screen.press(key)
             live.update(screen.draw(), refresh=True)
             key = pressed(every)
@@ -220,7 +220,7 @@ class _Fleet:
     spending: Spending
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        most = self.rows[:MAX_HANDOFFS]
+        rows = self.rows[:MAX_HANDOFFS]
         height = sys.maxsize
         if console.is_terminal:
             height = options.size.height
@@ -229,10 +229,10 @@ class _Fleet:
             load = Group(columns, Text(str(self.spending)))
             above = console.render_lines(load, options.update(height=None))
             room = height - len(above) - _HEADING - 1
-            if room >= len(most):
+            if room >= len(rows):
                 break
         min_rows = min(_MIN_ROWS, height - _HEADING - 1)
-        rows = most[: max(0, min_rows, room)]
+        rows = rows[: max(0, min_rows, room)]
         table_height = len(rows) + _HEADING
         if height - table_height - 1 < min(len(above), _MIN_ABOVE):
             rows = ()

@@ -53,7 +53,7 @@ from handoff_queue.supervisor.workflows.join_syntax import join_as_json
 
 MAX_NOTE_CHARS = 10_000
 """Most characters of a note."""
-MAX_KEYS_TOLD = 20
+MAX_KEYS_IN_ERROR = 20
 """Most keys of rows that an error names."""
 _OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
 """Fields of `JobResult.plan` that a plan does not have."""
@@ -86,24 +86,24 @@ def approvals_in(
     answers = answers_in(events)
     approvals: list[dict[str, Any]] = []
     for recorded in events:
-        asked = recorded.event
-        if not isinstance(asked, ApprovalAsked):
+        question_event = recorded.event
+        if not isinstance(question_event, ApprovalAsked):
             continue
         answer = answers.get(recorded.version)
         draft = None
-        if asked.draft:
-            draft = Answer.from_json(payloads[asked.draft.digest]).content
+        if question_event.draft:
+            draft = Answer.from_json(payloads[question_event.draft.digest]).content
         approvals.append(
             {
                 "version": recorded.version,
-                "what": asked.what.value,
-                "why": asked.why,
+                "what": question_event.what.value,
+                "why": question_event.why,
                 "asked_at": recorded.at,
                 "decision": _decision(recorded.version, answer, open_questions),
                 **_author_and_note(answer, payloads),
                 "draft": draft,
                 "own_plan": _own_plan_in(answer, payloads),
-                "call": _call_of(asked, answer, payloads),
+                "call": _call_of(question_event, answer, payloads),
             }
         )
     return tuple(approvals)
@@ -134,19 +134,19 @@ def _own_plan_in(answer: Approved | Rejected | None, payloads: Mapping[str, str]
 
 
 def _call_of(
-    asked: ApprovalAsked, answer: Approved | Rejected | None, payloads: Mapping[str, str]
+    question_event: ApprovalAsked, answer: Approved | Rejected | None, payloads: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return the call of a tool that a question is about; None: it is about something else."""
-    if asked.call is None:
+    if question_event.call is None:
         return None
     edited = None
     if isinstance(answer, Approved) and answer.arguments:
         edited = json.loads(payloads[answer.arguments.digest])
     return {
-        "handoff_id": asked.call.handoff_id,
-        "tool": asked.call.tool,
-        "arguments": json.loads(payloads[asked.call.arguments.digest]),
-        "origins": {name: list(origins) for name, origins in asked.call.origins.items()},
+        "handoff_id": question_event.call.handoff_id,
+        "tool": question_event.call.tool,
+        "arguments": json.loads(payloads[question_event.call.arguments.digest]),
+        "origins": {name: list(origins) for name, origins in question_event.call.origins.items()},
         "edited": edited,
     }
 
@@ -170,37 +170,37 @@ def approve(
     steps: Sequence[str] = (),
     rows: Sequence[str] = (),
     actor: Actor | None = None,
-    asked: int | None = None,
+    question_version: int | None = None,
     arguments: JsonValue = None,
 ) -> None:
-    """Approve the question of a job. A repeated call with the same `asked` and the same answer has
-    no effect.
+    """Approve the question of a job. A repeated call with the same `question_version` and the
+    same answer has no effect.
 
     Args:
         arguments: arguments that replace those of the call in question.
         steps: approve only these of the steps in question. The name of a repeated step means its
             copies.
         rows: approve only the copies with these keys.
-        asked: the version of the only question that the answer is for; None: the open question,
-            unless it is about a call of a tool.
+        question_version: the version of the only question that the answer is for; None: the open
+            question, unless it is about a call of a tool.
 
     Raises:
-        UserError: the job has no question, another one than `asked`, or none about these steps
-            or rows; the plan or the arguments are not valid; or the question is about a call, and
-            `asked` is None.
+        UserError: the job has no question, another one than `question_version`, or none about these
+            steps or rows; the plan or the arguments are not valid; or it is about a call,
+            and `question_version` is None.
     """
     events = store.journal.read(job_id)
-    about = find_question_about_call(job_id, events, asked)
+    about = find_question_about_call(job_id, events, question_version)
     if about is not None:
         refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
-        if asked is None:
+        if question_version is None:
             raise UserError(
                 f"{job_id} asks about a call of {about.call.tool}: read the call, and name its"
                 f" question (--question {about.version})"
             )
         _approve_call(store, events, about, note, arguments, actor)
         return
-    state, question, given = _waiting(job_id, events, asked)
+    state, question, given = _waiting(job_id, events, question_version)
     if arguments is not None:
         raise UserError(
             f"{job_id} waits for {awaited_answer(question.what)}, not of a call: leave out"
@@ -317,7 +317,7 @@ def _with_keys(
     copies: dict[StepId, None] = {}
     for key in keys:
         if key not in by_key:
-            some = ", ".join(list(by_key)[:MAX_KEYS_TOLD]) or "none"
+            some = ", ".join(list(by_key)[:MAX_KEYS_IN_ERROR]) or "none"
             raise UserError(
                 f"{job_id} has no row {key!r:.80} among these steps (known: {some:.500})"
             )
@@ -340,22 +340,23 @@ def reject(
     plan: JsonValue,
     rows: Sequence[str] = (),
     actor: Actor | None = None,
-    asked: int | None = None,
+    question_version: int | None = None,
 ) -> None:
-    """Reject the question of a job. `steps`, `rows`, `asked` and a repeated call: see `approve`.
+    """Reject the question of a job. `steps`, `rows`, `question_version` and a repeated call: see
+    `approve`.
 
     Raises:
-        UserError: the job has no question, another one than `asked`, or no such step or row;
-            the plan is not valid, or no planner would read the plan.
+        UserError: the job has no question, another one than `question_version`, or no such step or
+            row; the plan is not valid, or no planner would read the plan.
     """
     events = store.journal.read(job_id)
-    about = find_question_about_call(job_id, events, asked)
+    about = find_question_about_call(job_id, events, question_version)
     if about is not None:
         refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
         rejected = Rejected(asked=about.version, note=_ref(note), call=about.reference, actor=actor)
         _answer_about_call(store, events, about, rejected, _texts(note))
         return
-    state, question, given = _waiting(job_id, events, asked)
+    state, question, given = _waiting(job_id, events, question_version)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
             f"{job_id} waits for {awaited_answer(question.what)}: there is no finished step to"
@@ -464,10 +465,10 @@ def _problems_of_steps(
         else:
             steps.append(step)
             places[step.id] = place
-    most = max(state.submitted.limits.max_steps, len(state.steps))
+    limit = max(state.submitted.limits.max_steps, len(state.steps))
     for step_id, problem in problems_by_step(steps, given, unread):
         problems.append((problem, places[step_id]))
-    for problem in count_problems(steps, most):
+    for problem in count_problems(steps, limit):
         problems.append((problem, ("steps",)))
     for step in steps:
         if step.after and not state.is_reviewed:
@@ -548,21 +549,21 @@ def _answer_about_call(
 
 
 def _waiting(
-    job_id: JobId, events: list[RecordedEvent], asked: int | None
+    job_id: JobId, events: list[RecordedEvent], question_version: int | None
 ) -> tuple[JobState, Question, Approved | Rejected | None]:
-    """Return the state and the open question of a job, and None. If the question `asked` has an
-    answer, return the state before the answer, the question, and the answer.
+    """Return the state and the open question of a job, and None. If the question
+    `question_version` has an answer, return the state before it, the question, and the answer.
 
     Args:
-        asked: the version that the question must have; None: any.
+        question_version: the version that the question must have; None: any.
 
     Raises:
         UnknownJob: there is no such job.
         UserError: the job does not wait for an approval, or asks another question.
     """
     given = None
-    if asked is not None:
-        given = answers_in(events).get(asked)
+    if question_version is not None:
+        given = answers_in(events).get(question_version)
     if given is not None:
         events = list(takewhile(lambda recorded: recorded.event is not given, events))
     state = fold(job_id, None, events)
@@ -574,9 +575,9 @@ def _waiting(
             f"{job_id} does not wait for an approval{reason}: `handoff list --status waiting`"
             " shows the jobs that wait"
         )
-    if asked not in (None, state.question.version):
+    if question_version not in (None, state.question.version):
         raise UserError(
-            f"{job_id} does not ask question {asked} any more: it asks question"
+            f"{job_id} does not ask question {question_version} any more: it asks question"
             f" {state.question.version}, about its {state.question.what}"
         )
     return state, state.question, given

@@ -92,11 +92,11 @@ def actions_in(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntr
     return entries
 
 
-def _subject(asked: ApprovalAsked) -> str:
+def _subject(question_event: ApprovalAsked) -> str:
     """Return the subject of a question: the tool of a call, or a value of `ApprovalOf`."""
-    if asked.call is not None:
-        return asked.call.tool
-    return asked.what.value
+    if question_event.call is not None:
+        return question_event.call.tool
+    return question_event.what.value
 
 
 def _action_of(  # noqa: PLR0911 (one case an event)

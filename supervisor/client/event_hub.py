@@ -32,7 +32,7 @@ GATHER_S = 0.02
 """Pause after a read that brought events, in seconds: events of busy jobs share a read."""
 CHECK_EVERY_S = 5.0
 """Seconds between two checks whether quiet jobs have ended or were deleted."""
-CHECK_AT_MOST = 500
+MAX_JOBS_A_CHECK = 500
 """Most jobs in one round trip of such a check."""
 BACKLOG = 1_000
 """Most unread events of one follower. A slower follower loses the oldest events, and reads the
@@ -194,8 +194,8 @@ class EventHub:
 
     def _check(self, job_ids: Sequence[JobId]) -> None:
         """Tell followers of jobs that have ended, and of jobs that were deleted."""
-        for start in range(0, len(job_ids), CHECK_AT_MOST):
-            slice_ = job_ids[start : start + CHECK_AT_MOST]
+        for start in range(0, len(job_ids), MAX_JOBS_A_CHECK):
+            slice_ = job_ids[start : start + MAX_JOBS_A_CHECK]
             deleted = set(slice_)
             for info in self._store.jobs.read(slice_):
                 deleted.discard(info.job_id)

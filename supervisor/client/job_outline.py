@@ -286,14 +286,14 @@ def _shared(value: JsonValue) -> str | None:
         return None
 
 
-def _line(text: str | None, most: int) -> str | None:
-    """Return a text as one line of at most `most` characters, or None without a text."""
+def _line(text: str | None, limit: int) -> str | None:
+    """Return a text as one line of at most `limit` characters, or None without a text."""
     if not text:
         return None
-    line = " ".join(text[: 4 * most].split())
-    if len(line) <= most:
+    line = " ".join(text[: 4 * limit].split())
+    if len(line) <= limit:
         return line
-    return f"{line[: most - 1]}…"
+    return f"{line[: limit - 1]}…"
 
 
 def _notes(

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.documents.folder import LONGEST_PATH, MACHINE_MADE, FolderReading
+from handoff_queue.shared.documents.folder import MACHINE_MADE, MAX_PATH_CHARS, FolderReading
 from handoff_queue.shared.settings.http_values import shown_server, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.text.unicode_text import has_half_a_character
@@ -84,7 +84,7 @@ def _is_document_name(name: str) -> bool:
     """Return whether a document may have this name: a relative path without hidden or
     machine-made parts.
     """
-    if len(name) > LONGEST_PATH or not name.isprintable() or "\\" in name:
+    if len(name) > MAX_PATH_CHARS or not name.isprintable() or "\\" in name:
         return False
     return all(map(_is_document_part, name.split("/")))
 
@@ -352,14 +352,14 @@ def check_request(request: Request, settings: Settings) -> None:
             names the field.
     """
     check_is_request(request)
-    most = settings.max_request_chars
+    limit = settings.max_request_chars
     check_documents(request.documents)
     check_types(request)
     if not request.text.strip():
         raise UserError("the request is empty: write a question or a task in plain words")
-    if len(request.text) > most:
+    if len(request.text) > limit:
         raise UserError(
-            f"the request has {len(request.text):,} characters, more than {most:,}: put long texts"
+            f"the request has {len(request.text):,} characters, more than {limit:,}: put long texts"
             " into documents (--docs)"
         )
     if not request.tenant.strip():

@@ -94,10 +94,10 @@ def check_options(name: str, request: Request, options: ScheduleOptions) -> None
             f"missed all (--missed) needs overlap queue (--overlap), not {options.overlap}:"
             " otherwise the first missed job would displace the others"
         )
-    most = options.max_microusd_per_month
-    if most is not None and (not isinstance(most, int) or most < 1):
+    limit = options.max_microusd_per_month
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise UserError(
-            f"max_microusd_per_month (--max-usd-per-month) must be above 0, not {most!r:.40}"
+            f"max_microusd_per_month (--max-usd-per-month) must be above 0, not {limit!r:.40}"
         )
     if request.after is not None or request.idempotency_key is not None:
         raise UserError(

@@ -455,15 +455,15 @@ def documents_of(request: Request, settings: Settings) -> FolderReading:
     return _read(request.documents, request, settings)
 
 
-def _check_number(documents: Mapping[str, bytes], most: int) -> None:
+def _check_number(documents: Mapping[str, bytes], limit: int) -> None:
     """Check the number of the documents and the number of their folders.
 
     Raises:
         InvalidDocuments: there are too many.
     """
-    if len(documents) > most:
+    if len(documents) > limit:
         raise InvalidDocuments(
-            f"documents holds more than {most:,} files: give fewer, or raise HANDOFF_MAX_DOCUMENTS"
+            f"documents holds more than {limit:,} files: give fewer, or raise HANDOFF_MAX_DOCUMENTS"
         )
     folders: set[str] = set()
     for name in documents:

@@ -52,18 +52,18 @@ def subject_of(approval: Mapping[str, Any]) -> str:
 
 
 def find_question_about_call(
-    job_id: JobId, events: Sequence[RecordedEvent], asked: int | None
+    job_id: JobId, events: Sequence[RecordedEvent], question_version: int | None
 ) -> QuestionAboutCall | None:
     """Return the question about a call that an answer is for. None: the answer is for a question
     about something else, or for no question.
 
     Args:
-        asked: the version of the question; None: the only open question.
+        question_version: the version of the question; None: the only open question.
 
     Raises:
-        UserError: several questions about calls are open, and `asked` names none.
+        UserError: several questions about calls are open, and `question_version` names none.
     """
-    if asked is None:
+    if question_version is None:
         state = fold(job_id, None, events)
         if state is None or state.question is not None or not state.open_calls:
             return None
@@ -73,11 +73,11 @@ def find_question_about_call(
                 f"{job_id} waits for approvals of {len(state.open_calls)} calls: name one of the"
                 f" questions {open_calls} (--question N)"
             )
-        asked = state.open_calls[0].version
+        question_version = state.open_calls[0].version
     for recorded in events:
-        if recorded.version == asked and isinstance(recorded.event, ApprovalAsked):
+        if recorded.version == question_version and isinstance(recorded.event, ApprovalAsked):
             call = recorded.event.call
-            return QuestionAboutCall(job_id, asked, call) if call else None
+            return QuestionAboutCall(job_id, question_version, call) if call else None
     return None
 
 

@@ -130,15 +130,15 @@ def waiting_reasons_for(
     return _waiting_reasons(store, [job], presence)[job.job_id]
 
 
-def waiting_reasons_in(store: Store, job: JobInfo, most: int) -> tuple[WaitingReason, ...]:
-    """Return the reasons of a job. The steps come from the first `most` messages of each
+def waiting_reasons_in(store: Store, job: JobInfo, limit: int) -> tuple[WaitingReason, ...]:
+    """Return the reasons of a job. The steps come from the first `limit` messages of each
     unserved queue.
     """
     if job.status.ended:
         return ()
-    presence = store.presence.presence([job.job_id], most=most)
+    presence = store.presence.presence([job.job_id], limit=limit)
     reasons = _waiting_reasons(store, [job], presence)[job.job_id]
-    return tuple(replace(reason, are_all=len(reason.steps) < most) for reason in reasons)
+    return tuple(replace(reason, are_all=len(reason.steps) < limit) for reason in reasons)
 
 
 def with_waiting(store: Store, jobs: Sequence[JobInfo]) -> list[JobInfo]:

@@ -92,14 +92,14 @@ def _part_when_full(
     """Return the part of the growing roles at which a limit is full. 1 or more: the limit does
     not fill.
     """
-    asked = taken = 0.0
+    requested = taken = 0.0
     for role, usage in wants.items():
         if role in growing:
-            asked += usage.get(limit, 0.0)
+            requested += usage.get(limit, 0.0)
         else:
             taken += parts[role] * usage.get(limit, 0.0)
-    if asked > 0:
-        return max(0.0, most - taken) / asked
+    if requested > 0:
+        return max(0.0, most - taken) / requested
     return float("inf")
 
 

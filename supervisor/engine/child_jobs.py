@@ -331,12 +331,12 @@ class ChildJobs:
         with suppress(Interrupted):
             claim.finish(claim.finish_request(result, (finished_event(result, state.job_id),)))
         self._dispatcher.wake(parent.job_id)
-        told = Commit(
+        commit = Commit(
             job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()]
         )
         # `expected` and `tip` bind the event to this end. After a retry it would suppress the
         # report of the next end.
-        self._store.journal.commit(told)
+        self._store.journal.commit(commit)
 
     def _result(self, state: JobState) -> HandoffResult:
         """Return the result of an ended child job for the handoff of its parent."""

@@ -131,5 +131,5 @@ def _input_tokens(state: JobState) -> int:
     if submitted.answer_schema:
         schemas += 2 * submitted.answer_schema.size
     results = state.step_index.written + UNWRITTEN_CHARS * state.step_index.unwritten
-    most = min(MAX_SHOWN_BYTES, max(MAX_PASTED_CHARS, MIN_PASTED_CHARS * len(state.steps)))
-    return frame + brief + schemas + ceil(ESCAPED * min(results, most))
+    limit = min(MAX_SHOWN_BYTES, max(MAX_PASTED_CHARS, MIN_PASTED_CHARS * len(state.steps)))
+    return frame + brief + schemas + ceil(ESCAPED * min(results, limit))

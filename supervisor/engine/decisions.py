@@ -338,7 +338,7 @@ class DecisionMaker:
                 loads[name] = SpecialistLoad(capability, specialist.queued, specialist.slots)
         answered = [call.handoff_id for call in state.asked_calls if call.is_answered]
         known = [suspect for suspect in suspects if suspect in state.open]
-        handoff_ids = list(dict.fromkeys([*known, *state.step_index.apart, *answered]))
+        handoff_ids = list(dict.fromkeys([*known, *state.step_index.outside_chords, *answered]))
         handoffs: dict[HandoffId, ObservedHandoff] = {}
         for handoff_id, info in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
             handoffs[handoff_id] = _observed(info)

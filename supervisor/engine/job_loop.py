@@ -53,7 +53,7 @@ from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
 from handoff_queue.supervisor.lifecycle.job_end import waits_for_a_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-MAX_TOLD = 1_000
+MAX_REVOKED = 1_000
 """Most dropped handoffs of one decision whose state is read. Flower shows the held
 handoffs among these as revoked.
 """
@@ -199,7 +199,7 @@ class JobLoop:
             self._store.journal.set_due(
                 state.job_id, decision.due_at, state.version, evaluation.name
             )
-            ticket.over()
+            ticket.end()
             if decision.due_at is not None and waits_for_a_specialist(later):
                 names = later.submitted.specialists
                 self._store.presence.announce_unplanned(state.job_id, names, decision.due_at)
@@ -226,9 +226,9 @@ class JobLoop:
         Flower, and execute its effects. Return the new events of each effect.
         """
         self._publish(made.state.job_id, made.prepared)
-        ticket.over()
+        ticket.end()
         if made.dropped:
-            handoff_infos = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MAX_TOLD])
+            handoff_infos = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MAX_REVOKED])
             held: list[HandoffId] = []
             for handoff_id, info in handoff_infos.items():
                 if info.held:

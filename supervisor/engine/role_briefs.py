@@ -76,12 +76,12 @@ def replanning(
         step_states[step_id] = _state_in_words(step)
         if step.status is StepStatus.SETTLED:
             settled.append(step_id)
-    most, left = max_new_steps(state), state.submitted.limits.max_rounds - state.patches.changes
+    limit, left = max_new_steps(state), state.submitted.limits.max_rounds - state.patches.changes
     task = replan_brief(
-        request, plan, step_states, unseen_results(state), candidates, most, left, known
+        request, plan, step_states, unseen_results(state), candidates, limit, left, known
     )
     names = [candidate.name for candidate in candidates]
-    return task, (*plan.given, *settled), patch_schema(names, unbegun_steps(state), most)
+    return task, (*plan.given, *settled), patch_schema(names, unbegun_steps(state), limit)
 
 
 def _state_in_words(step: StepState) -> str:

@@ -17,12 +17,12 @@ from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-KEPT = 2_000
+MAX_STATES = 2_000
 """Most jobs whose states a process keeps. The least recently used state is dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedState:
     """A state with its last event, and the batches before."""
 
     state: JobState | None = None
@@ -30,7 +30,7 @@ class _Known:
     seen: SeenBatches = NOTHING_SEEN
 
 
-_UNKNOWN = _Known()
+_UNKNOWN = _CachedState()
 
 
 class StateCache:
@@ -44,7 +44,7 @@ class StateCache:
         """
         self._journal = journal
         self._guard = guard
-        self._known: OrderedDict[JobId, _Known] = OrderedDict()
+        self._known: OrderedDict[JobId, _CachedState] = OrderedDict()
         self._lock = threading.Lock()
 
     def load(
@@ -85,7 +85,7 @@ class StateCache:
         if state is None or last is None:
             self.forget(job_id)
             return None
-        return self._keep(_Known(state, last, seen))
+        return self._keep(_CachedState(state, last, seen))
 
     def fold_on(self, state: JobState, events: Sequence[RecordedEvent]) -> JobState | None:
         """Return the state after events that this process has just written. None: there are no
@@ -95,7 +95,7 @@ class StateCache:
             return None
         with self._lock:
             seen = self._known.get(state.job_id, _UNKNOWN).seen
-        return self._keep(_Known(fold_on(state, events), events[-1], seen))
+        return self._keep(_CachedState(fold_on(state, events), events[-1], seen))
 
     def remember(self, state: JobState, last: RecordedEvent) -> JobState:
         """Keep the state after a decision of this process, whose last event is `last`. Return the
@@ -103,9 +103,9 @@ class StateCache:
         """
         with self._lock:
             seen = self._known.get(state.job_id, _UNKNOWN).seen
-        return self._keep(_Known(state, last, replace(seen, decided=last.version)))
+        return self._keep(_CachedState(state, last, replace(seen, decided=last.version)))
 
-    def _keep(self, known: _Known) -> JobState:
+    def _keep(self, known: _CachedState) -> JobState:
         """Keep a state with its last event, and return the state.
 
         Its `as_of` becomes the time of this event in the journal. A state that a decision
@@ -119,7 +119,7 @@ class StateCache:
         with self._lock:
             self._known[state.job_id] = replace(known, state=state)
             self._known.move_to_end(state.job_id)
-            while len(self._known) > KEPT:
+            while len(self._known) > MAX_STATES:
                 self._known.popitem(last=False)
         return state
 

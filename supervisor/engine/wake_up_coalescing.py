@@ -51,7 +51,7 @@ class WakeUpTicket:
         self._line = line
         self._holds = holds
 
-    def over(self) -> None:
+    def end(self) -> None:
         """End the turn, so that the waiting thread begins. A second call has no effect."""
         if self._holds:
             self._holds = False
@@ -96,7 +96,7 @@ class WakeUpCoalescer:
         try:
             yield ticket
         finally:
-            ticket.over()
+            ticket.end()
 
     def end_turn(self, job_id: JobId, line: _Line) -> None:
         """End the turn of a thread that holds the lock, and wake the waiting thread."""

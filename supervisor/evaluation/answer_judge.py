@@ -253,14 +253,14 @@ def _shown(name: str, answer: JobResult) -> JsonValue:
     }
 
 
-def _fitting(text: str, most: int) -> str:
-    """Return the beginning of a text whose JSON form has at most `most` characters. JSON
+def _fitting(text: str, limit: int) -> str:
+    """Return the beginning of a text whose JSON form has at most `limit` characters. JSON
     writes some characters as six.
     """
-    text = clip(text, most)
+    text = clip(text, limit)
     json_chars = len(_json(text))
-    while json_chars > most + 2:  # the quotation marks do not count
-        text = clip(text, len(text) * most // json_chars)
+    while json_chars > limit + 2:  # the quotation marks do not count
+        text = clip(text, len(text) * limit // json_chars)
         json_chars = len(_json(text))
     return text
 

@@ -36,7 +36,7 @@ from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 MAX_BYTES = 5_000_000
 MAX_CASES = 1_000
-LONGEST_REFERENCE = 10_000
+MAX_REFERENCE_CHARS = 10_000
 
 
 class GoldenCase(BaseModel):
@@ -55,7 +55,7 @@ class GoldenCase(BaseModel):
     rubric: Rubric | None = None
     """Criteria of the judge. None: no judge scores the answer."""
     reference: (
-        Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REFERENCE)] | None
+        Annotated[str, StringConstraints(min_length=1, max_length=MAX_REFERENCE_CHARS)] | None
     ) = None
     """A right answer. Only the judge sees it."""
 
@@ -208,7 +208,7 @@ def case_of(export: Export, name: str) -> NewCase:
         "docs": name if documents else None,
         "gates": gates,
         "rubric": rubric,
-        "reference": answer[:LONGEST_REFERENCE],
+        "reference": answer[:MAX_REFERENCE_CHARS],
     }
     try:
         return NewCase(GoldenCase(**fields), documents)

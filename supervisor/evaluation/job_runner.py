@@ -28,7 +28,7 @@ class EvaluationBudget:
     """Most jobs at once."""
     spent: int = 0
     """Cost of the ended jobs."""
-    aside: Mapping[str, int] = field(default_factory=dict)
+    reserved: Mapping[str, int] = field(default_factory=dict)
     """Reserved amounts by job."""
 
     @property
@@ -36,7 +36,7 @@ class EvaluationBudget:
         """Return the free amount; None: no limit."""
         if self.total is None:
             return None
-        return max(0, self.total - self.spent - sum(self.aside.values()))
+        return max(0, self.total - self.spent - sum(self.reserved.values()))
 
     @property
     def next_limit(self) -> int | None:
@@ -55,7 +55,7 @@ class EvaluationBudget:
         """
         if self.total is None or limit is None:
             return self
-        return replace(self, aside={**self.aside, job: limit})
+        return replace(self, reserved={**self.reserved, job: limit})
 
     def ended(self, job: str, cost: int | None) -> EvaluationBudget:
         """Return the budget after the end of a job.
@@ -63,11 +63,11 @@ class EvaluationBudget:
         Args:
             cost: None if unknown; then the whole limit of the job counts.
         """
-        aside = dict(self.aside)
-        limit = aside.pop(job, 0)
+        reserved = dict(self.reserved)
+        limit = reserved.pop(job, 0)
         if cost is None:
             cost = limit
-        return replace(self, aside=aside, spent=self.spent + cost)
+        return replace(self, reserved=reserved, spent=self.spent + cost)
 
 
 POLL_EVERY_S = 0.1

@@ -35,7 +35,7 @@ takes seconds at worst for 100 claims of one kind.
 """
 MAX_PROBLEMS = 10
 """Most problems in one error."""
-LONGEST_CELL = 500
+MAX_CELL_CHARS = 500
 """Most characters of a cell."""
 MAX_READING_S = 10.0
 """Most seconds to read a SQLite file. A plain table of a few thousand rows takes milliseconds."""
@@ -154,9 +154,9 @@ def _problem(part: str, cell: str) -> str | None:
     """Return the problem of a cell and its correction, or None."""
     if part in _NEEDED and not cell:
         return "is empty; fill it in, or remove the row"
-    if len(cell) > LONGEST_CELL:
+    if len(cell) > MAX_CELL_CHARS:
         return (
-            f"has {len(cell):,} characters, at most {LONGEST_CELL} are allowed; a fact has one"
+            f"has {len(cell):,} characters, at most {MAX_CELL_CHARS} are allowed; a fact has one"
             " value"
         )
     if has_half_a_character(cell):
@@ -174,7 +174,7 @@ def _problem(part: str, cell: str) -> str | None:
 def _fact(where: str, cells: _Cells) -> KnownFact:
     given: dict[str, Any] = {part: to_nfc(cell) for part, cell in cells.items() if cell}
     try:
-        return KnownFact(**{"source": where[-LONGEST_CELL:], **given})
+        return KnownFact(**{"source": where[-MAX_CELL_CHARS:], **given})
     except ValidationError as error:  # an internal error: the cells were checked
         raise AssertionError(f"a checked row is not a fact: {where}") from error
 

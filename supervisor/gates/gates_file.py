@@ -67,7 +67,7 @@ def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
 
 FACTS = "facts"
 """The field that names a table of facts. All other fields are gates."""
-_MAX_TOLD = 5
+_MAX_PROBLEMS = 5
 """Most problems in one error."""
 
 
@@ -138,8 +138,8 @@ def _problems_in_one_line(
         if place:
             name = f"{printable('.'.join(place))}: "
         lines.append(f"{where(place)}: {name}{problem}")
-    more = len(lines) - _MAX_TOLD
-    lines = lines[:_MAX_TOLD]
+    more = len(lines) - _MAX_PROBLEMS
+    lines = lines[:_MAX_PROBLEMS]
     if more > 0:
         lines.append(f"and {more} more")
     return "; ".join(lines)

@@ -31,7 +31,7 @@ from handoff_queue.supervisor.lifecycle.state import (
 )
 from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
-ONCE = (ApprovalOf.PLAN, ApprovalOf.COST)
+LASTING_APPROVALS = (ApprovalOf.PLAN, ApprovalOf.COST)
 """Approvals that hold when an ended job is retried, because its plan and its spending stay."""
 
 
@@ -48,10 +48,13 @@ def ask_again_on_retry() -> dict[str, Any]:
 
 
 def clear_approvals(state: JobState) -> dict[str, Any]:
-    """Return the changes for a retry that makes the answer again: only the approvals in ONCE
-    stay.
+    """Return the changes for a retry that makes the answer again: only the approvals in
+    `LASTING_APPROVALS` stay.
     """
-    return {"approved": tuple(what for what in state.approved if what in ONCE), "reworks": 0}
+    return {
+        "approved": tuple(what for what in state.approved if what in LASTING_APPROVALS),
+        "reworks": 0,
+    }
 
 
 def apply_approval_event(
@@ -63,14 +66,14 @@ def apply_approval_event(
     question = state.question
     if isinstance(event, ApprovalAsked):
         until = recorded.at + event.wait_s
-        asked = Question(
+        opened = Question(
             what=event.what,
             version=recorded.version,
             at=recorded.at,
             until=until,
             steps=event.steps,
         )
-        return {"question": asked, "status": JobStatus.RUNNING}
+        return {"question": opened, "status": JobStatus.RUNNING}
     if question is None or event.asked != question.version:
         return {}
     if isinstance(event, ApprovalReminded):
@@ -105,7 +108,7 @@ def calls_after(
     if isinstance(event, ApprovalAsked):
         if event.call is None:
             return None
-        asked = AskedCall(
+        opened = AskedCall(
             what=event.what,
             version=recorded.version,
             at=recorded.at,
@@ -114,9 +117,9 @@ def calls_after(
             call_id=event.call.call_id,
             tool=event.call.tool,
         )
-        if asked.handoff_id not in state.open:
+        if opened.handoff_id not in state.open:
             return state.asked_calls
-        return (*state.asked_calls, asked)
+        return (*state.asked_calls, opened)
     if event.asked not in {call.version for call in state.asked_calls}:
         return None
     changes: dict[str, Any] = {"is_answered": True}

@@ -35,7 +35,7 @@ SHARES_OF_A_CHILD = 4
 """Shares of a child in its parent's budget; a step of one agent has one. A team calls at least
 a planner, two steps and an assessor.
 """
-LEFT_PART = 0.05
+MIN_TIME_LEFT_SHARE = 0.05
 """Part of the parent's remaining time that is left after the child's end, at most
 `LAST_CHANCE_S`.
 """
@@ -128,12 +128,12 @@ def child_limits(state: JobState) -> JobLimits:
     reserved = reserved_budget(state, ())
     shares = _shares(outlines_of(state.steps))
 
-    def part(most: int | None, used: int, reserve: int = 0) -> int | None:
+    def part(limit: int | None, used: int, reserve: int = 0) -> int | None:
         """Return the child's part of a limit; None if the job has no such limit."""
-        if most is None:
+        if limit is None:
             return None
-        share = (most - reserve) * SHARES_OF_A_CHILD // shares
-        rest = most - reserve - used
+        share = (limit - reserve) * SHARES_OF_A_CHILD // shares
+        rest = limit - reserve - used
         return max(1, min(share, rest))
 
     parts: dict[str, int | None] = {}
@@ -157,7 +157,7 @@ def seconds_for(state: JobState, now: float) -> int:
     the time to use the result.
     """
     left = state.working_deadline - now
-    return max(1, int(left - min(LAST_CHANCE_S, LEFT_PART * left)))
+    return max(1, int(left - min(LAST_CHANCE_S, MIN_TIME_LEFT_SHARE * left)))
 
 
 def _shares(steps: Sequence[StepOutline]) -> int:
@@ -224,10 +224,10 @@ def lacking(state: JobState, first: WorstCase) -> str:
         needed.setdefault(measure.limit, measure.worst(first))
     shortages: list[str] = []
     for name, least in needed.items():
-        most = getattr(limits, name)
-        if most is not None and most < least:
+        limit = getattr(limits, name)
+        if limit is not None and limit < least:
             shortages.append(
-                f"{amount(name, most)} where a team needs room for {amount(name, least)}"
+                f"{amount(name, limit)} where a team needs room for {amount(name, least)}"
             )
     if shortages:
         return (
@@ -254,14 +254,14 @@ def bill_text(layers: Sequence[TeamLayer]) -> str:
 def _layer_text(layer: TeamLayer, *, is_first: bool) -> str:
     noun = "sub-team" if layer.at_most == 1 else "sub-teams"
     teams = f"{layer.at_most} {noun}"
-    most: list[str] = []
+    limits_in_words: list[str] = []
     if layer.max_turns:
-        most.append(f"{layer.max_turns} turns")
+        limits_in_words.append(f"{layer.max_turns} turns")
     if layer.max_microusd:
-        most.append(dollars(layer.max_microusd))
+        limits_in_words.append(dollars(layer.max_microusd))
     limits = " without their own limit"
-    if most:
-        limits = f" of at most {' and '.join(most)} each"
+    if limits_in_words:
+        limits = f" of at most {' and '.join(limits_in_words)} each"
     if is_first:
         return f"{teams}{limits}"
     return (

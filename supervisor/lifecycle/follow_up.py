@@ -16,11 +16,11 @@ from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-MAX_GIVEN = 50
+MAX_PASSED_RESULTS = 50
 """Most results that a job passes on. Parts of its answer come first, because in a job with
 thousands of steps they combine the other results.
 """
-_LONGEST = 48
+_MAX_STEP_ID_CHARS = 48
 """Most characters of a step id."""
 _BEFORE = re.compile(r"prev([0-9]*)_(.+)")
 _QUALIFIED = re.compile(r"\[([a-z][a-z0-9_-]{0,47})\.(c[0-9]{1,4})\]")
@@ -39,7 +39,7 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
             results[step_id] = result
     for given in state.submitted.given:
         results[given.step] = given.result
-    return dict(list(results.items())[:MAX_GIVEN])
+    return dict(list(results.items())[:MAX_PASSED_RESULTS])
 
 
 def copy_results(
@@ -81,7 +81,7 @@ def results_as_given(
         else:
             title, specialist = "The answer", step_id
         later_name = name_in_later_job(step_id)
-        renamed = _under(later_name, texts.result(result))
+        renamed = _under_new_name(later_name, texts.result(result))
         payload = renamed.to_json()
         given.append(
             GivenResult(
@@ -106,12 +106,12 @@ def name_in_later_job(step_id: StepId) -> StepId:
         name = f"prev{int(match[1] or 1) + 1}_{match[2]}"
     else:
         name = f"prev_{step_id}"
-    if len(name) > _LONGEST:
-        name = f"{name[: _LONGEST - 9]}_{digest_of(step_id)[:8]}"
+    if len(name) > _MAX_STEP_ID_CHARS:
+        name = f"{name[: _MAX_STEP_ID_CHARS - 9]}_{digest_of(step_id)[:8]}"
     return StepId(name)
 
 
-def _under(name: StepId, result: HandoffResult) -> HandoffResult:
+def _under_new_name(name: StepId, result: HandoffResult) -> HandoffResult:
     """Return the result of another job's step under a new name. The ids of all its claims, and
     the markers in its output, get the new names of their steps.
     """

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.regex_patterns import first_of, matches
 from handoff_queue.supervisor.lifecycle.answer import content_of, parts_of
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, result_by_code
-from handoff_queue.supervisor.lifecycle.routing import WHOLE
+from handoff_queue.supervisor.lifecycle.routing import SINGLE_STEP_ID
 from handoff_queue.supervisor.lifecycle.side_effects import sinks_to_redo
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.uncited_sentences import (
@@ -79,7 +79,7 @@ def check_gates(
         return GatesChecked(), None
     error = "\n".join(vetoes)
     attempt = state.gate_rounds + 1
-    result = result_by_code(state.job_id, WHOLE, attempt, error, StopReason.FINISHED)
+    result = result_by_code(state.job_id, SINGLE_STEP_ID, attempt, error, StopReason.FINISHED)
     steps: tuple[StepId, ...] = ()
     if may_send_back and state.synthesis is None:
         steps = sinks_to_redo(state)

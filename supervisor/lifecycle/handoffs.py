@@ -345,7 +345,7 @@ LIVE_STEP_S = 300.0
 are live.
 """
 ASSESSOR = "assessor"
-MAX_KEPT = 0.5
+MAX_LIVE_CALL_SHARE = 0.5
 """Largest share of the job's time that is kept for live calls. Batches have the rest."""
 
 
@@ -353,7 +353,7 @@ def batch_until(state: JobState, step_id: StepId) -> float | None:
     """Return the time until which calls of a step go through batches, in Unix seconds. After it,
     there is just enough time to end the job with live calls. None: all its calls are live.
     """
-    return _until(state, state.steps_after.get(step_id, 0))
+    return _end_of_batches(state, state.steps_after.get(step_id, 0))
 
 
 def role_batch_until(state: JobState, role: str) -> float | None:
@@ -366,10 +366,10 @@ def role_batch_until(state: JobState, role: str) -> float | None:
     after = 0
     if role == ASSESSOR and state.may_send_back:
         after = 2 + max(state.steps_after.values(), default=0)  # the longest chain, and a review
-    return _until(state, after)
+    return _end_of_batches(state, after)
 
 
-def _until(state: JobState, after: int) -> float | None:
+def _end_of_batches(state: JobState, after: int) -> float | None:
     """Return the time until which calls go through batches.
 
     Args:
@@ -378,4 +378,6 @@ def _until(state: JobState, after: int) -> float | None:
     if not state.submitted.is_batched:
         return None
     kept_s = LIVE_STEP_S * (2 + after)
-    return state.working_deadline - min(kept_s, MAX_KEPT * state.submitted.limits.max_seconds)
+    return state.working_deadline - min(
+        kept_s, MAX_LIVE_CALL_SHARE * state.submitted.limits.max_seconds
+    )

@@ -14,11 +14,11 @@ from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.review_arbitration import may_need_arbitration
 from handoff_queue.supervisor.lifecycle.state import JobState
 
-KEPT_PART = 5
+RESERVE_DIVISOR = 5
 """Divisor of the budget for the least reserve: a fifth of the tokens and of the money is for
 the roles that end the job. They read all results on a capable model, and may be asked again.
 """
-MAX_KEPT_PART = 2
+MAX_RESERVE_DIVISOR = 2
 """The largest reserve is the budget divided by this number. The calls of these roles can cost more
 than a fifth of a small budget, and the steps need the other half.
 """
@@ -101,21 +101,21 @@ def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str,
         return {}
     kept: dict[str, int] = {}
     for measure in MEASURES:
-        most = measure.of(limits)
-        if not most:
+        limit = measure.of(limits)
+        if not limit:
             continue
         if measure.counts_calls:
-            reserve = min(turns, (most - 1) // 2)  # the steps get at least one
+            reserve = min(turns, (limit - 1) // 2)  # the steps get at least one
         else:
             needed = sum(measure.worst(call) for call in foreseen)
-            reserve = _reserve(needed, most)
+            reserve = _reserve(needed, limit)
         if reserve:
             kept[measure.kept] = reserve
     return kept
 
 
-def _reserve(needed: int, most: int) -> int:
+def _reserve(needed: int, limit: int) -> int:
     """Return the part of a budget for the roles that end the job: what their calls need, but
     at least a fifth and at most half of the budget.
     """
-    return max(most // KEPT_PART, min(needed, most // MAX_KEPT_PART))
+    return max(limit // RESERVE_DIVISOR, min(needed, limit // MAX_RESERVE_DIVISOR))

@@ -255,7 +255,7 @@ def next_due(
         quarter_of_age_s = (now - state.started_at) / 4
         wait_s = min(max(soonest_s, quarter_of_age_s), latest_s)
         return min(now + wait_s, max(state.deadline, now + 1.0))
-    if not _needs_no_claim(state, observations).issuperset(state.step_index.apart):
+    if not _needs_no_claim(state, observations).issuperset(state.step_index.outside_chords):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)
 

@@ -38,7 +38,7 @@ from handoff_queue.supervisor.lifecycle.state import (
 from handoff_queue.supervisor.lifecycle.step_failure import had_too_small_a_slice
 from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
-RAISE_IT = "raise max_turns (--max-turns N) or max_microusd (--max-usd X)"
+RAISE_LIMITS = "raise max_turns (--max-turns N) or max_microusd (--max-usd X)"
 
 
 def retry_of(
@@ -79,7 +79,7 @@ def retry_of(
             f"{state.job_id} is complete: from_step (--from STEP) runs a part again (its steps are"
             f" {', '.join(state.steps)})"
         )
-    asked: dict[str, Any] = {}
+    new_limits: dict[str, Any] = {}
     for name, value in used.items():
         limit = getattr(new, name)
         if limit is not None and limit <= value:
@@ -87,21 +87,21 @@ def retry_of(
                 f"{state.job_id} has used {amount(name, value)} already: give a higher limit"
             )
         if limit is not None:
-            asked[name] = limit
-    if not asked and state.spent_its_own:
+            new_limits[name] = limit
+    if not new_limits and state.spent_its_own:
         raise UserError(
-            f"the budget of {state.job_id} is spent ({_used_parts(state, used)}): {RAISE_IT}"
+            f"the budget of {state.job_id} is spent ({_used_parts(state, used)}): {RAISE_LIMITS}"
         )
-    if not asked and state.ended:
+    if not new_limits and state.ended:
         teams = ", ".join(_cut_short(state, from_step))
         if teams:
             why = f"the budget of {state.job_id} leaves too small a share for the team of {teams}"
-            raise UserError(f"{why}: {RAISE_IT}")
+            raise UserError(f"{why}: {RAISE_LIMITS}")
     return RetryRequested(
         from_step=StepId(from_step) if from_step else None,
         fills_gaps=from_step is None and _has_gaps(state),
         keeps_results=from_step is None,
-        **asked,
+        **new_limits,
     )
 
 

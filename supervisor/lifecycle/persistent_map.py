@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 MIN_LAYER = 16
 """Items that the layer may have above a base of any size."""
-_GONE: Any = object()
+_REMOVED: Any = object()
 _UNKNOWN: Any = object()
 
 
@@ -41,7 +41,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         value: Value = self._layer.get(key, _UNKNOWN)
         if value is _UNKNOWN:
             return self._base[key]
-        if value is _GONE:
+        if value is _REMOVED:
             raise KeyError(key)
         return value
 
@@ -49,7 +49,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         value = self._layer.get(key, _UNKNOWN)  # type: ignore[arg-type]
         if value is _UNKNOWN:
             return key in self._base
-        return value is not _GONE
+        return value is not _REMOVED
 
     def __len__(self) -> int:
         return self._size
@@ -81,7 +81,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
     def without(self, key: Key) -> PersistentMap[Key, Value]:
         """Return a map without the key, or this map if it does not have the key."""
         if key in self:
-            return self._made(self._base, self._layer | {key: _GONE}, self._size - 1)
+            return self._made(self._base, self._layer | {key: _REMOVED}, self._size - 1)
         return self
 
     def changed_since(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
@@ -107,7 +107,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         if self._whole is None:
             whole = self._base | self._layer
             for key, value in self._layer.items():
-                if value is _GONE:
+                if value is _REMOVED:
                     del whole[key]
             self._whole = whole
         return self._whole

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.events import StepOutline
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 
-MAX_KEPT = 64
+MAX_CACHED_GRAPHS = 64
 """Most plans whose graphs a process keeps. It decides on fewer jobs at once."""
 
 
@@ -56,7 +56,7 @@ def plan_graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
     graph = _graph_of(steps)
     with _lock:
         _known[id(steps)] = (steps, graph)
-        while len(_known) > MAX_KEPT:
+        while len(_known) > MAX_CACHED_GRAPHS:
             _known.popitem(last=False)
     return graph
 

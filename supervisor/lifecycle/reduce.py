@@ -433,10 +433,10 @@ def step_index_of(state: JobState) -> StepIndex:
             in_need.append(step_id)
         if _is_unusable(step):
             unusable.append(step_id)
-    apart: list[HandoffId] = []
+    outside_chords: list[HandoffId] = []
     for handoff_id, handoff in state.open.items():
         if handoff.group is None:
-            apart.append(handoff_id)
+            outside_chords.append(handoff_id)
     steps = state.steps.values()
     return StepIndex(
         next=tuple(next_steps),
@@ -446,7 +446,7 @@ def step_index_of(state: JobState) -> StepIndex:
         waits_for=PersistentMap(waits_for),
         written=_size(steps),
         unwritten=_count_unwritten(steps),
-        apart=tuple(apart),
+        outside_chords=tuple(outside_chords),
     )
 
 
@@ -459,7 +459,7 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
     if later.steps is before.steps:
         if later.open is before.open:
             return before.step_index
-        return replace(before.step_index, apart=_apart(before, later))
+        return replace(before.step_index, outside_chords=_outside_chords(before, later))
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
         return step_index_of(later)
     index, graph = before.step_index, plan_graph_of(later.plan.steps)
@@ -490,7 +490,7 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
         waits_for=waits_for,
         written=index.written + _size(new) - _size(old),
         unwritten=index.unwritten + _count_unwritten(new) - _count_unwritten(old),
-        apart=_apart(before, later),
+        outside_chords=_outside_chords(before, later),
     )
 
 
@@ -536,9 +536,9 @@ def _updated_members(
     return members
 
 
-def _apart(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
+def _outside_chords(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
     """Return the open handoffs in no chord of the later state."""
-    known = before.step_index.apart
+    known = before.step_index.outside_chords
     handoff_ids = [handoff_id for handoff_id in known if handoff_id in later.open]
     for handoff_id in later.open.changed_since(before.open):
         issued = later.open.get(handoff_id)

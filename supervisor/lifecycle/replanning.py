@@ -36,7 +36,7 @@ from handoff_queue.supervisor.lifecycle.state import (
 )
 from handoff_queue.supervisor.lifecycle.step_state import keep_open_question
 
-FITS_NO_MORE = "its patch does not fit the plan any more"
+PATCH_IS_OUTDATED = "its patch does not fit the plan any more"
 
 
 def should_replan(state: JobState, now: float) -> bool:
@@ -50,7 +50,7 @@ def should_replan(state: JobState, now: float) -> bool:
         is_possible
         and not state.waits_for_all
         and not state.patches.is_final
-        and why_no_more(state) is None
+        and patch_limit_reached(state) is None
         and has_news(state)
     )
 
@@ -85,7 +85,7 @@ def unbegun_steps(state: JobState) -> tuple[StepId, ...]:
     return tuple(step_ids)
 
 
-def why_no_more(state: JobState) -> str | None:
+def patch_limit_reached(state: JobState) -> str | None:
     """Return which limit of the job forbids another patch; None: no limit does."""
     limits = state.submitted.limits
     if state.patches.changes >= limits.max_rounds:
@@ -106,7 +106,7 @@ def reason_for_no_replanning(state: JobState) -> str | None:
         asked = ", ".join(f"{repeat.step} is {repeat.earlier}" for repeat in loop.repeats)
         return f"the replanner asked for the same work again ({asked})"
     if has_news(state) and not state.patches.is_final:
-        return why_no_more(state)
+        return patch_limit_reached(state)
     return None
 
 
@@ -153,13 +153,13 @@ def apply_patch(
     kept = [changed.get(step.id, step) for step in plan.steps if step.id not in dropped]
     steps = (*kept, *added)
     if added and len(steps) > most_steps:
-        return PatchedPlan(None, too_late=too_late, problem=FITS_NO_MORE)
+        return PatchedPlan(None, too_late=too_late, problem=PATCH_IS_OUTDATED)
     try:
         patched = Plan(
             steps=steps, synthesis=synthesis, join=plan.join, given=plan.given, why=plan.why
         )
     except ValidationError:
-        return PatchedPlan(None, too_late=too_late, problem=FITS_NO_MORE)
+        return PatchedPlan(None, too_late=too_late, problem=PATCH_IS_OUTDATED)
     return PatchedPlan(patched, added, tuple(changed.values()), dropped, too_late)
 
 

@@ -69,7 +69,7 @@ STOPPED_BY = {
 UNEXPLAINED = "the specialist calls its result partial and names no gap"
 TRY_AGAIN = "Try again."
 BY_CODE = "code"
-MAX_TOLD = 20
+MAX_REPORTED_STATEMENTS = 20
 """Most wrong statements of a fact-check that are reported: as many as one attempt can correct."""
 MAX_LINE_CHARS = 500
 """Most characters of one quoted text of a fact-checker."""
@@ -242,9 +242,9 @@ class ResultTexts:
         if check is None:
             return ()
         objections: list[str] = []
-        for statement in check.wrong[:MAX_TOLD]:
+        for statement in check.wrong[:MAX_REPORTED_STATEMENTS]:
             objections.append(f'"{_line(statement.statement)}" is wrong: {_line(statement.why)}')
-        rest = len(check.wrong) - MAX_TOLD
+        rest = len(check.wrong) - MAX_REPORTED_STATEMENTS
         if rest > 0:
             objections.append(f"And {count_of(rest, 'more statement')} like these.")
         return tuple(objections)

@@ -16,7 +16,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 GENERALIST = "generalist"
 """The specialist for work that no other specialist fits."""
-WHOLE = StepId("answer")
+SINGLE_STEP_ID = StepId("answer")
 """The one step of a plan that is the whole request."""
 
 
@@ -71,7 +71,11 @@ def default_specialist(specialists: Collection[str]) -> str:
 def one_step(request: str, specialist: str, why: str, given: tuple[StepId, ...] = ()) -> Plan:
     """Return a plan with the whole request as one step, with the given inputs."""
     whole = Step(
-        id=WHOLE, specialist=specialist, task=request, depends_on=given, on_failure=OnFailure.RETRY
+        id=SINGLE_STEP_ID,
+        specialist=specialist,
+        task=request,
+        depends_on=given,
+        on_failure=OnFailure.RETRY,
     )
     return Plan(steps=(whole,), given=given, why=why)
 

@@ -188,7 +188,7 @@ class StepIndex:
     """Total size of the results in bytes."""
     unwritten: int = 0
     """Number of steps without a result."""
-    apart: tuple[HandoffId, ...] = ()
+    outside_chords: tuple[HandoffId, ...] = ()
     """Open handoffs in no chord, in the order of their issue: handoffs of roles and of child
     jobs.
     """
@@ -584,7 +584,7 @@ class JobState(Message):
 
     def has_open(self, role: str | None = None) -> bool:
         """Return whether a role of the supervisor has an open handoff. None: any role."""
-        for open_id in self.step_index.apart:
+        for open_id in self.step_index.outside_chords:
             issued = self.open[open_id]
             if issued.is_of_a_role and role in (None, issued.assigned_to):
                 return True

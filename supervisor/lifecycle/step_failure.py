@@ -25,7 +25,7 @@ RETRIED = frozenset({StopReason.FINISHED, StopReason.INVALID_OUTPUT})
 output of the wrong form, may succeed with feedback. The agent loop has already retried failed
 model calls, and a retry would reach a limit again.
 """
-GIVEN_AWAY = RETRIED | {StopReason.REFUSED}
+REASSIGNED = RETRIED | {StopReason.REFUSED}
 """Stop reasons after which another specialist, with other instructions, tries the step."""
 SLICE_SPENT = frozenset(measure.stop_reason for measure in MEASURES)
 """Stop reasons of a team whose slice of the job's budget is spent. One agent, which needs less
@@ -71,10 +71,12 @@ def step_retries(state: JobState, observations: Observations, now: float) -> tup
         retry = _step_retry(step_id, step, observations)
         if retry:
             retries.append(retry)
-    return _wanted(state, retries, now)
+    return _still_needed(state, retries, now)
 
 
-def _wanted(state: JobState, retries: Sequence[StepRetry], now: float) -> tuple[StepRetry, ...]:
+def _still_needed(
+    state: JobState, retries: Sequence[StepRetry], now: float
+) -> tuple[StepRetry, ...]:
     """Return the retries of the steps that a fan-in still needs. Steps with the same dependents
     are checked once.
     """
@@ -91,7 +93,7 @@ def _wanted(state: JobState, retries: Sequence[StepRetry], now: float) -> tuple[
 
 def has_failed(step: StepState) -> bool:
     """Return whether the step failed for a reason after which another attempt may succeed."""
-    may_succeed = step.stop_reason in GIVEN_AWAY or had_too_small_a_slice(step)
+    may_succeed = step.stop_reason in REASSIGNED or had_too_small_a_slice(step)
     return step.is_settled and step.result_status is ResultStatus.FAILED and may_succeed
 
 

@@ -136,26 +136,26 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     planner knew them.
     """
     steps = dict(state.steps)
-    asked: dict[StepId, StepState] = {}
+    needy_steps: dict[StepId, StepState] = {}
     for step_id, step in steps.items():
         if step.status is StepStatus.IN_NEED:
-            asked[step_id] = step
-    for step_id in asked.keys() & {*event.answered}:
-        step = asked[step_id]
+            needy_steps[step_id] = step
+    for step_id in needy_steps.keys() & {*event.answered}:
+        step = needy_steps[step_id]
         remark = AttemptFeedback(author="planner", result=event.result, previous=step.result)
         steps[step_id] = reopen_step(step, remark)
-    for step_id in asked.keys() & {*event.given_up}:
-        step = asked[step_id]
+    for step_id in needy_steps.keys() & {*event.given_up}:
+        step = needy_steps[step_id]
         if step.sent_back:
             steps[step_id] = restore_earlier_result(step, step.trouble, step.stop_reason)
         else:
             steps[step_id] = step.model_copy(update={"status": StepStatus.SETTLED})
     if event.plan is None or state.plan is None or event.added_to != state.plan.plan:
         return {"steps": steps}
-    if not all(outline.id in asked for outline in event.changed):
+    if not all(outline.id in needy_steps for outline in event.changed):
         return {"steps": steps}
     for outline in event.changed:
-        step = asked[outline.id]
+        step = needy_steps[outline.id]
         remark = AttemptFeedback(
             author="planner",
             result=event.result,

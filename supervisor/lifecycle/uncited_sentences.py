@@ -34,7 +34,7 @@ _SHORT = re.compile(
     re.IGNORECASE,
 )
 """An abbreviation, whose full stop ends nothing."""
-_LONGEST_SHORT = 8
+_MAX_ABBREVIATION_CHARS = 8
 """Most characters before a full stop that are searched for an abbreviation."""
 _FIGURE = re.compile(
     r"(?P<place>\b(?:step|option|part|phase|point|item|question|section|chapter|page|line|table|figure|appendix|schritt|teil|seite) )?"  # noqa: E501
@@ -46,7 +46,7 @@ _FIGURE = re.compile(
 ("step 3"). An answer has the language of its request, and `supervisor.text.quantities` also
 reads German figures. So the German words for the same places and scales are here, too.
 """
-_LEAST = 10
+_MIN_FIGURE = 10
 """A whole number below it, without a unit, is not a figure: it may be the answer's own count
 ("the 3 databases").
 """
@@ -207,7 +207,7 @@ def _sentences(text: str) -> list[str]:
     sentences: list[str] = []
     begin = 0
     for end in _CLOSED.finditer(text):
-        before = text[max(begin, end.start() - _LONGEST_SHORT) : end.start()]
+        before = text[max(begin, end.start() - _MAX_ABBREVIATION_CHARS) : end.start()]
         is_abbreviation = text[end.start()] == "." and _SHORT.search(before)
         if not is_abbreviation:
             sentences.append(text[begin : end.end()].strip())
@@ -248,7 +248,7 @@ def _is_figure(match: re.Match[str]) -> bool:
     number, behind = match["number"], (match["behind"] or "").strip()
     if match["place"]:
         return False
-    if match["before"] or not number.isdecimal() or int(number[:4]) >= _LEAST:
+    if match["before"] or not number.isdecimal() or int(number[:4]) >= _MIN_FIGURE:
         return True
     if not behind or behind.casefold() in _WORDS_TOO:
         return False

@@ -27,16 +27,16 @@ MAX_DRAWN_STEPS = 60_000
 """Most steps of all simulations together. A plan of thousands of steps needs fewer
 simulations, because the sum of many figures varies less.
 """
-FEWEST_DRAWS = 12
+MIN_DRAWS = 12
 """Least simulations of a plan."""
 LEVEL = 0.91
 """Part of the latest quotes for which `most` would have been right: a little more than nine of
 ten, because few quotes are known.
 """
-FEWEST_SCORES = 12
+MIN_SCORES = 12
 """Least number of scores with which figures are scaled. LEVEL needs at least 11."""
 COLD = 1.5
-"""Factor of the simulated `most` until there are `FEWEST_SCORES` scores."""
+"""Factor of the simulated `most` until there are `MIN_SCORES` scores."""
 
 
 class CostSample(NamedTuple):
@@ -126,7 +126,7 @@ def quote_of(
         known += len(own_samples)
         samples[name] = own_samples or all_samples
     random = Random(seed)  # noqa: S311 (no secret)
-    draws = max(FEWEST_DRAWS, min(DRAWS, MAX_DRAWN_STEPS // max(1, len(work.steps))))
+    draws = max(MIN_DRAWS, min(DRAWS, MAX_DRAWN_STEPS // max(1, len(work.steps))))
     costs: list[float] = []
     half_prices: list[float] = []
     durations: list[float] = []
@@ -240,7 +240,7 @@ def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> 
     """
     drawn_likely, drawn_most = _quantile(drawn, 0.5), _quantile(drawn, 0.9)
     likely, most = drawn_likely, COLD * drawn_most
-    if len(scores) >= FEWEST_SCORES:
+    if len(scores) >= MIN_SCORES:
         likely = drawn_likely * _quantile([ratio for ratio, _ in scores], 0.5)
         most = max(likely, drawn_most * _quantile([ratio for _, ratio in scores], LEVEL))
     return Estimate(likely=likely, most=most, drawn_likely=drawn_likely, drawn_most=drawn_most)

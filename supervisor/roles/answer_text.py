@@ -13,7 +13,7 @@ from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.agent.json_repair import LenientAnswer, describe_text, json_object_in
 from handoff_queue.shared.types.message import problems_of
 
-LONGEST_NAME = 48
+MAX_ID_CHARS = 48
 """Characters of an id."""
 _Answer = TypeVar("_Answer", bound=LenientAnswer)
 
@@ -33,7 +33,7 @@ def parse(kind: type[_Answer], text: str) -> _Answer:
         return kind.model_validate(value)
     except ValidationError as error:
         raise InvalidAnswer(
-            f"the answer does not match the schema: {problems_of(error, most=5)}"
+            f"the answer does not match the schema: {problems_of(error, limit=5)}"
         ) from error
 
 
@@ -42,15 +42,15 @@ def name_of(text: str) -> str:
     name that does not begin with a letter gets an `s` in front.
     """
     name = re.sub(r"[^a-z0-9_-]+", "_", text.strip().lower()).strip("_-")
-    return (name if name[:1].isalpha() else f"s{name}")[:LONGEST_NAME]
+    return (name if name[:1].isalpha() else f"s{name}")[:MAX_ID_CHARS]
 
 
-def clip(text: str, most: int) -> str:
-    """Return at most `most` characters of a text without outer spaces. ` ...` marks a cut."""
+def clip(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a text without outer spaces. ` ...` marks a cut."""
     text = text.strip()
-    if len(text) <= most:
+    if len(text) <= limit:
         return text
-    return text[: most - 4].rstrip() + " ..."
+    return text[: limit - 4].rstrip() + " ..."
 
 
 def values_of(kind: type[StrEnum]) -> list[str]:

@@ -35,8 +35,8 @@ from handoff_queue.supervisor.roles.answer_text import (
 )
 from handoff_queue.supervisor.text.reviewer_address import TELLS_REVIEWER, reviewer_address
 
-LONGEST_POINT = 4_000
-LONGEST_WHY = 1_000
+MAX_POINT_CHARS = 4_000
+MAX_WHY_CHARS = 1_000
 MAX_LOW_SCORE = 2
 """2 means: misleading, or a part is missing (`assessor.md`). A PASS with such a score of the whole
 has an open point.
@@ -212,7 +212,7 @@ class VerdictFormat:
         for step, words in self.named.items():
             points.append(f"The result of {step} tells its reviewer what to decide: {words!r}.")
         for raw in answer.open_points:
-            if point := clip(raw, LONGEST_POINT):
+            if point := clip(raw, MAX_POINT_CHARS):
                 points.append(point)
         verdict = Verdict(
             verdict=decision,
@@ -232,7 +232,7 @@ class VerdictFormat:
             )
             if step in problems:
                 problem = f"{problem}\n{problems[step]}"
-            problems[step] = clip(problem, LONGEST_POINT)
+            problems[step] = clip(problem, MAX_POINT_CHARS)
         return [Revision(step=step, problem=problem) for step, problem in problems.items()]
 
     def _revisions_of(self, answer: VerdictAnswer) -> tuple[list[Revision], list[str]]:
@@ -240,7 +240,7 @@ class VerdictFormat:
         problems: dict[str, list[str]] = {}
         strays: list[str] = []
         for raw in answer.revisions:
-            problem = clip(raw.problem, LONGEST_POINT)
+            problem = clip(raw.problem, MAX_POINT_CHARS)
             if not problem:
                 continue
             step = name_of(raw.step)
@@ -250,7 +250,7 @@ class VerdictFormat:
                 strays.append(problem)
         revisions: list[Revision] = []
         for step, texts in problems.items():
-            problem = clip("\n".join(texts), LONGEST_POINT)
+            problem = clip("\n".join(texts), MAX_POINT_CHARS)
             revisions.append(Revision(step=StepId(step), problem=problem))
         return revisions, strays
 
@@ -268,7 +268,7 @@ class VerdictFormat:
                 continue
             whole = _score_in(given.whole)
             if whole is not None:
-                why = clip(given.why, LONGEST_WHY)
+                why = clip(given.why, MAX_WHY_CHARS)
                 scores.append(Score(criterion=criterion, score=whole, why=why))
             for step in self.scored:
                 value = _score_in(given.steps.get(step))

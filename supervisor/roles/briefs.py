@@ -116,7 +116,7 @@ class RejectedPlanBrief:
         """Return the JSON item of a brief about this plan."""
         item: dict[str, JsonValue] = {"note": clip(self.note, MAX_NOTE_CHARS)}
         if self.own:
-            item["users_own_plan"] = _whole(self.own)
+            item["users_own_plan"] = _plan_as_json(self.own)
         item["steps"] = _steps(self.plan)
         return item
 
@@ -220,7 +220,7 @@ def replan_brief(
     step_states: Mapping[StepId, str],
     news: Sequence[StepId],
     candidates: Sequence[Candidate],
-    most: int,
+    limit: int,
     left: int,
     known: JobContext = JobContext(),
 ) -> str:
@@ -229,14 +229,14 @@ def replan_brief(
     Args:
         step_states: state of each step in words.
         news: steps with new results.
-        most: number of steps that the replanner may add.
+        limit: number of steps that the replanner may add.
         left: number of changes that the plan can still have, including this one.
     """
     if left == 1:
         again = "this is the last time that it can be changed"
     else:
         again = f"it can be changed {left} more times"
-    note = f"There are new results of {', '.join(news)}. Add at most {most} new steps; {again}."
+    note = f"There are new results of {', '.join(news)}. Add at most {limit} new steps; {again}."
     return _brief(
         "Decide what the plan needs now.",
         request,
@@ -358,7 +358,7 @@ def _steps(plan: Plan, step_states: Mapping[StepId, str] | None = None) -> list[
     return steps
 
 
-def _whole(plan: Plan) -> JsonValue:
+def _plan_as_json(plan: Plan) -> JsonValue:
     """Return the plan in its JSON form without default values. Very long tasks are cut."""
     fields: dict[str, JsonValue] = plan.model_dump(
         mode="json", exclude_defaults=True, exclude={"steps": True}

@@ -28,7 +28,7 @@ from handoff_queue.supervisor.roles.answer_text import (
 )
 from handoff_queue.supervisor.roles.judge import judge_brief, judge_format, show_claim
 
-LONGEST_WHY = 1_000
+MAX_WHY_CHARS = 1_000
 MAX_SHOWN_CHARS = 80_000
 """Most characters of results and their evidence in one brief. Each point gets an equal part."""
 MAX_CLAIMS = 100
@@ -101,8 +101,8 @@ def arbitration_brief(state: JobState, texts: ResultTexts) -> str:
     return "\n".join(lines)
 
 
-def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
-    """Return the JSON line of a point. The result and its evidence get half of `most` each."""
+def _line(point: Revision, result: HandoffResult | None, limit: int) -> str:
+    """Return the JSON line of a point. The result and its evidence get half of `limit` each."""
     if result is None:
         written = ""
     elif isinstance(result.output, str):
@@ -110,7 +110,7 @@ def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
     else:
         written = json.dumps(result.output, ensure_ascii=False)
     evidence: list[JsonValue] = []
-    left = most // 2
+    left = limit // 2
     for claim in (result.claims if result else ())[:MAX_CLAIMS]:
         shown = show_claim(claim)
         left -= len(json.dumps(shown, ensure_ascii=False))
@@ -120,7 +120,7 @@ def _line(point: Revision, result: HandoffResult | None, most: int) -> str:
     line = {
         "point": point.step,
         "reviewer": point.problem,
-        "writer": clip(written, most // 2),
+        "writer": clip(written, limit // 2),
         "evidence": evidence,
     }
     return json.dumps(line, ensure_ascii=False)
@@ -173,7 +173,7 @@ class RulingFormat:
             if point in self.points and right in list(Side):
                 given.setdefault(
                     point,
-                    Ruling(step=StepId(point), right=Side(right), why=clip(raw.why, LONGEST_WHY)),
+                    Ruling(step=StepId(point), right=Side(right), why=clip(raw.why, MAX_WHY_CHARS)),
                 )
         missing = [point for point in self.points if point not in given]
         if missing and not last_try:

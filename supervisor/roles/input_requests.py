@@ -21,7 +21,7 @@ from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of, steps_le
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
-    LONGEST_NAME,
+    MAX_ID_CHARS,
     clip,
     closed_object,
     name_of,
@@ -30,7 +30,7 @@ from handoff_queue.supervisor.roles.answer_text import (
 )
 from handoff_queue.supervisor.text.task_similarity import repeats_in, twice_in
 
-LONGEST_ANSWER = 20_000
+MAX_ANSWER_CHARS = 20_000
 """Most characters of an answer, and of the task of a helper step."""
 
 
@@ -164,7 +164,7 @@ class NeedsFormat:
             raw = given.get(step)
             if raw is None or not self.specialists or name_of(raw.action) != Action.ADD_STEP:
                 continue
-            task = clip(raw.task or "", LONGEST_ANSWER)
+            task = clip(raw.task or "", MAX_ANSWER_CHARS)
             if not task:
                 added.problems[step] = "needs a task for `add_step`"
                 continue
@@ -248,7 +248,7 @@ def _item_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _free_id(step: str, taken: set[StepId]) -> StepId:
     """Return an unused id for a helper of a step: `costs_help`, `costs_help2`."""
-    first = f"{step[: LONGEST_NAME - 8]}_help"
+    first = f"{step[: MAX_ID_CHARS - 8]}_help"
     name, number = first, 2
     while name in taken:
         name = f"{first}{number}"
@@ -284,4 +284,4 @@ def _gives_up(raw: ResolutionAnswer) -> bool:
 
 
 def _answer_in(raw: ResolutionAnswer) -> str:
-    return clip(raw.answer or "", LONGEST_ANSWER)
+    return clip(raw.answer or "", MAX_ANSWER_CHARS)

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
 from handoff_queue.supervisor.roles.answer_text import clip, closed_object, parse
 
-LONGEST_WHY = 1_000
+MAX_WHY_CHARS = 1_000
 MAX_SHOWN_CHARS = 80_000
 """Most characters of conflicts in one brief. Conflicts that do not fit stay disputed."""
 MAX_TEXT_CHARS = 600
@@ -127,7 +127,7 @@ class JudgeFormat:
         for conflict, raw in given.items():
             if conflict in self.conflicts and conflict not in mixed_up:
                 stands = tuple(dict.fromkeys(raw.stands))
-                why = clip(raw.why or "", LONGEST_WHY)
+                why = clip(raw.why or "", MAX_WHY_CHARS)
                 settlements.append(Settlement(conflict=conflict, stands=stands, why=why))
         notes: list[str] = []
         for conflict in (*missing, *mixed_up):

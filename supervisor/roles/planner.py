@@ -30,8 +30,8 @@ from handoff_queue.supervisor.roles.answer_text import (
 from handoff_queue.supervisor.text.markdown import title_of
 from handoff_queue.supervisor.text.task_similarity import twice_in
 
-LONGEST_FALLBACK = 4_000
-LONGEST_WHY = 2_000
+MAX_FALLBACK_CHARS = 4_000
+MAX_WHY_CHARS = 2_000
 
 
 def failure_policies(*, may_ask: bool) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class StepAnswer(LenientAnswer):
             specialist=name_of(self.specialist),
             task=self.task.strip(),
             depends_on=unique_ids(self.depends_on),
-            fallback=clip(self.fallback, LONGEST_FALLBACK) or DEFAULT_FALLBACK,
+            fallback=clip(self.fallback, MAX_FALLBACK_CHARS) or DEFAULT_FALLBACK,
             on_failure=on_failure,
             join=join,
             title=title_of(self.title or "") or None,
@@ -236,7 +236,7 @@ class PlanFormat:
             steps=tuple(steps),
             synthesis=_synthesis_of(answer.synthesis),
             given=self.given,
-            why=clip(answer.why or "", LONGEST_WHY),
+            why=clip(answer.why or "", MAX_WHY_CHARS),
         )
         notes = (*reassigned, *repeats)
         return AcceptedAnswer(ResultStatus.OK, plan.model_dump(mode="json"), notes=notes)

@@ -146,8 +146,8 @@ def _not_now(_arguments: dict[str, Any], _context: ToolContext) -> str:
     raise ToolFailed("not executed: read first, and then decide with calls of your decision only")
 
 
-LONGEST_WHY = 2_000
-FOUND_CHARS = 300
+MAX_WHY_CHARS = 2_000
+MAX_EARLIER_RESULT_CHARS = 300
 """Characters of an earlier result in the message about a repeated request."""
 
 
@@ -191,7 +191,7 @@ class HandOffAnswer(StepAnswer):
 
 
 @dataclass(slots=True)
-class _Asked:
+class _RequestedChanges:
     """The changes that the calls of one reply request."""
 
     add: list[Step] = field(default_factory=list)
@@ -205,9 +205,9 @@ class _Asked:
     def steps(self, plan: Plan) -> list[Step]:
         """Return all steps of the changed plan."""
         changed = {step.id: step for step in self.change}
-        return [*(changed.get(step.id, step) for step in self.kept(plan)), *self.add]
+        return [*(changed.get(step.id, step) for step in self.remaining_steps(plan)), *self.add]
 
-    def kept(self, plan: Plan) -> list[Step]:
+    def remaining_steps(self, plan: Plan) -> list[Step]:
         """Return the steps of the plan that are not dropped, without their changes."""
         return [step for step in plan.steps if step.id not in self.drop]
 
@@ -263,7 +263,7 @@ class PatchFormat:
             raise InvalidAnswer(
                 f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool"
             ) from error
-        why = clip(answer.why or "", LONGEST_WHY)
+        why = clip(answer.why or "", MAX_WHY_CHARS)
         return _accepted(Patch(finalize=decision is Decision.FINALIZE, why=why))
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
@@ -273,45 +273,45 @@ class PatchFormat:
             InvalidAnswer: the patch has faults, which the message names. Or it has new steps that
                 repeat earlier work; these are left out on the last try.
         """
-        asked = _Asked()
+        requested = _RequestedChanges()
         for call in calls:
             try:
-                self._take(asked, str(call.get("name")), call.get("input"))
+                self._take(requested, str(call.get("name")), call.get("input"))
             except ValidationError as error:
-                asked.problems.append(f"{call.get('name')}: {problems_of(error)}")
-        if problems := [*asked.problems, *self._problems(asked)]:
+                requested.problems.append(f"{call.get('name')}: {problems_of(error)}")
+        if problems := [*requested.problems, *self._problems(requested)]:
             raise InvalidAnswer("the plan cannot be changed so: " + "; ".join(problems))
-        repeats = repeats_in(asked.add, asked.kept(self.plan))
+        repeats = repeats_in(requested.add, requested.remaining_steps(self.plan))
         repeated = {repeat.step for repeat in repeats}
-        repeats += twice_in([step for step in asked.add if step.id not in repeated])
+        repeats += twice_in([step for step in requested.add if step.id not in repeated])
         if repeats and not last_try:
-            raise InvalidAnswer(Defect("; ".join(map(self._told, repeats)), _INSTEAD))
-        return _accepted(_patch(asked, repeats), asked.notes)
+            raise InvalidAnswer(Defect("; ".join(map(self._repeat_message, repeats)), _INSTEAD))
+        return _accepted(_patch(requested, repeats), requested.notes)
 
-    def _take(self, asked: _Asked, name: str, arguments: Any) -> None:
-        """Add the change of one call to `asked`.
+    def _take(self, requested: _RequestedChanges, name: str, arguments: Any) -> None:
+        """Add the change of one call to `requested`.
 
         Raises:
             ValidationError: the arguments are invalid.
         """
         why = WhyAnswer.model_validate(arguments).why.strip()
         if why:
-            asked.whys[why] = None
+            requested.whys[why] = None
         if name == DROP:
-            asked.drop.append(StepId(name_of(DropAnswer.model_validate(arguments).step)))
+            requested.drop.append(StepId(name_of(DropAnswer.model_validate(arguments).step)))
         elif name == CHANGE:
-            self._take_change(asked, ChangeAnswer.model_validate(arguments))
+            self._take_change(requested, ChangeAnswer.model_validate(arguments))
         else:
             answer = HandOffAnswer.model_validate(arguments)
             wanted = answer.specialist
             if name.startswith(HAND_OFF_TO):
                 wanted = name.removeprefix(HAND_OFF_TO)
-            specialist = self._offered(asked, name_of(wanted))
+            specialist = self._offered(requested, name_of(wanted))
             answer = answer.model_copy(update={"specialist": specialist})
-            asked.add.append(answer.step(may_ask=self.may_ask))
+            requested.add.append(answer.step(may_ask=self.may_ask))
 
-    def _take_change(self, asked: _Asked, answer: ChangeAnswer) -> None:
-        """Add a changed step to `asked`. If its specialist changes, the contract of the first
+    def _take_change(self, requested: _RequestedChanges, answer: ChangeAnswer) -> None:
+        """Add a changed step to `requested`. If its specialist changes, the contract of the first
         one stays. If its dependencies change, its join is dropped, because a join names
         dependencies.
 
@@ -320,11 +320,11 @@ class PatchFormat:
         """
         before = self.plan.by_id.get(StepId(name_of(answer.step)))
         if before is None:
-            asked.problems.append(f"there is no step {clip(answer.step, 48)}")
+            requested.problems.append(f"there is no step {clip(answer.step, 48)}")
             return
         fields: dict[str, Any] = dict(before)
         if answer.specialist:
-            fields["specialist"] = self._offered(asked, name_of(answer.specialist))
+            fields["specialist"] = self._offered(requested, name_of(answer.specialist))
         title = title_of(answer.title or "")
         if title:
             fields["title"] = title
@@ -337,25 +337,25 @@ class PatchFormat:
             fields["contract_of"] = before.contract_of or before.specialist
         if fields["depends_on"] != before.depends_on:
             fields["join"] = None
-        asked.change.append(Step(**fields))
+        requested.change.append(Step(**fields))
 
-    def _offered(self, asked: _Asked, name: str) -> str:
+    def _offered(self, requested: _RequestedChanges, name: str) -> str:
         """Return the specialist of this name, or the generalist with a note if it is not
         offered.
         """
         if name in self.specialists:
             return name
-        asked.notes.append(
+        requested.notes.append(
             f"there is no specialist {name}: {default_specialist(self.specialists)} takes its steps"
         )
         return default_specialist(self.specialists)
 
-    def _problems(self, asked: _Asked) -> list[str]:
+    def _problems(self, requested: _RequestedChanges) -> list[str]:
         """Return the faults of the patch as a whole: begun or unknown steps, too many new
         steps, and an invalid plan after the patch.
         """
-        touched = dict.fromkeys(asked.drop)
-        touched |= dict.fromkeys(step.id for step in asked.change)
+        touched = dict.fromkeys(requested.drop)
+        touched |= dict.fromkeys(step.id for step in requested.change)
         free = "no step can any more"
         if self.unbegun:
             free = f"only {', '.join(self.unbegun)} can"
@@ -367,17 +367,17 @@ class PatchFormat:
             if step_id in self.plan.by_id:
                 why = f"step {step_id} has begun"
             problems.append(f"{why}: it cannot be changed or dropped ({free})")
-        if len(asked.add) > self.room:
+        if len(requested.add) > self.room:
             problems.append(
-                f"{len(asked.add)} new steps, at most {self.room} are allowed: merge or leave out"
-                " some"
+                f"{len(requested.add)} new steps, at most {self.room} are allowed: merge or leave"
+                " out some"
             )
-        steps = asked.steps(self.plan)
+        steps = requested.steps(self.plan)
         return problems + (
             shape_problems(steps, self.plan.given) or last_join_problems(steps, self.plan.join)
         )
 
-    def _told(self, repeat: Repeat) -> str:
+    def _repeat_message(self, repeat: Repeat) -> str:
         """Return a message about a repeated request, with the result of the earlier one."""
         earlier_text = self.statuses.get(repeat.earlier)
         result = "it is not done yet"
@@ -389,15 +389,15 @@ class PatchFormat:
 _INSTEAD = "use the existing results, ask for new work only, or answer with your decision"
 
 
-def _patch(asked: _Asked, repeats: Sequence[Repeat]) -> Patch:
+def _patch(requested: _RequestedChanges, repeats: Sequence[Repeat]) -> Patch:
     """Return the patch without repeats. Dependents of a repeat depend on the earlier step."""
     instead = {repeat.step: repeat.earlier for repeat in repeats}
-    kept = [step for step in asked.add if step.id not in instead]
-    why = clip(" ".join(map(_sentence, asked.whys)), LONGEST_WHY)
+    kept = [step for step in requested.add if step.id not in instead]
+    why = clip(" ".join(map(_sentence, requested.whys)), MAX_WHY_CHARS)
     return Patch(
         add=_waiting_for(kept, instead),
-        change=_waiting_for(asked.change, instead),
-        drop=tuple(asked.drop),
+        change=_waiting_for(requested.change, instead),
+        drop=tuple(requested.drop),
         repeats=tuple(repeats),
         why=why,
     )
@@ -453,7 +453,7 @@ def status_of_result(result: HandoffResult) -> str:
         text = result.output
     else:
         text = json.dumps(result.output, ensure_ascii=False)
-    return f"{result.status}, {clip(' '.join(text.split()), FOUND_CHARS)}"
+    return f"{result.status}, {clip(' '.join(text.split()), MAX_EARLIER_RESULT_CHARS)}"
 
 
 def patch_format_of_schema(

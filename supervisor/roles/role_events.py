@@ -272,13 +272,17 @@ def _plan(result: HandoffResult) -> Plan | None:
 
 
 def _resolved(
-    state: JobState, asked: tuple[str, ...], result: HandoffResult, ref: BlobRef, texts: ResultTexts
+    state: JobState,
+    needy_steps: tuple[str, ...],
+    result: HandoffResult,
+    ref: BlobRef,
+    texts: ResultTexts,
 ) -> tuple[NeedsResolved, tuple[str, ...]]:
     """Return the event of the planner's resolutions, and the payload of the plan if it has new
     helper steps. A step that asks the same question again is given up.
 
     Args:
-        asked: steps in need.
+        needy_steps: steps in need.
         texts: payloads of the results of `_needs_of`, and of the job's plan.
     """
     resolutions: dict[StepId, Resolution] = {}
@@ -290,7 +294,7 @@ def _resolved(
     answered: list[StepId] = []
     given_up: list[StepId] = []
     by: dict[StepId, Step] = {}
-    for step_id in map(StepId, asked):
+    for step_id in map(StepId, needy_steps):
         resolution = resolutions.get(step_id, Resolution(step=step_id))
         is_repeat = _needs_again(state, step_id, texts)
         if is_repeat:

@@ -21,7 +21,7 @@ from handoff_queue.supervisor.roles.answer_text import (
     values_of,
 )
 
-LONGEST_WHY = 2_000
+MAX_WHY_CHARS = 2_000
 
 
 class RouteChoice(StrEnum):
@@ -87,7 +87,7 @@ class RouteFormat:
             if not is_team:
                 notes = (self._unknown(specialist, last_try=last_try),)
             specialist = default_specialist(self.specialists)
-        why = clip(answer.why or "", LONGEST_WHY)
+        why = clip(answer.why or "", MAX_WHY_CHARS)
         route = Route(team=is_team, specialist=specialist, why=why)
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
 

@@ -162,8 +162,8 @@ async def find_caller(request: Request, state: AppState, secret: str | None) -> 
         caller = await run_in_threadpool(_caller, state, secret, address)
         if caller.token_id is None:
             check_local(request)
-    most = state.settings.serve_requests_per_minute
-    await run_in_threadpool(count_request, state.store, caller.key, most)
+    limit = state.settings.serve_requests_per_minute
+    await run_in_threadpool(count_request, state.store, caller.key, limit)
     return caller
 
 
@@ -276,7 +276,7 @@ class Access:
         return self.jobs.client.store
 
 
-def needs(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Access]]:
+def require_role(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Access]]:
     """Return a dependency that gives access to a caller with this role or a higher one.
 
     `all_tenants`: refuse a token that belongs to one tenant.
@@ -331,11 +331,11 @@ def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "
     return Access(jobs, state.settings, caller, state.token_checks, state.streams)
 
 
-Reads = Annotated[Access, Depends(needs(ApiRole.READ))]
-Submits = Annotated[Access, Depends(needs(ApiRole.SUBMIT))]
-Operates = Annotated[Access, Depends(needs(ApiRole.OPERATE))]
-ReadsFleet = Annotated[Access, Depends(needs(ApiRole.READ, all_tenants=True))]
-OperatesFleet = Annotated[Access, Depends(needs(ApiRole.OPERATE, all_tenants=True))]
+Reads = Annotated[Access, Depends(require_role(ApiRole.READ))]
+Submits = Annotated[Access, Depends(require_role(ApiRole.SUBMIT))]
+Operates = Annotated[Access, Depends(require_role(ApiRole.OPERATE))]
+ReadsFleet = Annotated[Access, Depends(require_role(ApiRole.READ, all_tenants=True))]
+OperatesFleet = Annotated[Access, Depends(require_role(ApiRole.OPERATE, all_tenants=True))]
 
 
 def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:

@@ -16,8 +16,8 @@ from handoff_queue.supervisor.serve.request_body import (
     MessageBody,
     RetryBody,
     body_of,
+    describe_body,
     key_of,
-    takes,
 )
 
 router = APIRouter(prefix="/v1/jobs/{job_id}", tags=["decisions"])
@@ -53,7 +53,7 @@ async def cancel(access: Operates, job_id: VisibleJob) -> CancelResult:
     status_code=202,
     response_model=StoredDecision,
     summary="Retry",
-    openapi_extra=takes(RetryBody),
+    openapi_extra=describe_body(RetryBody),
 )
 async def retry(
     http: HttpRequest,
@@ -73,7 +73,7 @@ async def retry(
     status_code=202,
     response_model=StoredDecision,
     summary="Finish a partial answer",
-    openapi_extra=takes(FinishBody),
+    openapi_extra=describe_body(FinishBody),
 )
 async def finish(
     http: HttpRequest, access: Operates, job_id: VisibleJob, idempotency_key: RetryKey = None
@@ -104,7 +104,7 @@ class MessageStored(BaseModel):
     status_code=202,
     response_model=MessageStored,
     summary="Send a message to the agents",
-    openapi_extra=takes(MessageBody, is_required=True),
+    openapi_extra=describe_body(MessageBody, is_required=True),
 )
 async def say(
     http: HttpRequest,
@@ -136,7 +136,7 @@ async def say(
     status_code=202,
     response_model=StoredDecision,
     summary="Approve",
-    openapi_extra=takes(ApproveBody),
+    openapi_extra=describe_body(ApproveBody),
 )
 async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
     """Approve the plan, the steps, a tool call or the answer of a waiting job."""
@@ -152,7 +152,7 @@ async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> St
     status_code=202,
     response_model=StoredDecision,
     summary="Reject",
-    openapi_extra=takes(AnswerBody),
+    openapi_extra=describe_body(AnswerBody),
 )
 async def reject(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
     """Reject the plan, the steps, a tool call or the answer of a waiting job, with a note."""

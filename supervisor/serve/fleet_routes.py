@@ -25,7 +25,7 @@ from handoff_queue.supervisor.serve.authentication import (
     tenant_for,
 )
 from handoff_queue.supervisor.serve.problem_documents import Problem
-from handoff_queue.supervisor.serve.request_body import PauseBody, body_of, takes
+from handoff_queue.supervisor.serve.request_body import PauseBody, body_of, describe_body
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
 
@@ -176,7 +176,7 @@ async def drop(access: OperatesFleet, letter_id: LetterId) -> Response:
     "/roles/{role}/pause",
     response_model=RoleChange,
     summary="Pause a role",
-    openapi_extra=takes(PauseBody),
+    openapi_extra=describe_body(PauseBody),
 )
 async def pause(http: HttpRequest, access: OperatesFleet, role: Role) -> RoleChange:
     """Stop a specialist or a role on all machines. Its handoffs wait."""

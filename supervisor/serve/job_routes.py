@@ -34,7 +34,12 @@ from handoff_queue.supervisor.serve.authentication import (
     check_visible,
 )
 from handoff_queue.supervisor.serve.problem_documents import Problem
-from handoff_queue.supervisor.serve.request_body import JobBody, job_body_of, request_of, takes
+from handoff_queue.supervisor.serve.request_body import (
+    JobBody,
+    describe_body,
+    job_body_of,
+    request_of,
+)
 
 MAX_JOBS = 500
 """Most jobs of one page of the list."""
@@ -129,7 +134,7 @@ def checked_request(
     status_code=202,
     response_model=SubmittedJob,
     summary="Submit a job",
-    openapi_extra=takes(JobBody, is_form=True, is_required=True),
+    openapi_extra=describe_body(JobBody, is_form=True, is_required=True),
 )
 async def submit(
     http: HttpRequest,

@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.serve.authentication import Submits
 from handoff_queue.supervisor.serve.job_routes import MAX_WAIT_S, read_request
 from handoff_queue.supervisor.serve.problem_documents import Problem
-from handoff_queue.supervisor.serve.request_body import JobBody, takes
+from handoff_queue.supervisor.serve.request_body import JobBody, describe_body
 
 router = APIRouter(prefix="/v1/quotes", tags=["quotes"])
 
@@ -38,7 +38,7 @@ router = APIRouter(prefix="/v1/quotes", tags=["quotes"])
         202: {"description": "The job has no plan yet. Its result has the quote later."},
     },
     summary="Quote a job",
-    openapi_extra=takes(JobBody, is_form=True, is_required=True),
+    openapi_extra=describe_body(JobBody, is_form=True, is_required=True),
 )
 async def quote(
     http: HttpRequest,

@@ -223,7 +223,9 @@ BODIES: tuple[type[BaseModel], ...] = (
 """All bodies, for the OpenAPI document."""
 
 
-def takes(kind: type[BaseModel], *, is_form: bool = False, is_required: bool = False) -> Any:
+def describe_body(
+    kind: type[BaseModel], *, is_form: bool = False, is_required: bool = False
+) -> Any:
     """Return the part of an OpenAPI operation that describes its body."""
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
     content: dict[str, Any] = {JSON: {"schema": schema}}

@@ -116,9 +116,9 @@ def _closing_boundary(content_type: str) -> bytes:
 class OpenStreams:
     """Counts the open streams of each caller of this process. An event loop uses it."""
 
-    def __init__(self, most: int) -> None:
-        """Begin to count. `most`: the most streams of one caller."""
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        """Begin to count. `limit`: the most streams of one caller."""
+        self._most = limit
         self._open: Counter[str] = Counter()
 
     @contextmanager
@@ -143,18 +143,18 @@ class OpenStreams:
                 del self._open[caller]
 
 
-def count_request(store: Store, caller: str, most: int) -> None:
+def count_request(store: Store, caller: str, limit: int) -> None:
     """Count a request of a caller.
 
     Raises:
-        Problem: the caller has sent more than `most` requests in this minute.
+        Problem: the caller has sent more than `limit` requests in this minute.
         StoreUnavailable: Redis cannot be reached.
     """
     count, left_s = store.request_counts.count(caller)
-    if count > most:
+    if count > limit:
         raise Problem(
             429,
-            f"more than {most:,} requests in a minute: wait {left_s:.0f} s, "
+            f"more than {limit:,} requests in a minute: wait {left_s:.0f} s, "
             "or raise HANDOFF_SERVE_REQUESTS_PER_MINUTE",
             headers={"Retry-After": str(int(left_s) + 1)},
         )

@@ -25,9 +25,9 @@ from handoff_queue.supervisor.serve.authentication import (
 from handoff_queue.supervisor.serve.request_body import (
     ScheduleBody,
     body_of,
+    describe_body,
     documents_of,
     request_of,
-    takes,
 )
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
@@ -62,7 +62,7 @@ Name = Annotated[str, Path(description="The name of a schedule.")]
     status_code=201,
     response_model=ScheduleStatus,
     summary="Add a schedule",
-    openapi_extra=takes(ScheduleBody, is_required=True),
+    openapi_extra=describe_body(ScheduleBody, is_required=True),
 )
 async def add(http: HttpRequest, access: Submits) -> ScheduleStatus:
     """Store a schedule and the documents of its job."""

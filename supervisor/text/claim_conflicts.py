@@ -126,9 +126,9 @@ def _groups(statements: Sequence[Statement]) -> list[list[int]]:
 
 MAX_CLAIMS = 200
 """Most claims of one answer that are compared with the facts."""
-MAX_TOLD = 20
+MAX_CLAIMS_IN_VETO = 20
 """Most claims in one veto: as many as one attempt can correct."""
-MAX_FACTS_TOLD = 3
+MAX_FACTS_A_SENTENCE = 3
 """Most facts that one sentence holds against a claim."""
 _MAX_SHOWN_CHARS = 300
 
@@ -142,9 +142,9 @@ def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, .
     wrong: list[str] = []
     for claim, facts in find_contradicted_claims(comparable[:MAX_CLAIMS], table):
         wrong.append(_sentence(claim, facts))
-    sentences = wrong[:MAX_TOLD]
-    if len(wrong) > MAX_TOLD:
-        rest = count_of(len(wrong) - MAX_TOLD, "more claim")
+    sentences = wrong[:MAX_CLAIMS_IN_VETO]
+    if len(wrong) > MAX_CLAIMS_IN_VETO:
+        rest = count_of(len(wrong) - MAX_CLAIMS_IN_VETO, "more claim")
         sentences.append(f"And {rest} like these.")
     if len(comparable) > MAX_CLAIMS:
         rest = count_of(len(comparable) - MAX_CLAIMS, "claim")
@@ -195,7 +195,7 @@ def _by_subject(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list
 
 
 def _sentence(claim: Claim, facts: tuple[KnownFact, ...]) -> str:
-    told = "; ".join(map(_fact, facts[:MAX_FACTS_TOLD]))
+    told = "; ".join(map(_fact, facts[:MAX_FACTS_A_SENTENCE]))
     return f'"{_short(claim.text)}" ({claim.id}) contradicts the facts: {told}.'
 
 

@@ -76,12 +76,12 @@ def _words(lines: list[str], markup: str) -> str:
     return " ".join(" ".join(lines[:-1]).split())
 
 
-def title_of(text: str, most: int = TITLE_CHARS) -> str:
-    """Return the first words of a text, on one line of at most `most` characters.
+def title_of(text: str, limit: int = TITLE_CHARS) -> str:
+    """Return the first words of a text, on one line of at most `limit` characters.
 
     A text that is cut ends with an ellipsis.
     """
     line = " ".join(text.split())
-    if len(line) <= most:
+    if len(line) <= limit:
         return line
-    return line[: most - 1].rstrip() + "…"
+    return line[: limit - 1].rstrip() + "…"

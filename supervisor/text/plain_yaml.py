@@ -18,11 +18,11 @@ from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.errors import UserError
 
 
-def read_bounded(path: Path, most: int, advice: str) -> bytes:
+def read_bounded(path: Path, limit: int, advice: str) -> bytes:
     """Return the content of a file.
 
     Args:
-        most: most bytes of the file.
+        limit: most bytes of the file.
         advice: advice for a larger file.
 
     Raises:
@@ -33,7 +33,7 @@ def read_bounded(path: Path, most: int, advice: str) -> bytes:
         if path.exists() and not path.is_file():
             raise UserError(f"{path} is not a regular file; name a file")
         with path.open("rb") as stream:
-            data = stream.read(most + 1)
+            data = stream.read(limit + 1)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror
@@ -42,8 +42,8 @@ def read_bounded(path: Path, most: int, advice: str) -> bytes:
         raise UserError(
             f"{str(path)!r:.200} cannot be read ({reason}); check the path and its permissions"
         ) from error
-    if len(data) > most:
-        raise UserError(f"{path} is larger than {most:,} bytes; {advice}")
+    if len(data) > limit:
+        raise UserError(f"{path} is larger than {limit:,} bytes; {advice}")
     return data
 
 
@@ -51,11 +51,11 @@ _NULL = "tag:yaml.org,2002:null"
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-def tree_in(path: Path, most: int, advice: str, such_as: str) -> yaml.Node:
+def tree_in(path: Path, limit: int, advice: str, such_as: str) -> yaml.Node:
     """Return the tree of a file with one document.
 
     Args:
-        most: most bytes of the file.
+        limit: most bytes of the file.
         advice: advice for a larger file.
         such_as: sample content, for the message about an empty file.
 
@@ -64,7 +64,7 @@ def tree_in(path: Path, most: int, advice: str, such_as: str) -> yaml.Node:
             message names the line of a fault in YAML.
     """
     try:
-        text = read_bounded(path, most, advice).decode("utf-8-sig")
+        text = read_bounded(path, limit, advice).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{path}: is not UTF-8 text (byte {error.start}); save it as UTF-8"

@@ -355,9 +355,9 @@ def _keys_in(texts: Sequence[str]) -> list[_Key]:
     return keys
 
 
-def _are_short(texts: Sequence[str], most: int) -> bool:
-    """Return whether each text has 1 to `most` characters."""
-    return all(0 < len(text) <= most for text in texts)
+def _are_short(texts: Sequence[str], limit: int) -> bool:
+    """Return whether each text has 1 to `limit` characters."""
+    return all(0 < len(text) <= limit for text in texts)
 
 
 def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:

@@ -46,7 +46,7 @@ short.
 MAX_WRITTEN_STEPS = 1_000
 """Most steps in a workflow file."""
 MAX_DESCRIPTION_CHARS = 1_000
-_MAX_TOLD = 3
+_MAX_PROBLEMS = 3
 """Most problems of the plan in one error."""
 FIELDS = ("description", "review", "synthesis", "join", "gates", "key", "steps")
 STEP_FIELDS = (
@@ -65,8 +65,8 @@ STEP_FIELDS = (
 )
 _SHORTEN = "shorten it: a step that is there many times is one step with `for_each`"
 _SUCH_AS = "`description: ...` and `steps: ...`"
-_LONGEST_ID = 48
-_LONGEST_REPEATED_ID = _LONGEST_ID - len(f"_{MAX_STEPS}")
+_MAX_ID_CHARS = 48
+_MAX_REPEATED_ID_CHARS = _MAX_ID_CHARS - len(f"_{MAX_STEPS}")
 """Most characters of the id of a repeated step, so that its copies have valid ids, too."""
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -412,12 +412,12 @@ def _check_together(path: Path, steps: Sequence[WorkflowStep], lines: Sequence[i
     problems = problems_by_step(_shapes(steps))
     if problems:
         line_by_id = {step.id: line for step, line in zip(steps, lines, strict=True)}
-        first, *others = problems[:_MAX_TOLD]
+        first, *others = problems[:_MAX_PROBLEMS]
         texts = [f"{first.text:.300}"]
         for problem in others:
             texts.append(f"line {line_by_id[problem.step]}: {problem.text:.300}")
-        if len(problems) > _MAX_TOLD:
-            texts.append(f"and {len(problems) - _MAX_TOLD} more")
+        if len(problems) > _MAX_PROBLEMS:
+            texts.append(f"and {len(problems) - _MAX_PROBLEMS} more")
         raise UserError(
             f"{path}:{line_by_id[first.step]}: {'; '.join(texts)};"
             f" correct the steps' `id` and `depends_on` (known: {', '.join(by_id):.300})"
@@ -458,9 +458,9 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
             )
         if step.for_each is None:
             continue
-        if len(step.id) > _LONGEST_REPEATED_ID:
+        if len(step.id) > _MAX_REPEATED_ID_CHARS:
             raise UserError(
-                f"{step.where}: the id of a step with for_each has at most {_LONGEST_REPEATED_ID}"
+                f"{step.where}: the id of a step with for_each has at most {_MAX_REPEATED_ID_CHARS}"
                 " characters; shorten it"
             )
         if not _follows_copies(step, by_id) and set(step.task.names) <= {REQUEST}:

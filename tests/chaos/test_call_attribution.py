@@ -92,7 +92,7 @@ def test_a_fact_check_of_another_answer_is_the_next_round() -> None:
 
     assert [
         attribution.key_of(request(text)).handoff
-        for text in (FACT_CHECK, FACT_CHECK.replace("{}", "mended"), FACT_CHECK)
+        for text in (FACT_CHECK, FACT_CHECK.replace("{}", "corrected"), FACT_CHECK)
     ] == [
         "fact_gate.1",
         "fact_gate.2",

@@ -67,7 +67,7 @@ def test_without_faults_nothing_is_repeated_and_every_promise_is_kept() -> None:
     records_of_run = records()
 
     assert (
-        records_of_run.made,
+        records_of_run.call_count,
         records_of_run.needed,
         records_of_run.repeated,
         records_of_run.in_flight,

@@ -53,7 +53,7 @@ def planned(store: Store) -> Iterator[PlannedSchedule]:
 
 
 def test_a_slot_that_redis_confirmed_must_start(store: Store, planned: PlannedSchedule) -> None:
-    assert planned.turn_back(store, SLOTS[0], SLOTS)
+    assert planned.set_back(store, SLOTS[0], SLOTS)
 
     assert planned.must == {*SLOTS}
 
@@ -62,7 +62,7 @@ def test_a_slot_that_redis_did_not_confirm_may_start(
     reader: Store, planned: PlannedSchedule
 ) -> None:
     with pytest.raises(StoreError):
-        planned.turn_back(reader, SLOTS[0], SLOTS)
+        planned.set_back(reader, SLOTS[0], SLOTS)
 
     assert planned.must == set()
     assert planned.may == {*SLOTS}

@@ -56,7 +56,7 @@ def records(*more: Call, job_records: dict[str, JobRecord] = STORIES) -> RunReco
 def test_a_tree_with_the_calls_that_its_root_allows_is_within_its_budget() -> None:
     records_of_run = records()
 
-    assert records_of_run.made == records_of_run.needed == TIGHT_TREE_CALLS
+    assert records_of_run.call_count == records_of_run.needed == TIGHT_TREE_CALLS
     assert broken_of(records_of_run) == []
     assert json_of(records_of_run)["child_jobs"] == 2
     assert "| child jobs begun | 2 |" in table_of(records_of_run)

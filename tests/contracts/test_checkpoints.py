@@ -64,7 +64,7 @@ def in_memory(_store: Store) -> StoredHandoff:
     checkpoints = MemoryCheckpoints(most_tokens=1_000)
     return StoredHandoff(
         checkpoints,
-        checkpoints.again,
+        checkpoints.reopened,
         lambda: setattr(checkpoints, "interrupt_with", Cancelled("by the user")),
         lambda text: checkpoints.messages.append(UserPrompted(message_id=new_word(), text=text)),
         lambda call_id, _: checkpoints.answers.update({call_id: CallAnswer(is_approved=True)}),

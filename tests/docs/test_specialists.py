@@ -73,8 +73,8 @@ def test_every_reserved_name_is_named() -> None:
 
 def test_every_rule_of_the_lint_is_there_with_its_figures() -> None:
     assert column("Lint") == [rule.value for rule in lint.Rule]
-    assert f"{lint.LONGEST_DESCRIPTION} characters" in SECTIONS["Lint"]
-    assert f"{lint.LONGEST_INSTRUCTIONS:,} characters" in SECTIONS["Lint"]
+    assert f"{lint.MAX_DESCRIPTION_CHARS} characters" in SECTIONS["Lint"]
+    assert f"{lint.MAX_INSTRUCTIONS_CHARS:,} characters" in SECTIONS["Lint"]
 
 
 def test_every_built_in_specialist_and_every_status_is_listed() -> None:

@@ -80,12 +80,12 @@ def test_the_items_of_a_repeated_step_are_listed() -> None:
 
 
 def test_the_limits_are_the_codes() -> None:
-    told = " ".join(SECTIONS["Repeated steps"].split())
+    section = " ".join(SECTIONS["Repeated steps"].split())
 
-    assert f"{MAX_ITEM_BYTES // 1_000_000} MB" in told
+    assert f"{MAX_ITEM_BYTES // 1_000_000} MB" in section
     assert (
         f"{MAX_STEPS:,} steps, {MAX_DEPENDENCIES:,} dependencies and {MAX_PLAN_CHARS:,}"
-        " characters" in told
+        " characters" in section
     )
     assert f"more than {MAX_BYTES:,} bytes or {MAX_WRITTEN_STEPS:,} steps" in SECTIONS["Errors"]
 

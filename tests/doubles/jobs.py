@@ -11,7 +11,7 @@ from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply
 from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.budget_measures import MEASURES, SPENT
+from handoff_queue.shared.types.budget_measures import MEASURES, SPENT_FIELDS
 from handoff_queue.shared.types.checkpoints import ModelReplied, WorstCase
 from handoff_queue.shared.types.errors import Interrupted
 from handoff_queue.shared.types.events import (
@@ -295,7 +295,7 @@ def model_reply(
 def accounts(store: Store, job_id: JobId) -> dict[str, int]:
     """Return the amounts that the job has spent and reserved."""
     fields = store.connection.redis.hgetall(keys.progress(job_id))
-    names = (*SPENT, *(measure.reserved for measure in MEASURES))
+    names = (*SPENT_FIELDS, *(measure.reserved for measure in MEASURES))
     return {name: int(fields.get(name.encode(), 0)) for name in names}
 
 

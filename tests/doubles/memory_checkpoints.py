@@ -50,12 +50,12 @@ class MemoryCheckpoints:
     """Kinds of the checkpoints that were stored with `deferrable`."""
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each checkpoint is stored. An exception is a crash at that point."""
-    on_beat: Callable[[str], None] = lambda _doing: None
+    on_heartbeat: Callable[[str], None] = lambda _doing: None
     has_reserved_last: bool = False
     """True after the reservation of a call after which the agent takes no messages."""
     messages: list[UserPrompted] = field(default_factory=list)
     """Messages of users that the agent has not taken."""
-    asked: dict[str, CallQuestion] = field(default_factory=dict)
+    questions: dict[str, CallQuestion] = field(default_factory=dict)
     """Calls that a person was asked about, by their ids."""
     answers: dict[str, CallAnswer] = field(default_factory=dict)
     limiter: MemoryRateLimiter = field(default_factory=MemoryRateLimiter)
@@ -88,7 +88,7 @@ class MemoryCheckpoints:
         if any(question.call_id in self.answers for question in questions):
             return
         for question in questions:
-            self.asked.setdefault(question.call_id, question)
+            self.questions.setdefault(question.call_id, question)
         self.interrupt_with = ApprovalAwaited("the handoff waits for an approval")
         raise self.interrupt_with
 
@@ -143,15 +143,15 @@ class MemoryCheckpoints:
     def heartbeat(self, doing: str, draft: str | None = None) -> None:
         self._check()
         self.heartbeats.append((doing, draft))
-        self.on_beat(doing)
+        self.on_heartbeat(doing)
 
-    def again(self) -> MemoryCheckpoints:
+    def reopened(self) -> MemoryCheckpoints:
         """Return the checkpoints of the same handoff under a new claim, as after a crash."""
         return MemoryCheckpoints(
             most_tokens=self.most_tokens,
             saved=list(self.saved),
             messages=list(self.messages),
-            asked=dict(self.asked),
+            questions=dict(self.questions),
             answers=dict(self.answers),
             used_tokens=self.used_tokens,
             used_turns=self.used_turns,

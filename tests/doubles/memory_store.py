@@ -66,8 +66,8 @@ class MemoryJournal(Journal):
         super().__init__(connection, 1)
         self._journals = journals
 
-    def read(self, job_id: JobId, after: int = 0, most: int | None = None) -> list[RecordedEvent]:
-        return self._journals.get(job_id, [])[after:][:most]
+    def read(self, job_id: JobId, after: int = 0, limit: int | None = None) -> list[RecordedEvent]:
+        return self._journals.get(job_id, [])[after:][:limit]
 
 
 class NoHistory(History):

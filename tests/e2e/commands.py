@@ -19,7 +19,7 @@ from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.main import main
 from tests import forked_processes
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ROOT / "examples" / "vector-databases"
@@ -55,7 +55,7 @@ class Handoff:
         self,
         *arguments: str,
         stdin: str = "",
-        timeout_s: float = LONGEST_WAIT_S,
+        timeout_s: float = MAX_WAIT_S,
         **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         start = forked_processes.run_cold if self.is_cold else forked_processes.run
@@ -168,7 +168,7 @@ class HandoffInProcess(Handoff):
         self,
         *arguments: str,
         stdin: str = "",
-        timeout_s: float = LONGEST_WAIT_S,
+        timeout_s: float = MAX_WAIT_S,
         **environment: str,
     ) -> subprocess.CompletedProcess[str]:
         """Run the command, and restore all that it changes in this process.
@@ -260,7 +260,7 @@ def error_line(completed: subprocess.CompletedProcess[str], exit_code: int) -> s
 def interrupt(process: subprocess.Popen[bytes] | ForkedProcess) -> int:
     """Send Ctrl-C to the process, and return its exit code."""
     process.send_signal(signal.SIGINT)
-    return process.wait(timeout=LONGEST_WAIT_S)
+    return process.wait(timeout=MAX_WAIT_S)
 
 
 def processes() -> Iterator[tuple[int, str]]:

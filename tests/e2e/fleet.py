@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from handoff_queue.chaos.leaks import keys_for_ever
+from handoff_queue.chaos.leaks import keys_without_expiry
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import member_of
 from handoff_queue.shared.store.handoff_info import HandoffInfo
@@ -38,7 +38,7 @@ from handoff_queue.testing import (
     tool_call_reply,
 )
 from tests.running_system import RunningSystem
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 LEASE_S = 1.2
 RECOVERY_S = LEASE_S + 5
@@ -326,7 +326,7 @@ class Fleet:
         calls = [self.model.hold(name, step) for step in ("x", "y", "z")]
         job_id = self.submit(name, x="", y="", z="")
         for call in calls:
-            assert call.arrived.wait(LONGEST_WAIT_S)
+            assert call.arrived.wait(MAX_WAIT_S)
         return job_id, calls
 
     def queued(self, job_id: JobId, steps: int) -> list[bytes]:
@@ -367,4 +367,4 @@ class Fleet:
     @property
     def keys_without_expiry(self) -> list[str]:
         """Keys of the product in Redis that never expire."""
-        return keys_for_ever(self.redis)
+        return keys_without_expiry(self.redis)

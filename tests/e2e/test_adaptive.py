@@ -14,7 +14,7 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.testing import Json, Reply, first_message_text, json_reply, tool_call_reply
 from tests.e2e.fleet import ENVELOPE, KEEP_PLAN, Fleet
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +103,7 @@ def test_several_handoffs_of_one_reply_run_side_by_side_in_one_chord(fleet: Flee
         fleet, "side-by-side", hand_off_reply(fleet, "side-by-side", "x", "y"), a=""
     )
 
-    assert all(call.arrived.wait(LONGEST_WAIT_S) for call in held)
+    assert all(call.arrived.wait(MAX_WAIT_S) for call in held)
     for call in held:
         call.release.set()
     result = fleet.wait_for_end(job_id)
@@ -118,7 +118,7 @@ def test_ready_steps_start_while_the_replanner_runs(fleet: Fleet) -> None:
     job_id = submit_adaptive(
         fleet, "thinks", hand_off_reply(fleet, "thinks", "d", after="c"), a="", b="a", c="b"
     )
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
 
     wait_until(lambda: fleet.model.calls["thinks", "c", 1], expected="the last step of the plan")
     assert patches(fleet, job_id) == []
@@ -256,7 +256,7 @@ def test_a_supervisor_killed_during_replanning_is_replaced_and_the_patch_is_appl
     held = fleet.model.hold("killed", "replanner")
     patch = hand_off_reply(fleet, "killed", "x", after="a")
     job_id = submit_adaptive(fleet, "killed", patch, patch, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.kill(fleet.pid_of(job_id, "replanner.1"))
     result = fleet.wait_for_success(job_id)
 

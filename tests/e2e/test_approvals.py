@@ -26,7 +26,7 @@ from handoff_queue.supervisor.client.client import Request
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, error_line
 from tests.e2e.fleet import Fleet
 from tests.running_system import RunningSystem
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -287,7 +287,7 @@ def test_run_on_a_terminal_asks_in_place_and_continues_with_the_answer(
         assert "HNSW" in read_until(terminal, "approval of its answer. y: approve")
         os.write(terminal, b"y\n")
         assert "ok" in read_until(terminal, " offline")
-        assert process.wait(LONGEST_WAIT_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
         assert "HNSW" in handoff.read("out")
 
 

@@ -35,7 +35,7 @@ from tests.running_system import (
     model_environment,
     running_system,
 )
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +127,7 @@ def test_a_kill_at_any_point_pays_no_call_twice(batched: Batched, moment: str) -
     name, point = moment.replace(" ", "-"), POINTS[moment]
     arm(batched.armed, point, "kill")
     job_id = batched.submit(name)
-    result = batched.jobs.result(job_id, wait_s=LONGEST_WAIT_S)
+    result = batched.jobs.result(job_id, wait_s=MAX_WAIT_S)
     assert list(batched.armed.glob(f"{point}@*")), "a worker was killed"
     assert result.status == "ok"
     assert (batched.batches_of(name), batched.calls_of(name)) == (1, 1)
@@ -135,7 +135,7 @@ def test_a_kill_at_any_point_pays_no_call_twice(batched: Batched, moment: str) -
 
 def test_a_lost_answer_to_the_creation_pays_no_call_twice(batched: Batched) -> None:
     arm(batched.armed, "batch.create.after", "drop")
-    result = batched.jobs.result(batched.submit("lost"), wait_s=LONGEST_WAIT_S)
+    result = batched.jobs.result(batched.submit("lost"), wait_s=MAX_WAIT_S)
     assert result.status == "ok"
     assert (batched.batches_of("lost"), batched.calls_of("lost")) == (1, 1)
 
@@ -144,13 +144,13 @@ def test_a_reply_from_a_batch_costs_half(batched: Batched) -> None:
     live = batched.jobs.submit(
         Request("Write about live.", mode=Mode.SINGLE, specialists=("writer",))
     )
-    usual = batched.jobs.result(live, wait_s=LONGEST_WAIT_S).usage
-    cheap = batched.jobs.result(batched.submit("cheap"), wait_s=LONGEST_WAIT_S).usage
+    usual = batched.jobs.result(live, wait_s=MAX_WAIT_S).usage
+    cheap = batched.jobs.result(batched.submit("cheap"), wait_s=MAX_WAIT_S).usage
     assert cheap["cost_usd"] == usual["cost_usd"] / 2
 
 
 def test_the_review_of_a_team_goes_through_a_batch_and_its_plan_is_live(batched: Batched) -> None:
-    result = batched.jobs.result(batched.submit("teams", mode=Mode.TEAM), wait_s=LONGEST_WAIT_S)
+    result = batched.jobs.result(batched.submit("teams", mode=Mode.TEAM), wait_s=MAX_WAIT_S)
     assert result.status == "ok"
     assert batched.batches_of("teams") == 2, "of the step and of the assessor"
     assert batched.calls_of("teams") == 3
@@ -159,7 +159,7 @@ def test_the_review_of_a_team_goes_through_a_batch_and_its_plan_is_live(batched:
 def test_a_live_call_follows_when_the_slack_ends(batched: Batched) -> None:
     batched.server.batches.duration_s = 3_600
     try:
-        result = batched.jobs.result(batched.submit("urgent", 8), wait_s=LONGEST_WAIT_S)
+        result = batched.jobs.result(batched.submit("urgent", 8), wait_s=MAX_WAIT_S)
     finally:
         batched.server.batches.duration_s = 0
     assert result.status == "ok"
@@ -198,7 +198,7 @@ def test_a_command_submits_a_batched_job_and_shows_the_batch(
     finally:
         batched.server.batches.duration_s = 0
     batch.ends_at = 0
-    result = batched.jobs.result(JobId(job_id), wait_s=LONGEST_WAIT_S)
+    result = batched.jobs.result(JobId(job_id), wait_s=MAX_WAIT_S)
     assert (result.status, batched.calls_of("shown")) == ("ok", 1)
     (own,) = result.results
     assert (own["usage"]["batch_calls"], own["usage"]["batch_saved_microusd"] > 0) == (1, True)

@@ -33,7 +33,7 @@ from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, interrupt
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.running_system import RunningSystem
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -243,7 +243,7 @@ def test_a_run_with_an_unread_answer_is_interrupted_and_kept(tmp_path: Path) -> 
             errors.fileno(),
         )
         try:
-            assert process.wait(timeout=LONGEST_WAIT_S) == 130
+            assert process.wait(timeout=MAX_WAIT_S) == 130
         finally:
             process.kill()
             release.set()
@@ -265,7 +265,7 @@ def test_run_prints_the_answer_while_the_model_writes_it(fleet: Fleet, tmp_path:
         handoff.wait_for_text("The whole of it.", file="out")
         assert process.poll() is None, "it is still being written"
         call.release.set()
-        assert process.wait(timeout=LONGEST_WAIT_S) == 0
+        assert process.wait(timeout=MAX_WAIT_S) == 0
 
     assert handoff.read("out").count("The whole of it.") == 200
 

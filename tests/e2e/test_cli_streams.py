@@ -20,7 +20,7 @@ from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.e2e.test_approvals import read_until
 from tests.running_system import RunningSystem
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -124,7 +124,7 @@ def test_a_private_run_with_an_unwritable_answer_is_kept_and_continues_without_a
         handoff.environment(),
         handoff.folder,
         "",
-        LONGEST_WAIT_S,
+        MAX_WAIT_S,
     )
 
     assert resumed.returncode == 0
@@ -242,7 +242,7 @@ def test_a_closed_input_counts_as_empty(
         handoff.environment(HANDOFF_REDIS_URL=system.redis_url),
         handoff.folder,
         "",
-        LONGEST_WAIT_S,
+        MAX_WAIT_S,
     )
 
     assert (completed.returncode, "defect" in completed.stderr) == (0, False), completed.stderr

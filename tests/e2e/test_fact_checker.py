@@ -16,7 +16,7 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
 from handoff_queue.testing import Json, Reply, first_message_text, json_reply
 from tests.e2e.fleet import Fleet, HeldCall
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -156,7 +156,7 @@ def test_a_worker_killed_during_a_check_repeats_only_that_call_elsewhere(
     script.checks, script.held = [PASS], [HeldCall()]
     first = script.held[0]
     job_id = submit(fleet)
-    assert first.arrived.wait(LONGEST_WAIT_S)
+    assert first.arrived.wait(MAX_WAIT_S)
     fleet.kill(fleet.pid_of(job_id, "fact_gate.1"))
 
     fleet.wait_for_success(job_id)
@@ -170,7 +170,7 @@ def test_a_kill_of_a_supervisor_during_a_check_changes_nothing(
     script.checks, script.held = [PASS], [HeldCall()]
     first = script.held[0]
     job_id = submit(fleet)
-    assert first.arrived.wait(LONGEST_WAIT_S)
+    assert first.arrived.wait(MAX_WAIT_S)
     for name, pid in fleet.system.processes.pids().items():
         if name == "s1":
             fleet.kill(pid)

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.ids import new_job_id
 from handoff_queue.shared.types.names import JOB, task_of
 from tests.e2e.events import FlowerView, watched_events
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_a_failed_handoff_has_failed_without_the_models_text_and_its_chord_conti
     }
     last = fleet.model.hold("shown-failed", "a")
     job_id = fleet.submit("shown-failed", a="", b="")
-    assert last.arrived.wait(LONGEST_WAIT_S)
+    assert last.arrived.wait(MAX_WAIT_S)
     failed = events.wait_for_state(job_id, "b.1", "FAILURE")
     last.release.set()
     fleet.wait_for_end(job_id)
@@ -94,7 +94,7 @@ def test_an_ended_job_is_shown_with_its_status(fleet: Fleet, events: FlowerView)
     ok, partial, failed, cancelled = (
         fleet.submit(f"job-{name}", a="") for name in ("ok", "partial", "failed", "cancelled")
     )
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.jobs.cancel(cancelled)
     held.release.set()
 
@@ -129,7 +129,7 @@ def test_a_cancelled_handoff_is_revoked_while_it_runs_or_waits(
     held = [fleet.model.hold("shown-cancelled", step) for step in "abc"]
     job_id = fleet.submit("shown-cancelled", a="", b="", c="", d="")
     for call in held:
-        assert call.arrived.wait(LONGEST_WAIT_S)
+        assert call.arrived.wait(MAX_WAIT_S)
 
     fleet.jobs.cancel(job_id)
     assert fleet.wait_for_end(job_id).status is JobStatus.CANCELLED
@@ -144,7 +144,7 @@ def test_a_handoff_that_another_worker_finished_has_succeeded_once(
 ) -> None:
     held = fleet.model.hold("shown-lost", "a")
     job_id = fleet.submit("shown-lost", a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     pid = fleet.pid_of(job_id, "a.1")
     fleet.kill(pid, signal.SIGSTOP)
     try:
@@ -167,10 +167,10 @@ def test_a_released_handoff_waits_for_another_worker_and_then_succeeds(
     held = fleet.model.hold("shown-back", "a")
     busy = [fleet.model.hold("shown-busy", step) for step in "xy"]
     job_id = fleet.submit("shown-back", turns=2, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     others = fleet.submit("shown-busy", x="", y="")
     for call in busy:
-        assert call.arrived.wait(LONGEST_WAIT_S)
+        assert call.arrived.wait(MAX_WAIT_S)
     pid = fleet.pid_of(job_id, "a.1")
     fleet.kill(pid, signal.SIGTERM)
     wait_until(lambda: pid not in fleet.announced_workers(), expected="the shutdown")
@@ -230,7 +230,7 @@ def test_a_handoff_of_a_paused_role_waits_and_then_succeeds(
 ) -> None:
     held = fleet.model.hold("shown-held", "a")
     job_id = fleet.submit("shown-held", turns=2, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.admin.pause(SPECIALIST)
     held.release.set()
 

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Request
 from tests.e2e.fleet import ENVELOPE, Fleet
-from tests.waiting import LONGEST_WAIT_S
+from tests.waiting import MAX_WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def test_the_planner_sees_the_earlier_request_and_its_results(fleet: Fleet) -> N
 def test_a_job_cannot_follow_a_job_that_has_not_ended(fleet: Fleet) -> None:
     held = fleet.model.hold("runs-on", "a")
     job_id = fleet.submit("runs-on", a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
 
     with pytest.raises(UserError, match="has not ended yet"):
         fleet.jobs.submit(Request("plan never", after=job_id))

@@ -15,7 +15,7 @@ from handoff_queue.supervisor.client.forks import ForkOptions
 from handoff_queue.supervisor.evaluation.golden_set import read_golden
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 from tests.e2e.fleet import ENVELOPE, Fleet
-from tests.waiting import LONGEST_WAIT_S
+from tests.waiting import MAX_WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -142,7 +142,7 @@ def test_a_fork_of_a_fork_keeps_the_results_of_both(fleet: Fleet) -> None:
 def test_a_running_job_is_not_forked(fleet: Fleet) -> None:
     held = fleet.model.hold("busy", "a")
     job_id = fleet.submit("busy", a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
 
     with pytest.raises(UserError, match=f"{job_id} has not ended yet"):
         fleet.jobs.fork(job_id, "a")

@@ -14,7 +14,7 @@ from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import JobResult, report_of
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
-from tests.waiting import LONGEST_WAIT_S
+from tests.waiting import MAX_WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_a_step_in_need_continues_with_the_result_of_an_input_step(fleet: Fleet)
     fleet.model.resolves["found-out"] = [adding_resolution(fleet, "found-out", unknown := "nobody")]
     held = fleet.model.hold("found-out", "look-up")
     job_id = fleet.submit("found-out", a="", b="a")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.model.envelopes["found-out", "a"] = ENVELOPE
     held.release.set()
     result = fleet.wait_for_success(job_id)
@@ -87,7 +87,7 @@ def test_an_input_step_is_paid_by_the_job_and_counts_for_this_and_later_quotes(
     fleet.model.plans["dearer"] = {"a": ""}
     fleet.redis.delete(keys.history(SPECIALIST), keys.history("planner"))
     job_id = fleet.jobs.submit(Request("plan dearer", is_quoted=True))
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.model.envelopes["dearer", "a"] = ENVELOPE
     held.release.set()
     result = fleet.wait_for_success(job_id)

@@ -28,7 +28,7 @@ from handoff_queue.testing import Json, MessagesServer, Reply, result_reply, too
 from handoff_queue.testing.request_rules import are_tool_results
 from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff, error_line
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -226,7 +226,7 @@ def celery_report(folder: Path, variables: dict[str, str]) -> subprocess.Complet
         Handoff(folder).environment(**variables),
         folder,
         "",
-        LONGEST_WAIT_S,
+        MAX_WAIT_S,
         read_by_commands=variables,
     )
 
@@ -262,7 +262,7 @@ def test_the_celery_command_takes_no_option_of_ours_from_the_environment(
             assert ready.exists(), log.read_text()
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(LONGEST_WAIT_S)
+            process.wait(MAX_WAIT_S)
 
 
 def test_the_celery_command_refuses_a_variable_that_our_app_cannot_ignore(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.types.events import JobStatus, StepsAbandoned
 from handoff_queue.shared.types.ids import JobId
 from tests.e2e.fleet import ENVELOPE, Fleet, HeldCall
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 TIMEOUT_S = 60
@@ -29,7 +29,7 @@ def release_after_late_arrival(quick: list[HeldCall], late: HeldCall) -> None:
     """Release the quick calls after the late call has arrived. Otherwise the supervisor might
     abandon the late step before it begins.
     """
-    assert late.arrived.wait(LONGEST_WAIT_S)
+    assert late.arrived.wait(MAX_WAIT_S)
     for call in quick:
         call.release.set()
 

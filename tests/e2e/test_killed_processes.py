@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.types.events import HandoffFinished
 from tests.e2e.fleet import RECOVERY_S, Fleet
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -20,13 +20,13 @@ def test_a_worker_killed_during_a_call_repeats_only_that_call_elsewhere(
     usual_s = fleet.usual_s()
     held = fleet.model.hold("kill-worker", "a", turn=2)
     job_id = fleet.submit("kill-worker", turns=2, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     pid = fleet.pid_of(job_id, "a.1")
     repeated = fleet.model.hold("kill-worker", "a", turn=2)
     fleet.kill(pid)
     killed_at = time.monotonic()
 
-    assert repeated.arrived.wait(LONGEST_WAIT_S)
+    assert repeated.arrived.wait(MAX_WAIT_S)
     assert fleet.handoff_info(job_id, "a.1").claims == 2
     repeated.release.set()
     result = fleet.wait_for_success(job_id)
@@ -53,7 +53,7 @@ def test_a_worker_killed_during_a_call_repeats_only_that_call_elsewhere(
 def test_a_supervisor_killed_while_it_plans_is_replaced(fleet: Fleet) -> None:
     held = fleet.model.hold("kill-supervisor", "planner")
     job_id = fleet.submit("kill-supervisor", a="", b="a")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.kill(fleet.pid_of(job_id, "planner.1"))
 
     fleet.wait_for_success(job_id)
@@ -65,7 +65,7 @@ def test_a_supervisor_killed_while_it_plans_is_replaced(fleet: Fleet) -> None:
 def test_a_supervisor_killed_while_it_reviews_is_replaced(fleet: Fleet) -> None:
     held = fleet.model.hold("kill-review", "assessor")
     job_id = fleet.submit("kill-review", a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.kill(fleet.pid_of(job_id, "assessor.1"))
 
     fleet.wait_for_success(job_id)
@@ -78,7 +78,7 @@ def test_all_processes_killed_at_once_restart_and_continue(fleet: Fleet) -> None
     held = [fleet.model.hold("kill-all", step) for step in ("a", "b")]
     job_id = fleet.submit("kill-all", a="", b="", c="a b")
     for call in held:
-        assert call.arrived.wait(LONGEST_WAIT_S)
+        assert call.arrived.wait(MAX_WAIT_S)
     pids = {name: pid for name, pid in fleet.system.processes.pids().items() if name != "redis"}
     for pid in pids.values():
         fleet.kill(pid)
@@ -93,12 +93,12 @@ def test_all_processes_killed_at_once_restart_and_continue(fleet: Fleet) -> None
 def test_a_worker_that_wakes_up_after_its_lease_can_write_nothing(fleet: Fleet) -> None:
     held = fleet.model.hold("paused", "a")
     job_id = fleet.submit("paused", a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     pid = fleet.pid_of(job_id, "a.1")
     repeated = fleet.model.hold("paused", "a")
     fleet.kill(pid, signal.SIGSTOP)
     try:
-        assert repeated.arrived.wait(LONGEST_WAIT_S)
+        assert repeated.arrived.wait(MAX_WAIT_S)
         assert fleet.handoff_info(job_id, "a.1").claims == 2
         assert fleet.pid_of(job_id, "a.1") != pid
     finally:
@@ -123,7 +123,7 @@ def test_a_worker_that_is_stopped_finishes_its_turn_and_releases_the_rest_at_onc
 ) -> None:
     held = fleet.model.hold("deployed", "a")
     job_id = fleet.submit("deployed", turns=2, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     pid = fleet.pid_of(job_id, "a.1")
     next_turn = fleet.model.hold("deployed", "a", turn=2)
     log = fleet.log_of(pid)
@@ -135,7 +135,7 @@ def test_a_worker_that_is_stopped_finishes_its_turn_and_releases_the_rest_at_onc
     )
     held.release.set()
 
-    assert next_turn.arrived.wait(LONGEST_WAIT_S)
+    assert next_turn.arrived.wait(MAX_WAIT_S)
     assert fleet.pid_of(job_id, "a.1") != pid
     assert fleet.handoff_info(job_id, "a.1").claims == 1, (
         "the claim is released; a claim whose lease has ended would count"

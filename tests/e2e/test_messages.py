@@ -12,7 +12,7 @@ from handoff_queue.shared.types.events import CancelRequested, HandoffIssued, Jo
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher, OutgoingHandoff
 from tests.e2e.fleet import SPECIALIST, Fleet
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,7 @@ def test_a_chord_keeps_no_counter_in_celerys_result_backend(fleet: Fleet) -> Non
     held = [fleet.model.hold("chordless", step) for step in ("a", "b")]
     job_id = fleet.submit("chordless", a="", b="")
     for call in held:
-        assert call.arrived.wait(LONGEST_WAIT_S)
+        assert call.arrived.wait(MAX_WAIT_S)
     assert not fleet.redis.keys(f"celery-taskset-meta-{job_id}*")
     for call in held:
         call.release.set()
@@ -85,7 +85,7 @@ def test_a_chord_keeps_no_counter_in_celerys_result_backend(fleet: Fleet) -> Non
 def test_a_message_that_arrives_twice_runs_once(fleet: Fleet) -> None:
     held = fleet.model.hold("twice", "a")
     job_id = fleet.submit("twice", a="", b="a")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     issued = [
         recorded.event
         for recorded in fleet.jobs.events(job_id, follow=False)
@@ -134,7 +134,7 @@ def test_after_a_cancel_no_worker_starts_a_turn_or_a_queued_step(
     held = [fleet.model.hold("cancel", step) for step in ("a", "b", "c")]
     job_id = fleet.submit("cancel", turns=2, a="", b="", c="", d="")
     for call in held:
-        assert call.arrived.wait(LONGEST_WAIT_S)
+        assert call.arrived.wait(MAX_WAIT_S)
 
     assert fleet.jobs.cancel(job_id)
     result = fleet.wait_for_end(job_id, within_s=5)
@@ -165,7 +165,7 @@ def test_a_cancel_frees_the_slots_of_silent_streams(fleet: Fleet) -> None:
 def test_a_retried_job_continues_at_its_unfinished_step(fleet: Fleet) -> None:
     held = fleet.model.hold("retry", "b")
     job_id = fleet.submit("retry", a="", b="a")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.jobs.cancel(job_id)
     fleet.wait_for_end(job_id)
     held.release.set()

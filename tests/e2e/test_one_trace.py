@@ -27,7 +27,7 @@ from tests.doubles.otel_collector import Collector, ReceivedSpan
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
 from tests.e2e.fleets import CANARY
 from tests.running_system import DOCUMENTS, ROOT, SUPERVISOR, model_environment, system_on
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -270,7 +270,7 @@ def test_spans_follow_the_semantic_conventions(job: TracedJob) -> None:
 def test_the_trace_is_complete_after_a_kill_of_a_worker(traced: TracedFleet) -> None:
     held = traced.fleet.model.hold("trace-kill", "a", turn=2)
     job_id = submit_plan(traced, "trace-kill", turns=2, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     agent_span_id = f"{handoff_span(job_id, HandoffId('a.1')):016x}"
     wait_until(
         lambda: [span for span in traced.collector.spans if span.parent_id == agent_span_id],

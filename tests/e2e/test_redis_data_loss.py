@@ -10,7 +10,7 @@ from handoff_queue.testing import MessagesServer
 from tests.doubles.redis_faults import snapshot
 from tests.e2e.fleet import SHORT_LEASES, SPECIALIST, Fleet, Script
 from tests.running_system import SUPERVISOR, model_environment, running_system
-from tests.waiting import LONGEST_WAIT_S
+from tests.waiting import MAX_WAIT_S
 
 pytestmark = pytest.mark.slow
 
@@ -40,10 +40,10 @@ def test_work_that_the_journal_lost_is_repeated_and_the_job_ends_once(
     name, later = f"back-{snapshot_at}", ORDER[ORDER.index(snapshot_at) + 1]
     held = {role: fleet.model.hold(name, role) for role in (snapshot_at, later)}
     job_id = fleet.submit(name, a="", b="a")
-    assert held[snapshot_at].arrived.wait(LONGEST_WAIT_S)
+    assert held[snapshot_at].arrived.wait(MAX_WAIT_S)
     restore = snapshot(fleet.redis)
     held[snapshot_at].release.set()
-    assert held[later].arrived.wait(LONGEST_WAIT_S)
+    assert held[later].arrived.wait(MAX_WAIT_S)
     version = fleet.jobs.info(job_id).version
 
     restore()

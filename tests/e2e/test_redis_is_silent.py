@@ -13,7 +13,7 @@ from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -97,7 +97,7 @@ def test_processes_that_could_not_renew_their_leases_repeat_no_call(
     held = [fleet.model.hold(working, step) for step in "abcd"]
     working_job = fleet.submit(working, a="", b="", c="", d="")
     for call in (planner_call, *held):
-        assert call.arrived.wait(LONGEST_WAIT_S)
+        assert call.arrived.wait(MAX_WAIT_S)
     busy = fleet.pid_of(planning_job, "planner.1")
     name, idle = next(
         pid
@@ -129,7 +129,7 @@ def test_a_worker_that_died_during_the_silence_is_replaced_within_a_lease_after_
 ) -> None:
     held = fleet.model.hold("died", "a")
     job_id = fleet.submit("died", a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     repeated = fleet.model.hold("died", "a")
 
     pid = fleet.pid_of(job_id, "a.1")

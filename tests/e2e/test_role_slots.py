@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from tests.e2e.fleet import Fleet
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ ROLE_SLOTS = 4
 def test_other_jobs_continue_while_all_role_slots_are_busy(fleet: Fleet) -> None:
     step_call = fleet.model.hold("fan-in-while-busy", "a")
     working_job = fleet.submit("fan-in-while-busy", a="", b="a")
-    assert step_call.arrived.wait(LONGEST_WAIT_S)
+    assert step_call.arrived.wait(MAX_WAIT_S)
     names = [f"role-{n}" for n in range(3 * ROLE_SLOTS)]
     held = [fleet.model.hold(name, "planner") for name in names]
     job_ids = [fleet.submit(name, a="") for name in names]

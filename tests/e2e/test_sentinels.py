@@ -20,7 +20,7 @@ from tests.doubles.sentinels import WatchedRedis, watched_redis
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
 from tests.running_system import model_environment, system_on
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 PROCESSES = ("supervisor", "everyone")
@@ -60,7 +60,7 @@ def test_a_job_survives_a_failover_and_repeats_no_call(
     before = watched.processes.pids()
     held = fleet.model.hold("lost-master", "a")
     job_id = fleet.submit("lost-master", a="", b="a")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     watched.wait_for_copy()
 
     watched.kill("sentinel-1")

@@ -20,7 +20,7 @@ from handoff_queue.testing import Json, MessagesServer, Reply, first_message_tex
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import ENVELOPE, SHORT_LEASES
 from tests.running_system import SUPERVISOR, RunningSystem, model_environment, running_system
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ class Office:
 
     def finished(self, job_id: JobId) -> HandoffFinished:
         """Return the end of the only handoff of a job, after the end of the job."""
-        assert self.jobs.wait(job_id, LONGEST_WAIT_S) is JobStatus.OK
+        assert self.jobs.wait(job_id, MAX_WAIT_S) is JobStatus.OK
         events = [recorded.event for recorded in self.jobs.events(job_id, follow=False)]
         (finished,) = (event for event in events if isinstance(event, HandoffFinished))
         return finished

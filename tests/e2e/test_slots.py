@@ -15,7 +15,7 @@ import pytest
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import SPECIALIST, Fleet, HeldCall, Script
 from tests.running_system import SUPERVISOR, RunningSystem, model_environment, running_system
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("pool", ["threads", "prefork"])]
 
@@ -96,7 +96,7 @@ def test_a_long_handoff_delays_no_later_handoff(pool: str, tmp_path: Path) -> No
     with fleet_with_pool(pool, tmp_path) as fleet:
         with held_calls(fleet, "long", long) as held:
             first = fleet.submit("long", **plan_of(long))
-            assert all(call.arrived.wait(LONGEST_WAIT_S) for call in held)
+            assert all(call.arrived.wait(MAX_WAIT_S) for call in held)
             fleet.wait_for_success(fleet.submit("short", **plan_of(short)))
         fleet.wait_for_success(first)
 
@@ -108,8 +108,8 @@ def test_a_stopping_worker_releases_handoffs_without_waiting_for_others(
         pid = fleet.system.processes.pids()["worker"]
         with held_calls(fleet, "deploy", ["long", "short"]) as (long, short):
             job_id = fleet.submit("deploy", turns=2, **plan_of(["long", "short"]))
-            assert long.arrived.wait(LONGEST_WAIT_S)
-            assert short.arrived.wait(LONGEST_WAIT_S)
+            assert long.arrived.wait(MAX_WAIT_S)
+            assert short.arrived.wait(MAX_WAIT_S)
             repeated = fleet.model.hold("deploy", "short", turn=2)
             log = fleet.log_of(pid)
             with frozen_supervisor(fleet):
@@ -121,7 +121,7 @@ def test_a_stopping_worker_releases_handoffs_without_waiting_for_others(
                 short.release.set()
                 # Redis may give the message to a pop that the stopping worker has still sent
                 start_worker(fleet.system, pool, "other")
-                assert repeated.arrived.wait(LONGEST_WAIT_S), (
+                assert repeated.arrived.wait(MAX_WAIT_S), (
                     "the short handoff moves while the long handoff still runs"
                 )
                 repeated.release.set()

@@ -164,19 +164,19 @@ def test_a_kill_at_the_begin_or_the_end_of_a_child_repeats_no_work(
 def test_a_kill_while_a_team_continues_or_ends_pays_for_its_gap_once(
     fleet: Fleet, points: Path
 ) -> None:
-    names = ["mend", a_team(fleet, "mend", "x", a="", b="")]
-    fleet.model.plans["mend"], fleet.model.on_failure["mend-x"] = {"x": ""}, "drop"
-    fleet.model.envelopes["mend-x", "b"] = {
+    names = ["repair", a_team(fleet, "repair", "x", a="", b="")]
+    fleet.model.plans["repair"], fleet.model.on_failure["repair-x"] = {"x": ""}, "drop"
+    fleet.model.envelopes["repair-x", "b"] = {
         **ENVELOPE,
         "status": "failed",
         "problem": "The archive is closed.",
     }
-    job_id = fleet.jobs.submit(Request("plan mend"))
+    job_id = fleet.jobs.submit(Request("plan repair"))
     assert fleet.wait_for_end(job_id, TIMEOUT_S).status is JobStatus.PARTIAL
     (child,), before = children(fleet, job_id), calls(fleet, *names)
 
-    fleet.model.envelopes["mend-x", "b"] = ENVELOPE
-    assessor = fleet.model.hold("mend-x", "assessor")
+    fleet.model.envelopes["repair-x", "b"] = ENVELOPE
+    assessor = fleet.model.hold("repair-x", "assessor")
     kill_at(points, START_FAILPOINTS, partial(fleet.jobs.retry, job_id))
     assert assessor.arrived.wait(60)
     kill_at(points, END_FAILPOINTS, assessor.release.set)
@@ -192,9 +192,9 @@ def test_a_kill_while_a_team_continues_or_ends_pays_for_its_gap_once(
     ]
     repeated = calls(fleet, *names) - before
     assert repeated == {
-        ("mend-x", "b", 1): 1,
-        ("mend-x", "assessor", 1): 1,
-        ("mend", "assessor", 1): 1,
+        ("repair-x", "b", 1): 1,
+        ("repair-x", "assessor", 1): 1,
+        ("repair", "assessor", 1): 1,
     }
     count_of_calls, turns, cut = (
         sum(calls(fleet, *names).values()),

@@ -15,7 +15,7 @@ from tests import forked_processes
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.e2e.test_approvals import read_until
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def test_in_top_a_digit_opens_a_job_escape_returns_and_q_ends(fleet: Fleet, tmp_
         os.write(terminal, b"\x1b")
         read_until(terminal, "1-9: open a job")
         os.write(terminal, b"q")
-        assert process.wait(LONGEST_WAIT_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
     for call in held:
         call.release.set()
     fleet.wait_for_end(job_id)
@@ -90,7 +90,7 @@ def test_top_restores_the_terminal_when_it_is_stopped(
         assert "\x1b[?25h" in read_until(test_end, "\x1b[?1049l"), (
             "the cursor is visible, and the earlier screen is back"
         )
-        assert process.wait(LONGEST_WAIT_S) == 130
+        assert process.wait(MAX_WAIT_S) == 130
         assert termios.tcgetattr(command_end) == before
     finally:
         process.kill()
@@ -110,7 +110,7 @@ def test_a_terminal_without_drawing_gets_an_alternative(tmp_path: Path) -> None:
             errors.fileno(),
             command_end,
         )
-    assert process.wait(LONGEST_WAIT_S) == 0
+    assert process.wait(MAX_WAIT_S) == 0
     os.close(command_end)
     os.close(test_end)
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.events import HandoffFinished, JobStatus
 from handoff_queue.shared.types.handoff import UNREADABLE
 from handoff_queue.shared.types.ids import JobId
 from tests.e2e.fleet import Fleet
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def test_a_job_with_an_unreadable_result_ends_names_the_step_and_can_be_retried(
     topic = f"unreadable-{damage.__name__}"
     held = fleet.model.hold(topic, "b")
     job_id = fleet.submit(topic, a="", b="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     damage(fleet, job_id, digest_of_result(fleet, job_id, "a"))
     held.release.set()
 
@@ -72,7 +72,7 @@ def test_a_job_with_an_unreadable_result_can_be_cancelled_and_deleted(
     topic = f"cancelled-{damage.__name__}"
     held = fleet.model.hold(topic, "b")
     job_id = fleet.submit(topic, a="", b="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     damage(fleet, job_id, digest_of_result(fleet, job_id, "a"))
 
     fleet.jobs.cancel(job_id)

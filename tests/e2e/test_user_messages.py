@@ -17,7 +17,7 @@ from handoff_queue.testing import Json, MessagesServer, answer_properties
 from tests.e2e.fleet import SHORT_LEASES, Fleet, Script
 from tests.e2e.test_adaptive import hand_off_reply, submit_adaptive
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,7 @@ def taken(fleet: Fleet, job_id: JobId) -> list[tuple[str, int]]:
 def test_a_running_step_takes_a_message_before_its_next_turn(fleet: Fleet) -> None:
     held = fleet.model.hold("say-plain", "a")
     job_id = fleet.submit("say-plain", turns=3, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.jobs.say(job_id, "Plainly now.", "a")
     held.release.set()
 
@@ -102,7 +102,7 @@ def test_a_worker_killed_while_it_takes_a_message_loses_and_repeats_nothing(
     name, text = f"say-{moment}", f"Shorter, {moment}."
     held = fleet.model.hold(name, "a")
     job_id = fleet.submit(name, turns=2, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     point = f"script.take_messages.{moment}"
     arm(armed, point, "kill")
     fleet.jobs.say(job_id, text, "a")
@@ -122,7 +122,7 @@ def test_a_worker_killed_before_it_could_take_a_message_leaves_it_to_the_next_cl
     wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")
     held = fleet.model.hold("say-cut", "a")
     job_id = fleet.submit("say-cut", turns=2, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.jobs.say(job_id, "Shorter, please.", "a")
     fleet.kill(fleet.pid_of(job_id, "a.1"))
 
@@ -137,7 +137,7 @@ def test_a_worker_killed_before_it_could_take_a_message_leaves_it_to_the_next_cl
 def test_a_message_during_the_last_turn_gets_another_turn(fleet: Fleet) -> None:
     held = fleet.model.hold("say-last", "a")
     job_id = fleet.submit("say-last", a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.jobs.say(job_id, "One more thing.")
     held.release.set()
 
@@ -153,7 +153,7 @@ def test_a_worker_killed_before_it_stores_a_result_leaves_a_message_to_the_next_
     wait_until(fleet.is_complete, timeout_s=60, expected="the fleet")
     held = fleet.model.hold("say-end", "a")
     job_id = fleet.submit("say-end", a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     arm(armed, "script.finish.before", "kill")
     fleet.jobs.say(job_id, "At the very end.")
     held.release.set()
@@ -169,7 +169,7 @@ def test_a_worker_killed_before_it_stores_a_result_leaves_a_message_to_the_next_
 def test_the_reviewer_gets_a_message_to_a_step_that_has_ended(fleet: Fleet) -> None:
     held = fleet.model.hold("say-ended", "b")
     job_id = fleet.submit("say-ended", a="", b="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     wait_until(
         lambda: [event.handoff_id for event in fleet.finished(job_id)][-1:] == ["a.1"],
         expected="the end of step a",
@@ -210,7 +210,7 @@ def test_the_replanner_that_begins_later_gets_a_message_to_a_step_that_has_ended
     held = fleet.model.hold(name, "b")
     more = hand_off_reply(fleet, name, "c", to="analyst")
     job_id = submit_adaptive(fleet, name, more, a="", b="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     end_of_first_step(fleet, job_id)
     fleet.jobs.say(job_id, text, "a")
     held.release.set()
@@ -239,7 +239,7 @@ def test_a_reviewer_that_runs_takes_a_message_to_a_step_that_has_ended(fleet: Fl
     name, text = "say-reviewed", "Mind the currency."
     held = fleet.model.hold(name, "assessor")
     job_id = fleet.submit(name, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     sent = fleet.jobs.say(job_id, text, "a")
     held.release.set()
 
@@ -255,7 +255,7 @@ def test_a_replanner_that_runs_takes_a_message_to_a_step_that_has_ended(fleet: F
     name, text = "say-replanning", "Mind the Chilean price."
     held = fleet.model.hold(name, "replanner")
     job_id = submit_adaptive(fleet, name, a="")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     fleet.jobs.say(job_id, text, "a")
     held.release.set()
 

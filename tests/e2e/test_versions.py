@@ -24,7 +24,7 @@ from tests.e2e.a_worker_of_the_next_version import NEXT
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.running_system import ROOT
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def a_worker_of_the_next_version(fleet: Fleet) -> Iterator[int]:
         yield pid
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(LONGEST_WAIT_S)
+        process.wait(MAX_WAIT_S)
 
 
 def unread_since(fleet: Fleet, job_id: JobId) -> int:
@@ -85,7 +85,7 @@ def test_a_worker_of_the_next_version_takes_its_messages_and_the_job_ends(
         held = [fleet.model.hold("busy-next", step) for step in ("x", "y", "z", "w")]
         busy = fleet.submit("busy-next", x="", y="", z="", w="")
         for call in held:
-            assert call.arrived.wait(LONGEST_WAIT_S)
+            assert call.arrived.wait(MAX_WAIT_S)
         job_id = fleet.submit("next", a="", b="a")
         (message,) = fleet.queued(job_id, 1)
         convert_to_next_version(fleet, message)

@@ -20,7 +20,7 @@ from tests.e2e.commands import Handoff
 from tests.e2e.fleet import SPECIALIST, Fleet, HeldCall, Script
 from tests.e2e.test_approvals import read_until
 from tests.running_system import SUPERVISOR, model_environment, running_system
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 HEARTBEAT_WITHIN_S = 5.0
@@ -74,7 +74,7 @@ class SlowJob:
 def slow_job(fleet: Fleet, name: str) -> SlowJob:
     held = fleet.model.hold(name, "a")
     job_id = fleet.submit(name, a="", b="a")
-    assert held.arrived.wait(LONGEST_WAIT_S)
+    assert held.arrived.wait(MAX_WAIT_S)
     return SlowJob(fleet, job_id, held)
 
 
@@ -105,7 +105,7 @@ def test_a_log_names_the_running_handoff_every_5_s(fleet: Fleet, tmp_path: Path)
             expected="two heartbeats",
         )
         job.wait_for_end()
-        assert process.wait(LONGEST_WAIT_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
 
     seconds = [int(text) for text in HEARTBEAT.findall(handoff.read("err"))]
     assert all(later - earlier <= HEARTBEAT_WITHIN_S + 1 for earlier, later in pairwise(seconds)), (
@@ -177,7 +177,7 @@ def test_a_terminal_shows_the_tree_live_with_the_cause_of_each_wait(
         assert "turn 1  writing, " in read_until(terminal, "writing, ")
         job.wait_for_end()
         read_until(terminal, "So it is.")
-        assert process.wait(LONGEST_WAIT_S) == 0
+        assert process.wait(MAX_WAIT_S) == 0
 
 
 def event_lines(output: str) -> list[str]:

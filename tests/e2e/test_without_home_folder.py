@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.commands import REQUEST, ROOT, Handoff, HandoffInProcess, error_line
 from tests.forked_processes import run_cold
-from tests.waiting import LONGEST_WAIT_S
+from tests.waiting import MAX_WAIT_S
 
 NO_ENTRY = """
 import getpass, pwd
@@ -78,7 +78,7 @@ def test_the_last_line_of_a_worker_without_a_cache_folder_names_the_setting(
         PYTHONPATH=path_of(cold_handoff), HANDOFF_CACHE_DIR="", HANDOFF_REDIS_URL=redis_url
     )
     worker = [sys.executable, "-m", "celery", "-A", "handoff_queue.workers.app", "worker"]
-    completed = run_cold(worker, environment, cold_handoff.folder, "", LONGEST_WAIT_S)
+    completed = run_cold(worker, environment, cold_handoff.folder, "", MAX_WAIT_S)
 
     assert completed.returncode == 2, completed.stderr
     assert "HANDOFF_CACHE_DIR" in completed.stderr.splitlines()[-1]

@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.workers.agent_sdk import messages_api
 from handoff_queue.workers.agent_sdk.messages_api import Gateway
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 
 HELD = 2
 
@@ -20,7 +20,7 @@ HELD = 2
 @pytest.fixture
 def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
     monkeypatch.setattr(messages_api, "MAX_CONNECTIONS", HELD)
-    monkeypatch.setattr(messages_api, "HEADERS_WITHIN_S", LONGEST_WAIT_S)
+    monkeypatch.setattr(messages_api, "HEADERS_WITHIN_S", MAX_WAIT_S)
     with closing(Gateway(lambda _: True)) as gateway:
         yield gateway
 
@@ -28,7 +28,7 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
 def connected(gateway: Gateway) -> socket.socket:
     """Return a connection that has sent a part of a request."""
     host, _, port = gateway.url.removeprefix("http://").partition(":")
-    connection = socket.create_connection((host, int(port)), timeout=LONGEST_WAIT_S)
+    connection = socket.create_connection((host, int(port)), timeout=MAX_WAIT_S)
     connection.sendall(b"POST /v1/messages HTTP/1.1\r\n")
     return connection
 

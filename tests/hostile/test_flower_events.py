@@ -78,7 +78,7 @@ def test_an_event_of_this_project_keeps_its_fields() -> None:
         "runtime": 1.5,
         "result": "'ok'",
     }
-    beat = {
+    heartbeat = {
         "type": "worker-heartbeat",
         "hostname": "w@h",
         "timestamp": 1.0,
@@ -95,7 +95,7 @@ def test_an_event_of_this_project_keeps_its_fields() -> None:
         "sw_sys": "Linux",
     }
 
-    for event in (sent, ended, beat):
+    for event in (sent, ended, heartbeat):
         without_none = {name: value for name, value in event.items() if value is not None}
         assert usable_event(event) == without_none
 

@@ -15,7 +15,7 @@ from tests.hostile.ordinary_urls import DOCUMENTS, REPORT, asked, hashes, table,
 
 MAX_ASKED = 0.05
 """Share of the ordinary URLs about which a person is asked."""
-LONGEST_URL = 1_000
+MAX_URL_CHARS = 1_000
 """Characters of the longest URL that `fetch_url` takes."""
 MAX_CALLS = 800_000
 """Calls of Python functions for the longest URL."""
@@ -79,8 +79,8 @@ def calls_for(url: str, text: str) -> int:
 def longest_url(alphabet: str, size: int) -> str:
     """Return a URL of the longest length, with parts of these characters."""
     chance = random.Random(size)
-    parts = ["".join(chance.choices(alphabet, k=size)) for _ in range(LONGEST_URL // size)]
-    return f"https://a.example.org/{'/'.join(parts)}"[:LONGEST_URL]
+    parts = ["".join(chance.choices(alphabet, k=size)) for _ in range(MAX_URL_CHARS // size)]
+    return f"https://a.example.org/{'/'.join(parts)}"[:MAX_URL_CHARS]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from handoff_queue.shared.store.payloads import (
 )
 from handoff_queue.shared.store.presence import MAX_READ_BYTES, READ_AT_ONCE
 from handoff_queue.shared.store.redis.script import source_of
-from handoff_queue.shared.store.script_arguments import LONGEST_TEXT
+from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import (
@@ -263,7 +263,7 @@ def test_long_texts_in_a_job_keep_redis_and_a_supervisor_for_a_short_time(server
         attacker.hset(job.handoff, mapping={"asks": '{"x": "1"}', "r_model": b"m" * LONG})
         attacker.hset(job.handoff, mapping={"r_turns": 1, "r_in": 1, "r_out": 1, "r_usd": 1})
 
-        assert len(jobs.read([job.job_id])[0].calls_to_approve) <= LONGEST_TEXT
+        assert len(jobs.read([job.job_id])[0].calls_to_approve) <= MAX_TEXT_BYTES
         assert script_memory(job.admin, job.cancel) < MUCH_MEMORY
         assert jobs.read([job.job_id])[0].calls_to_approve == ()
         assert b"m" * LONG not in job.admin.smembers(f"{keys.METRICS}:model")

@@ -219,10 +219,10 @@ def test_a_forged_reply_does_not_stop_the_command_that_asks(redis_server: str, b
             command = channel.get_message(timeout=30)
             assert command
             forged = json.loads(command["data"])
-            told = json.loads(base64.b64decode(forged["body"]))
+            command_body = json.loads(base64.b64decode(forged["body"]))
             forged["body"] = base64.b64encode(body.encode()).decode()
-            forged["headers"] = {"ticket": told["ticket"]}
-            address = told["reply_to"]
+            forged["headers"] = {"ticket": command_body["ticket"]}
+            address = command_body["reply_to"]
             attacker.lpush(f"{address['routing_key']}.{address['exchange']}", json.dumps(forged))
 
             assert set().union(*asked.result(timeout=60).values()) == set()

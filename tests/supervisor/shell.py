@@ -132,7 +132,7 @@ class Shell:
         """
         self._announced = Announcement(worker="w1", specialists=specs, slots=4, model=model)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(presence, "ANNOUNCED_FOR_S", presence.LONGEST_MS // 1000 - 1)
+            patch.setattr(presence, "ANNOUNCED_FOR_S", presence.MAX_ANNOUNCEMENT_MS // 1000 - 1)
             self.store.presence.announce(self._announced)
 
     def leave(self) -> None:

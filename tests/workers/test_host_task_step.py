@@ -193,10 +193,10 @@ def test_the_successor_of_a_worker_that_sent_the_task_only_waits_for_its_end(
     redis_url: str, queues: Any
 ) -> None:
     step, turns = a_step(redis_url), MemoryCheckpoints()
-    turns.on_beat = crash_while_waiting
+    turns.on_heartbeat = crash_while_waiting
     with pytest.raises(LeaseLost):
         step.run(turns, None)
-    turns.on_beat = lambda _doing: None
+    turns.on_heartbeat = lambda _doing: None
     end(redis_url, step, "Twelve.")
 
     result = step.run(turns, None)
@@ -233,7 +233,7 @@ def test_a_task_that_is_not_safe_to_repeat_is_never_sent_twice(redis_url: str, q
 
 def test_a_task_that_is_not_safe_to_repeat_is_recorded_before_it_is_sent(redis_url: str) -> None:
     step, turns = a_step(redis_url, a_task_spec(repeatable=False)), MemoryCheckpoints()
-    turns.on_beat = crash_while_sending
+    turns.on_heartbeat = crash_while_sending
     with pytest.raises(LeaseLost):
         step.run(turns, None)
 

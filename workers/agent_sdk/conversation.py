@@ -115,13 +115,25 @@ def _with_additions(
     requested messages do not correspond, return the recorded ones.
     """
     merged: list[MessageParam] = []
-    for ours, theirs in zip_longest(recorded, requested):
-        if ours is None or theirs is None or ours["role"] != theirs["role"]:
+    for recorded_message, requested_message in zip_longest(recorded, requested):
+        if (
+            recorded_message is None
+            or requested_message is None
+            or recorded_message["role"] != requested_message["role"]
+        ):
             return tuple(recorded)
-        if ours["role"] == "user":
-            merged.append({**ours, "content": [*_blocks_of(ours), *_added(ours, theirs)]})
+        if recorded_message["role"] == "user":
+            merged.append(
+                {
+                    **recorded_message,
+                    "content": [
+                        *_blocks_of(recorded_message),
+                        *_added(recorded_message, requested_message),
+                    ],
+                }
+            )
         else:
-            merged.append(ours)
+            merged.append(recorded_message)
     return tuple(merged)
 
 

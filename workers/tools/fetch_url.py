@@ -48,7 +48,7 @@ time.
 MAX_REDIRECTS = 5
 _REMEMBERED_PAGES = 256
 """Fetched pages in memory. A call with an offset reads them without another fetch."""
-_LONGEST_URL = 1_000
+_MAX_URL_CHARS = 1_000
 """Characters of a URL."""
 _DESCRIPTION = (
     f"Fetches a public web page, text, JSON or PDF, {MAX_CHARS:,} characters at a time. Quote it"
@@ -209,8 +209,8 @@ def _check(url: str) -> None:
         raise ToolFailed("a URL with a user name or password in it is not fetched")
     if port is not None and not is_web_port(port):
         raise ToolFailed(f"port {port} is not a web port (80, 443, or above 1023): refused")
-    if len(url) > _LONGEST_URL:
-        raise ToolFailed(f"a URL of more than {_LONGEST_URL:,} characters is not fetched")
+    if len(url) > _MAX_URL_CHARS:
+        raise ToolFailed(f"a URL of more than {_MAX_URL_CHARS:,} characters is not fetched")
 
 
 def _type_of(response: httpx2.Response, url: str) -> tuple[str, str | None]:

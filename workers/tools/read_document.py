@@ -103,7 +103,7 @@ def named_document(source: str, documents: Sequence[Document]) -> Document:
         return by_path[same_name[0]]
     if not by_path:
         raise ToolFailed("this job has no documents")
-    close = same_name or close_names(wanted, by_path, most=5, alike=0.4)
+    close = same_name or close_names(wanted, by_path, limit=5, alike=0.4)
     if close:
         others = f"did you mean {', '.join(close[:5])}?"
     else:

@@ -177,10 +177,10 @@ class _Run:
         """
         ends_at = time.monotonic() + _STARTED_WITHIN_S
         has_started = False
-        most = self._limits.max_result_bytes
+        limit = self._limits.max_result_bytes
         streams = (
             threading.Thread(target=self._write, args=(request,), daemon=True),
-            threading.Thread(target=self._read, args=(self._output, most), daemon=True),
+            threading.Thread(target=self._read, args=(self._output, limit), daemon=True),
             threading.Thread(target=self._read_errors, daemon=True),
         )
         for stream in streams:
@@ -196,8 +196,8 @@ class _Run:
                 raise ToolFailed(self._too_late(has_started))
             if exceeded := self._exceeded_limit():
                 raise ToolFailed(exceeded)
-        if len(self._output) > most:
-            raise ToolFailed(f"the result has more than {most:,} bytes")
+        if len(self._output) > limit:
+            raise ToolFailed(f"the result has more than {limit:,} bytes")
         if not self._output.strip():
             raise ToolFailed(self._reason())
         return bytes(self._output)
@@ -229,10 +229,10 @@ class _Run:
         with suppress(OSError), self._process.stdin as stdin:
             stdin.write(request)
 
-    def _read(self, kept: bytearray, most: int) -> None:
+    def _read(self, kept: bytearray, limit: int) -> None:
         assert self._process.stdout is not None
         with suppress(OSError), self._process.stdout as stdout:
-            while len(kept) <= most and (piece := os.read(stdout.fileno(), 65_536)):
+            while len(kept) <= limit and (piece := os.read(stdout.fileno(), 65_536)):
                 kept += piece
 
     def _read_errors(self) -> None:

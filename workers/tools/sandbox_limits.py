@@ -21,7 +21,7 @@ because the worker reads a line for each mapping.
 """
 _INODE_BYTES = 2_048
 """Memory of the kernel for one file: inode, name, and target of a link."""
-_AGAIN_S = 0.02
+_REMEASURE_S = 0.02
 """Seconds until memory above the limit is measured again. A child that starts a program shares all
 memory of its parent for a moment.
 """
@@ -103,13 +103,13 @@ def _exceeded_counts(root: Path, limits: SandboxLimits) -> str:
 
 
 def _exceeded_memory(root: Path, limits: SandboxLimits) -> str:
-    most = limits.memory_bytes
-    if _memory(root, exact=False) <= most or _memory(root, exact=True) <= most:
+    limit = limits.memory_bytes
+    if _memory(root, exact=False) <= limit or _memory(root, exact=True) <= limit:
         return ""
-    time.sleep(_AGAIN_S)
-    if _memory(root, exact=True) <= most:
+    time.sleep(_REMEASURE_S)
+    if _memory(root, exact=True) <= limit:
         return ""
-    return f"the code used more than {most:,} bytes of memory"
+    return f"the code used more than {limit:,} bytes of memory"
 
 
 def _inodes(root: Path) -> int:

@@ -121,10 +121,10 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
     return {"exit_code": code, "stopped": stopped, **texts}
 
 
-def _keep_end(kept: bytearray, piece: bytes, most: int) -> None:
+def _keep_end(kept: bytearray, piece: bytes, limit: int) -> None:
     """Add a piece of an output, and keep only the last bytes, because errors are at the end."""
     kept += piece
-    del kept[:-most]
+    del kept[:-limit]
 
 
 def _ready(ready: selectors.BaseSelector, until: float) -> list[str]:

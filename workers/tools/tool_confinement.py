@@ -160,12 +160,12 @@ def _text_of(path: str) -> str:
 
 def _limit(kind: int, soft: int, hard: int | None = None) -> None:
     """Lower a limit of this process. A lower limit of the system stays."""
-    _, most = resource.getrlimit(kind)
+    _, limit = resource.getrlimit(kind)
     if hard is None:
         hard = soft
-    if most != resource.RLIM_INFINITY:
-        soft = min(soft, most)
-        hard = min(hard, most)
+    if limit != resource.RLIM_INFINITY:
+        soft = min(soft, limit)
+        hard = min(hard, limit)
     resource.setrlimit(kind, (soft, hard))
 
 

@@ -18,7 +18,7 @@ POLL_DELAY_S = 0.0004
 """Seconds between two polls for each connection that had data. With 500 streams, each stream
 is read five times a second, and not for each word.
 """
-LONGEST_POLL_DELAY_S = 0.2
+MAX_POLL_DELAY_S = 0.2
 """Longest time between two polls in seconds. More frequent words would not be shown."""
 
 
@@ -36,7 +36,7 @@ class BatchingSelector(selectors.DefaultSelector):
         self._not_before = -inf
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return the ready connections as any selector does, at most `LONGEST_POLL_DELAY_S`
+        """Return the ready connections as any selector does, at most `MAX_POLL_DELAY_S`
         later.
         """
         breath_s = self._not_before - self._now()
@@ -49,7 +49,7 @@ class BatchingSelector(selectors.DefaultSelector):
         if len(ready) > 1:
             # After a read the loop polls again at once. The few results of that poll must not
             # shorten the delay.
-            next_poll = self._now() + min(LONGEST_POLL_DELAY_S, POLL_DELAY_S * len(ready))
+            next_poll = self._now() + min(MAX_POLL_DELAY_S, POLL_DELAY_S * len(ready))
             self._not_before = max(self._not_before, next_poll)
         return ready
 

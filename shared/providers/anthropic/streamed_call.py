@@ -20,7 +20,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
     settings_of,
     translated_errors,
 )
-from handoff_queue.shared.providers.anthropic.event_loop import LONGEST_POLL_DELAY_S
+from handoff_queue.shared.providers.anthropic.event_loop import MAX_POLL_DELAY_S
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import limits_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
@@ -32,7 +32,7 @@ from handoff_queue.shared.types.json_values import STRICT
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
 
 CONNECT_TIMEOUT_S = 10.0
-REST_WITHIN_S = 2 * LONGEST_POLL_DELAY_S
+REST_WITHIN_S = 2 * MAX_POLL_DELAY_S
 """Longest time in seconds between a complete reply and the end of its body. Only after its end
 the connection can serve another call. Usually the end has arrived already.
 """

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.citation_markers import MARKER
 
 NOT_FOUND = "Not found in the documents"
 CANNOT_ANSWER = "The offline model cannot answer this"
-_FEWEST_WORDS = 4
+_MIN_WORDS = 4
 """A piece of text with fewer words is a label, and needs no marker."""
 
 
@@ -83,4 +83,4 @@ def _needs_marker(piece: str) -> bool:
     """Return whether a piece of text has no marker, and is neither a question nor a label."""
     if MARKER.search(piece) or piece.rstrip("*_`").endswith((":", "?")):
         return False
-    return len(piece.split()) >= _FEWEST_WORDS
+    return len(piece.split()) >= _MIN_WORDS

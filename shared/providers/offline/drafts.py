@@ -101,7 +101,7 @@ def _table(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tuple
     The table has each heading that several things share or that the request asks for. It is
     empty if there is no such heading.
     """
-    asked = set(map(str.lower, aspects))
+    requested_aspects = set(map(str.lower, aspects))
     cells: dict[str, dict[str, Claim]] = {}
     for thing, claims in by_thing.items():
         for claim in claims:
@@ -110,7 +110,7 @@ def _table(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tuple
     rows = [["", *by_thing]]
     used: set[str] = set()
     for heading, claim_by_thing in cells.items():
-        if len(claim_by_thing) <= 1 and heading.lower() not in asked:
+        if len(claim_by_thing) <= 1 and heading.lower() not in requested_aspects:
             continue
         row = [heading]
         for thing in by_thing:

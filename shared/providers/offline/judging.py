@@ -146,8 +146,8 @@ def check_facts(conversation: Conversation) -> dict[str, Any]:
 
 def _highest(counts: Mapping[str, int]) -> list[str]:
     """Return the keys with the highest count."""
-    most = max(counts.values(), default=0)
-    return [key for key, count in counts.items() if count == most]
+    highest = max(counts.values(), default=0)
+    return [key for key, count in counts.items() if count == highest]
 
 
 def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:

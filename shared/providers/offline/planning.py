@@ -26,7 +26,7 @@ _WRITERS = ("writer", "analyst", _GENERALIST)
 _TEAM_PARTS = 3
 """Least number of things or questions for which a team is worth its cost."""
 _MAX_STEPS = 8
-_LONGEST_ID = 44
+_MAX_ID_CHARS = 44
 _FALLBACK = "Write the parts that have a source, and name the gaps."
 _NOT_ITS_FIELD = re.compile(r"\b(?:Not for|Never)\b.*", re.DOTALL)
 """The end of a description: the tasks that belong to other specialists."""
@@ -165,14 +165,14 @@ def _research_and_write(
         if name in names:
             writer = name
             break
-    most = cap
+    limit = cap
     if writer:
-        most = max(1, cap - 1)
+        limit = max(1, cap - 1)
     subjects = list(asking.things or asking.topics)
     steps: list[dict[str, Any]] = []
     ids: list[str] = []
-    for start in range(min(most, len(subjects))):
-        group = subjects[start::most]
+    for start in range(min(limit, len(subjects))):
+        group = subjects[start::limit]
         subject = join_with_and(group)
         step_id = _free_id(subject, ids)
         ids.append(step_id)
@@ -223,7 +223,7 @@ def _free_id(subject: str, taken: Collection[str]) -> str:
     unique.
     """
     words = re.findall(r"[a-z0-9]+", " ".join(content_words(subject)[:3]))
-    first = "_".join(["research", *words])[:_LONGEST_ID].rstrip("_")
+    first = "_".join(["research", *words])[:_MAX_ID_CHARS].rstrip("_")
     step_id, number = first, 2
     while step_id in taken:
         step_id = f"{first}_{number}"

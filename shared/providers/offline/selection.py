@@ -23,7 +23,7 @@ _MAX_NAME_WORDS = 6
 _MAX_CLAIMS, _MAX_ANSWERS, _PER_ASPECT, _ENOUGH_ABOUT_A_THING = 10, 6, 2, 6
 _PLACE_WEIGHT = 0.3
 """Factor for a word in the headings or the document's name. A word in the sentence has 1.0."""
-_FEWEST_SHARE = 0.2
+_MIN_SHARE = 0.2
 """Least share of the words of a question, by weight, that a sentence must have."""
 _SECOND_BEST = 0.4
 """Least share of the best score that a further sentence must have."""
@@ -122,13 +122,13 @@ def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Clai
         return claims, gaps
     sections = _first_of_sections(titled)
     rest = [sentence for sentence in about if sentence not in sections]
-    most = max(_ENOUGH_ABOUT_A_THING, len(claims) + len(sections))
+    limit = max(_ENOUGH_ABOUT_A_THING, len(claims) + len(sections))
     for sentence in [*sections, *rest]:
         heading = topic.text
         if len(sentence.headings) > 1 and not mentions(topic.text, sentence.headings[-1]):
             heading = sentence.headings[-1]
         claims.append(_of_thing(topic.text, heading, sentence))
-    return claims[:most], gaps
+    return claims[:limit], gaps
 
 
 def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
@@ -143,8 +143,8 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[C
         seen |= _stems_with_place(sentence)
     matching: list[Sentence] = []
     if wanted:
-        most = _MAX_CLAIMS if _LIST.match(topic.text) else _MAX_ANSWERS
-        matching = _matching(wanted, _candidates(topic, sentences, seen), most)
+        limit = _MAX_CLAIMS if _LIST.match(topic.text) else _MAX_ANSWERS
+        matching = _matching(wanted, _candidates(topic, sentences, seen), limit)
     if not matching and not topic.text.endswith("?"):
         return _overview_claims(wanted, sentences), []
     unseen: list[str] = []
@@ -183,8 +183,8 @@ def _overview_claims(wanted: Set[str], sentences: Sequence[Sentence]) -> list[Cl
     return claims
 
 
-def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], most: int) -> list[Sentence]:
-    """Return at most `most` sentences that have most of the wanted words, the best first. Of
+def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], limit: int) -> list[Sentence]:
+    """Return at most `limit` sentences that have most of the wanted words, the best first. Of
     equal scores, the earlier sentence comes first.
 
     A word in few sentences weighs more than a common word.
@@ -203,7 +203,7 @@ def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], most: int) 
     chosen: list[Sentence] = []
     for score, sentence in scored:
         is_enough = score >= scored[0][0] * _SECOND_BEST
-        if not is_enough or score < sum(weights.values()) * _FEWEST_SHARE or len(chosen) >= most:
+        if not is_enough or score < sum(weights.values()) * _MIN_SHARE or len(chosen) >= limit:
             break
         chosen.append(sentence)
     return chosen

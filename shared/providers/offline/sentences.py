@@ -113,7 +113,7 @@ _BREAK = re.compile(rf"(?<=[.!?])[{CLOSING}]*(\s+)(?=\S)|(?<=[。！？])()")
 _ABBREVIATIONS = frozenset(
     "e.g. i.e. etc. vs. cf. approx. dr. mr. mrs. ms. prof. no. fig. st. al.".split()
 )
-_FEWEST_WORDS, _MAX_WORDS = 4, 60
+_MIN_WORDS, _MAX_WORDS = 4, 60
 _MAX_TITLE_WORDS = 8
 _LABELLED = re.compile(r"[^\W\d][\w ()/%-]{0,30}:\s+\S")
 """A labelled value such as `Price: $499`, which is a statement of any length."""
@@ -237,7 +237,7 @@ def _is_statement(piece: str, kind: str, *, is_whole: bool) -> bool:
         return piece[-1] not in ":?,;"
     has_end = re.search(rf"[.!。！][{CLOSING}]*$", piece) is not None
     is_item = kind == "item" and is_whole and piece[-1] not in ":?,;"
-    return (has_end or is_item) and _FEWEST_WORDS <= count <= _MAX_WORDS
+    return (has_end or is_item) and _MIN_WORDS <= count <= _MAX_WORDS
 
 
 def _blocks(text: str, *, is_start: bool) -> Iterator[tuple[str, tuple[str, ...], str, str]]:

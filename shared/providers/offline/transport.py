@@ -118,8 +118,8 @@ def _response(request: httpx2.Request, body: bytes) -> httpx2.Response:
     request_id = f"req_offline_{digest[:16]}"
     headers = {"request-id": request_id}
     if request.url.path != "/v1/messages" or request.method != "POST":
-        asked = f"{request.method} {request.url.path}"
-        text = f"Not found: {asked} (the offline model serves POST /v1/messages only)"
+        requested_route = f"{request.method} {request.url.path}"
+        text = f"Not found: {requested_route} (the offline model serves POST /v1/messages only)"
         return _error(404, "not_found_error", text, request_id)
     try:
         values = _parse(body)

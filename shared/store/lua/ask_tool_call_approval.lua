@@ -40,8 +40,8 @@ if #events > 0 then
   redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
 end
 give_back(h, 'asked')
-local LONGEST_MS = 30 * 24 * 3600 * 1000
-local until_ms = tonumber(ARGV[4]) > 0 and tonumber(ARGV[4]) or at + LONGEST_MS
+local MAX_WAIT_MS = 30 * 24 * 3600 * 1000
+local until_ms = tonumber(ARGV[4]) > 0 and tonumber(ARGV[4]) or at + MAX_WAIT_MS
 redis.call(
   'HSET', h, 'held', '1', 'deferred', integer(until_ms), 'doing', ARGV[5], 'asks',
   cjson.encode(asks), 'asks_since', integer(at)

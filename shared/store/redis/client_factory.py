@@ -30,23 +30,23 @@ UNBOUNDED = 2**31
 """Connections of a pool without a limit. redis-py takes no None here."""
 
 
-def client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
+def client_for(url: str, timeout_s: float, limit: int | None) -> redis.Redis:
     """Return a client that has no connection yet.
 
     Args:
         timeout_s: seconds that Redis may be silent.
-        most: open connections at once; a thread beyond the limit waits. None, or a URL with
+        limit: open connections at once; a thread beyond the limit waits. None, or a URL with
             sentinels: no limit.
 
     Raises:
         UserError: the URL is invalid, or names files that cannot be used.
     """
-    client = _client_for(url, timeout_s, most)
+    client = _client_for(url, timeout_s, limit)
     share_contexts(client.connection_pool)
     return client
 
 
-def _client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
+def _client_for(url: str, timeout_s: float, limit: int | None) -> redis.Redis:
     try:
         address = read_address(url)
     except ValueError as error:
@@ -68,11 +68,11 @@ def _client_for(url: str, timeout_s: float, most: int | None) -> redis.Redis:
         return _behind_sentinels(address, options)
     options["host"], options["port"] = address.hosts[0]
     kind = redis.SSLConnection if address.tls is not None else DirectConnection
-    if most is None:
+    if limit is None:
         pool: Any = redis.ConnectionPool(kind, UNBOUNDED, **options)
     else:
         pool_class: Any = DirectPool
-        pool = pool_class(most, timeout_s, kind, **options)
+        pool = pool_class(limit, timeout_s, kind, **options)
     return DirectClient(connection_pool=pool)
 
 

@@ -60,7 +60,7 @@ less than 0.1 ms in that time.
 """
 CLOCK_RETRY_S = 5.0
 """Seconds until Redis's clock is read again after a failure."""
-CLOCK_ASKED_AT_MOST = 3
+MAX_CLOCK_READINGS = 3
 """Times that Redis's clock is read for one measurement."""
 CLOCK_GOOD_TRIP_S = 0.001
 """Round trip in seconds up to which a reading needs no repetition."""
@@ -252,7 +252,7 @@ class Connection:
         """
         offset = 0.0
         shortest_s = float("inf")
-        for _ in range(CLOCK_ASKED_AT_MOST):
+        for _ in range(MAX_CLOCK_READINGS):
             asked_at = time.monotonic()
             with translated_errors():
                 seconds, microseconds = self.redis.time()

@@ -296,11 +296,11 @@ class Script:
         breaks, nothing is repeated; a client would repeat the call over another connection.
         """
         try:
-            return _asked(connection, "EVALSHA", self.digest, *self._real(arguments))
+            return _execute(connection, "EVALSHA", self.digest, *self._real(arguments))
         except NoScriptError as error:
             self._check_may_load(connection.username, error)
-            _asked(connection, "SCRIPT LOAD", self.text)
-            return _asked(connection, "EVALSHA", self.digest, *self._real(arguments))
+            _execute(connection, "SCRIPT LOAD", self.text)
+            return _execute(connection, "EVALSHA", self.digest, *self._real(arguments))
 
     def send(self, connection: Any, arguments: Sequence[Any]) -> None:
         """Send the call over a connection that no other thread uses. `read_reply` reads its
@@ -314,7 +314,7 @@ class Script:
             return read()
         except NoScriptError as error:
             self._check_may_load(connection.username, error)
-            _asked(connection, "SCRIPT LOAD", self.text)
+            _execute(connection, "SCRIPT LOAD", self.text)
             return None
 
     def add(self, pipeline: Any, arguments: Sequence[Any]) -> Any:
@@ -332,7 +332,7 @@ class Script:
             raise ScriptsMissing("no supervisor has loaded the scripts yet") from error
 
 
-def _asked(connection: Any, *command: Any) -> Any:
+def _execute(connection: Any, *command: Any) -> Any:
     connection.send_command(*command)
     return connection.read_response()
 

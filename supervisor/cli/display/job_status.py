@@ -11,7 +11,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.usage import MICROUSD, cost_usd
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import AT_MOST, count_text, money
-from handoff_queue.supervisor.quoting.cost_simulation import FEWEST_SCORES
+from handoff_queue.supervisor.quoting.cost_simulation import MIN_SCORES
 
 NO_PAST = "no estimate yet: no handoff has ended on this broker"
 NO_PRICE = "no estimate: a price is not known, and a batch has no usual time"
@@ -21,14 +21,14 @@ def quote_line(quote: Quote) -> str:
     """Return a quote as one line.
 
     Example: `likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120
-    handoffs here, and how 45 quotes turned out)`. With fewer than `FEWEST_SCORES` ended
+    handoffs here, and how 45 quotes turned out)`. With fewer than `MIN_SCORES` ended
     quotes, the line has `at most` instead of `in 9 of 10 cases at most`.
 
     If calls go through batches, the line says which part of the cost is at half price, and which
     time bounds the job.
     """
     at_most = "at most"
-    if quote.jobs >= FEWEST_SCORES:
+    if quote.jobs >= MIN_SCORES:
         at_most = "in 9 of 10 cases at most"
     parts = []
     if quote.microusd:
@@ -165,13 +165,13 @@ def _against(taken: float, estimate: Estimate, shown: Callable[[float], str]) ->
     return f"{shown(taken)} of likely {shown(estimate.likely)}, {relation} {shown(estimate.most)}"
 
 
-def _counted(count: int, most: int | None, word: str, *, at_most: bool = False) -> str:
-    if most is None:
+def _counted(count: int, limit: int | None, word: str, *, at_most: bool = False) -> str:
+    if limit is None:
         return count_text(count, word, at_most=at_most)
     prefix = ""
     if at_most:
         prefix = AT_MOST
-    return f"{prefix}{count:,} of {count_text(most, word)}"
+    return f"{prefix}{count:,} of {count_text(limit, word)}"
 
 
 def _seconds(seconds: float) -> str:

@@ -33,37 +33,37 @@ _SECONDARY = (" token", " tokens", " tool call", " tool calls")
 """Figures that are left out first on a narrow screen."""
 
 
-def middle(text: str, most: int) -> str:
+def middle(text: str, limit: int) -> str:
     """Cut a text in the middle, because the names of copies differ at the end."""
-    if len(text) <= most:
+    if len(text) <= limit:
         return text
-    kept = max(1, most - 1)
+    kept = max(1, limit - 1)
     begin_chars = kept // 2
     end_chars = kept - begin_chars
     return f"{text[:begin_chars]}…{text[-end_chars:]}"
 
 
-def cut_name(who: str, most: int) -> str:
+def cut_name(who: str, limit: int) -> str:
     """Cut `step (role)` to this number of characters. The role stays if it takes at most half."""
-    if len(who) <= most:
+    if len(who) <= limit:
         return who
     step, bracket, rest = who.partition(" (")
     role = bracket + rest
-    if len(role) <= most - max(_MIN_NAME, most // 2):
-        return middle(step, most - len(role)) + role
-    return middle(step, most)
+    if len(role) <= limit - max(_MIN_NAME, limit // 2):
+        return middle(step, limit - len(role)) + role
+    return middle(step, limit)
 
 
-def cut_words(what: str, most: int) -> str:
+def cut_words(what: str, limit: int) -> str:
     """Cut parts with two spaces between them to this number of characters.
 
     Secondary figures go first, then the end of the longest part.
     """
     parts = what.split("  ")
     for part in list(parts):
-        if len("  ".join(parts)) > most and part.endswith(_SECONDARY):
+        if len("  ".join(parts)) > limit and part.endswith(_SECONDARY):
             parts.remove(part)
-    excess = len("  ".join(parts)) - most
+    excess = len("  ".join(parts)) - limit
     if excess > 0 and len(parts) > 1:
         longest = max(parts, key=len)
         kept_chars = max(1, len(longest) - excess - 1)

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 ESCAPE = "\x1b"
-GONE = "\x04"
+END_OF_INPUT = "\x04"
 """Key for Ctrl-D and for the end of the input."""
-_LONGEST_SEQUENCE = 16
+_MAX_SEQUENCE_BYTES = 16
 """Most bytes of one key. An arrow key has three bytes."""
 
 
@@ -44,8 +44,8 @@ _LONGEST_SEQUENCE = 16
 def key_presses() -> Iterator[Callable[[float], str]]:
     """Yield a function `read(timeout_s)` that returns the pressed key.
 
-    It returns '' without a key, and `GONE` at the end of the input. Ctrl-C still interrupts.
-    The terminal is restored at the end.
+    It returns '' without a key, and `END_OF_INPUT` at the end of the input. Ctrl-C still
+    interrupts. The terminal is restored at the end.
     """
     stdin = sys.stdin.fileno()
     before = termios.tcgetattr(stdin)
@@ -53,7 +53,7 @@ def key_presses() -> Iterator[Callable[[float], str]]:
     def read(timeout_s: float) -> str:
         if not select.select([stdin], [], [], timeout_s)[0]:
             return ""
-        return os.read(stdin, _LONGEST_SEQUENCE).decode(errors="replace") or GONE
+        return os.read(stdin, _MAX_SEQUENCE_BYTES).decode(errors="replace") or END_OF_INPUT
 
     tty.setcbreak(stdin)
     try:
@@ -214,12 +214,12 @@ FILE_COLUMNS = 160
 """Width of output that goes to a file."""
 
 
-def shorten(text: str, most: int) -> str:
-    """Return a text as one line of at most `most` characters."""
+def shorten(text: str, limit: int) -> str:
+    """Return a text as one line of at most `limit` characters."""
     line = in_one_line(text)
-    if len(line) <= most:
+    if len(line) <= limit:
         return line
-    return line[: most - 1].rstrip() + "…"
+    return line[: limit - 1].rstrip() + "…"
 
 
 class _PlainConsole(Console):

@@ -122,13 +122,13 @@ class JobTree:
             tree.add(line)
         yield tree
 
-    def _reasons(self, most: int) -> list[Text]:
-        """Return the first `most` reasons why the job waits, and the number of the others."""
+    def _reasons(self, limit: int) -> list[Text]:
+        """Return the first `limit` reasons why the job waits, and the number of the others."""
         reasons: list[Text] = []
-        for reason in self.missing[:most]:
+        for reason in self.missing[:limit]:
             reasons.append(Text(f"! {reason}", style="yellow"))
-        if len(self.missing) > most:
-            more = f"! and {len(self.missing) - most} more reasons to wait"
+        if len(self.missing) > limit:
+            more = f"! and {len(self.missing) - limit} more reasons to wait"
             reasons.append(Text(more, style="yellow"))
         return reasons
 

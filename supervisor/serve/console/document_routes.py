@@ -91,7 +91,7 @@ class DocumentList:
 
 
 def list_documents(
-    store: Store, job_id: JobId, begin: int, most: int, *, has_children: bool
+    store: Store, job_id: JobId, begin: int, limit: int, *, has_children: bool
 ) -> DocumentList:
     """Return a part of the documents of a job: those of the request, and then the fetched pages.
     Of two documents with one name, the list has the first, as the page of a document.
@@ -103,7 +103,7 @@ def list_documents(
     for entry in _documents(store, job_id, MAX_CHILDREN if has_children else 1):
         by_name.setdefault(entry.path, entry)
     documents = tuple(by_name.values())
-    return DocumentList(documents[begin : begin + most], begin, len(documents))
+    return DocumentList(documents[begin : begin + limit], begin, len(documents))
 
 
 def document_link(job_id: str, citation: Mapping[str, Any]) -> str:

@@ -73,7 +73,7 @@ def _waiting(access: Access) -> tuple[float, list[WaitingJob]]:
 async def question(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
     """Show the questions of a job, with an editor for a plan or for the arguments of a call."""
     report = await run_in_threadpool(report_on, visit.access.store, job_id)
-    return _page(request, visit, report, _Given(_plan_text(report)))
+    return _page(request, visit, report, _EditorTexts(_plan_text(report)))
 
 
 @router.post("/inbox/{job_id}")
@@ -85,21 +85,25 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     text, note = str(form.get("plan", "")), str(form.get("note", "")).strip()
     written = str(form.get("arguments", ""))
     report = await run_in_threadpool(report_on, visit.access.store, job_id)
-    asked = question_in(form)
+    question_version = question_in(form)
     is_edited = bool(text.strip()) and _lines(text) != _lines(_plan_text(report))
     try:
         plan = parsed_json(text, "the plan is") if is_edited else None
         if form.get("decision") == "approve":
-            arguments = _edited_arguments(report, asked, written)
+            arguments = _edited_arguments(report, question_version, written)
             await visit.access.jobs.approve(
-                job_id, note or None, plan, question=asked, arguments=arguments
+                job_id, note or None, plan, question=question_version, arguments=arguments
             )
         else:
-            await visit.access.jobs.reject(job_id, note or None, plan=plan, question=asked)
+            await visit.access.jobs.reject(
+                job_id, note or None, plan=plan, question=question_version
+            )
     except (UnknownJob, Conflict):
         raise
     except UserError as error:
-        return _page(request, visit, report, _Given(text, note, asked, written), error)
+        return _page(
+            request, visit, report, _EditorTexts(text, note, question_version, written), error
+        )
     return go_to(f"/inbox?decided={job_id}")
 
 
@@ -128,12 +132,12 @@ def parsed_json(text: str, what: str) -> JsonValue:
     return value
 
 
-def _edited_arguments(report: JobResult, asked: int | None, text: str) -> JsonValue:
+def _edited_arguments(report: JobResult, question_version: int | None, text: str) -> JsonValue:
     """Return the arguments of the editor. None: the question is about no call, or the person
     changed nothing.
     """
     for entry in open_questions(report):
-        if entry["version"] == asked and entry["call"] is not None:
+        if entry["version"] == question_version and entry["call"] is not None:
             if not text.strip() or _lines(text) == _lines(arguments_text(entry["call"])):
                 return None
             return parsed_json(text, "the arguments are")
@@ -146,12 +150,12 @@ def arguments_text(call: dict[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _EditorTexts:
     """The texts of the editors."""
 
     plan: str
     note: str = ""
-    asked: int | None = None
+    question_version: int | None = None
     """The question that the note and the arguments are for. None: no question."""
     arguments: str = ""
 
@@ -160,7 +164,7 @@ def _page(
     request: Request,
     visit: Visit,
     report: JobResult,
-    given: _Given,
+    given: _EditorTexts,
     error: HandoffError | None = None,
 ) -> Response:
     problems: list[str] = []

@@ -94,7 +94,7 @@ class Handoff:
             return run.go()
         finally:
             self.live_calls += run.calls
-            self.checkpoints = self.checkpoints.again()
+            self.checkpoints = self.checkpoints.reopened()
 
     def finish(self) -> HandoffResult:
         """Run the handoff again after each deferral, until it has a result."""

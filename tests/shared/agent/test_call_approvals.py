@@ -65,8 +65,8 @@ def asked_run(ran: list[str]) -> Run:
 
 def resumed(run: Run, ran: list[str], **answers: CallAnswer) -> Run:
     """Return the run of the next claim, with these answers by the argument of the call."""
-    checkpoints = run.checkpoints.again()
-    for call_id, question in run.checkpoints.asked.items():
+    checkpoints = run.checkpoints.reopened()
+    for call_id, question in run.checkpoints.questions.items():
         if question.arguments["q"] in answers:
             checkpoints.answers[call_id] = answers[question.arguments["q"]]
     return mailing_run(ran, checkpoints)
@@ -81,7 +81,7 @@ def test_calls_without_a_question_run_before_the_handoff_waits() -> None:
     run = asked_run(ran)
 
     assert ran == ["b"]
-    assert [question.arguments for question in run.checkpoints.asked.values()] == [
+    assert [question.arguments for question in run.checkpoints.questions.values()] == [
         {"q": "a"},
         {"q": "c"},
     ]
@@ -142,8 +142,8 @@ def test_a_person_cannot_send_a_call_to_a_host_that_the_policy_refuses() -> None
     first = run(MemoryCheckpoints())
     with pytest.raises(ApprovalAwaited):
         first.go()
-    checkpoints = first.checkpoints.again()
-    (call_id,) = checkpoints.asked
+    checkpoints = first.checkpoints.reopened()
+    (call_id,) = checkpoints.questions
     edited = replace(APPROVED, arguments={"q": "https://b.example"})
     checkpoints.answers[call_id] = edited
     again = run(checkpoints)
@@ -160,7 +160,7 @@ def test_without_approvals_a_call_that_needs_one_does_not_run() -> None:
     assert run.go().status is ResultStatus.OK
     assert ran == ["b"]
     assert "a person must approve it" in results_shown(run)
-    assert run.checkpoints.asked == {}
+    assert run.checkpoints.questions == {}
 
 
 def test_a_call_with_wrong_arguments_asks_no_person() -> None:
@@ -187,7 +187,7 @@ def test_a_kill_never_runs_an_approved_call_twice(kind: type[Checkpoint]) -> Non
     again.checkpoints.on_checkpoint = die
     with pytest.raises(ProcessKilled):
         again.go()
-    last = mailing_run(ran, again.checkpoints.again())
+    last = mailing_run(ran, again.checkpoints.reopened())
     last.go()
 
     assert ran.count("a") <= 1

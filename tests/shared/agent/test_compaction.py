@@ -220,7 +220,7 @@ def test_a_handoff_that_is_killed_at_any_checkpoint_sends_the_same_requests() ->
         first = short_run(checkpoints=killed)
         with pytest.raises(ProcessKilled):
             first.go()
-        second = short_run(checkpoints=killed.again())
+        second = short_run(checkpoints=killed.reopened())
         assert second.go() == result
         sent = [*first.calls, *second.calls]
         assert len(sent) <= len(expected.calls) + 1, "only the call in flight is repeated"

@@ -171,7 +171,7 @@ def test_the_deadline_cuts_the_call_and_keeps_its_text() -> None:
         if heartbeats == 5:
             run.clock.now_s = 1_011.0
 
-    run.checkpoints.on_beat = late
+    run.checkpoints.on_heartbeat = late
     result = run.go()
     assert (result.status, result.stop_reason) == (ResultStatus.PARTIAL, StopReason.DEADLINE)
     assert result.output is not None
@@ -200,7 +200,7 @@ def test_the_deadline_leaves_a_tool_that_hangs() -> None:
         if doing == "hang":
             run.clock.now_s += 6
 
-    run.checkpoints.on_beat = late
+    run.checkpoints.on_heartbeat = late
     result = run.go()
     never.set()
     assert (result.status, result.stop_reason, result.output) == (
@@ -416,7 +416,7 @@ def test_an_interruption_passes_through_a_wait() -> None:
         if doing.startswith("waiting"):
             raise Cancelled("by the user")
 
-    run.checkpoints.on_beat = cancel
+    run.checkpoints.on_heartbeat = cancel
     with pytest.raises(Cancelled):
         run.go()
 
@@ -432,7 +432,7 @@ def test_an_interruption_passes_through_a_running_tool() -> None:
         if doing == "hang":
             raise Draining("stop")
 
-    run.checkpoints.on_beat = drain
+    run.checkpoints.on_heartbeat = drain
     with pytest.raises(Draining):
         run.go()
     never.set()

@@ -348,7 +348,7 @@ def test_a_defect_is_a_failed_result_without_its_text() -> None:
 def test_the_draft_is_the_output_so_far(reply: Reply, output_format: dict[str, Any]) -> None:
     handoff = a_handoff(expected_output_format=output_format)
     run = run_with_replies(reply, handoff=handoff, streams_draft=True)
-    run.checkpoints.on_beat = lambda _doing: run.clock.wait(1)
+    run.checkpoints.on_heartbeat = lambda _doing: run.clock.wait(1)
     run.go()
     drafts = [draft for _, draft in run.checkpoints.heartbeats if draft]
     assert drafts

@@ -128,7 +128,7 @@ def test_an_interruption_passes_through_a_wait_for_the_provider() -> None:
         if doing == "waiting 9 s: rate limit (claude-haiku-5-5)":
             raise Cancelled("by the user")
 
-    run.checkpoints.on_beat = cancel
+    run.checkpoints.on_heartbeat = cancel
     with pytest.raises(Cancelled):
         run.go()
 

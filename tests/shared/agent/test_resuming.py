@@ -82,7 +82,7 @@ def test_a_death_after_any_checkpoint_costs_no_result(survived: int) -> None:
     checkpoints.on_checkpoint = die
     with pytest.raises(ProcessKilled):
         resumed_run(checkpoints, ran).go()
-    resumed = resumed_run(checkpoints.again(), ran)
+    resumed = resumed_run(checkpoints.reopened(), ran)
     result = resumed.go()
     assert result.status is ResultStatus.OK
     assert without_usage(result) == without_usage(expected)
@@ -99,7 +99,7 @@ def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_knows() -> None
         ToolCallStarted(tool_use_id="t1"),
     )
     ran: list[str] = []
-    resumed = resumed_run(checkpoints.again(), ran)
+    resumed = resumed_run(checkpoints.reopened(), ran)
     resumed.go()
     assert ran == []
     assert resumed.checkpoints.earlier_checkpoints()[2] == ToolObserved(
@@ -122,7 +122,7 @@ def test_an_unsafe_call_that_the_model_repeats_after_an_interruption_is_not_run(
         ),
     )
     ran: list[str] = []
-    resumed = resumed_run(checkpoints.again(), ran)
+    resumed = resumed_run(checkpoints.reopened(), ran)
     result = resumed.go()
 
     assert ran == ["c"], "other arguments are another effect"
@@ -138,11 +138,11 @@ def test_a_result_says_whether_a_tool_that_is_not_safe_to_repeat_may_have_run() 
 
 def test_a_final_answer_that_was_checkpointed_is_read_without_another_call() -> None:
     _, run = uninterrupted()
-    again = resumed_run(run.checkpoints.again(), [])
+    again = resumed_run(run.checkpoints.reopened(), [])
     assert again.go().status is ResultStatus.OK
     assert again.calls == []
 
 
 def test_turns_of_earlier_claims_count() -> None:
     expected, run = uninterrupted()
-    assert resumed_run(run.checkpoints.again(), []).go().turns == expected.turns == 3
+    assert resumed_run(run.checkpoints.reopened(), []).go().turns == expected.turns == 3

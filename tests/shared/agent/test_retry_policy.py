@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.retry_policy import (
-    LONGEST_RETRY_AFTER_S,
+    MAX_RETRY_AFTER_S,
     MAX_TRIES,
     delay_s,
     reason_of,
@@ -27,12 +27,10 @@ def test_a_delay_is_never_negative_and_never_longer_than_the_cap(
 ) -> None:
     delay = delay_s(ModelBusy("x", retry_after_s=after), tries, jitter)
     assert delay is not None
-    assert 0 <= delay <= LONGEST_RETRY_AFTER_S
+    assert 0 <= delay <= MAX_RETRY_AFTER_S
 
 
-@given(
-    tries=st.integers(1, MAX_TRIES - 1), jitter=jitter, after=st.floats(0, LONGEST_RETRY_AFTER_S)
-)
+@given(tries=st.integers(1, MAX_TRIES - 1), jitter=jitter, after=st.floats(0, MAX_RETRY_AFTER_S))
 def test_the_server_is_never_called_again_before_its_retry_after(
     tries: int, jitter: float, after: float
 ) -> None:

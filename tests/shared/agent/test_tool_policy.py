@@ -280,7 +280,7 @@ def test_a_resumed_handoff_knows_its_earlier_origins() -> None:
     resumed = Run(
         lambda call: SEND if len(call.messages) == 3 else answer_reply(),
         tools=tools,
-        checkpoints=checkpoints.again(),
+        checkpoints=checkpoints.reopened(),
     )
     result = resumed.go()
 

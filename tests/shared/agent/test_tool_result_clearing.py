@@ -168,7 +168,7 @@ def test_a_handoff_that_is_killed_after_a_clearing_sends_the_same_requests(whole
     checkpoints.on_checkpoint = die
     with pytest.raises(ProcessKilled):
         go(checkpoints)
-    result, rest = go(checkpoints.again())
+    result, rest = go(checkpoints.reopened())
     assert rest == requests[-len(rest) :]
     assert result == expected
 
@@ -232,7 +232,7 @@ def test_read_result_shows_a_cleared_result_although_it_failed_before() -> None:
 def test_tools_do_not_count_a_cleared_result_as_shown() -> None:
     run = small_run(*first_turns(), answer_reply())
     run.go()
-    again = small_run(answer_reply(), checkpoints=run.checkpoints.again())
+    again = small_run(answer_reply(), checkpoints=run.checkpoints.reopened())
     again.go()
     assert run.hidden == again.hidden == [record({"q": "1"})]
 

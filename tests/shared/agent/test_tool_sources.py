@@ -118,6 +118,8 @@ def test_a_resumed_handoff_cites_its_earlier_results() -> None:
     with pytest.raises(Died):
         run_of(cites("orders#2"), checkpoints=checkpoints).go()
 
-    resumed = run_with_replies(cites("orders#2"), tools=(ORDERS,), checkpoints=checkpoints.again())
+    resumed = run_with_replies(
+        cites("orders#2"), tools=(ORDERS,), checkpoints=checkpoints.reopened()
+    )
 
     assert sources_of(resumed.go()) == ["tool:find.1/orders#2"]

@@ -90,7 +90,9 @@ def test_after_a_crash_the_message_is_shown_once() -> None:
     replied = [text for text in run.checkpoints.saved if '"replied"' in text]
     run.checkpoints.saved.remove(replied[-1])  # the process died before the last reply
 
-    resumed = run_with_replies(answer_reply(), tools=run.tools, checkpoints=run.checkpoints.again())
+    resumed = run_with_replies(
+        answer_reply(), tools=run.tools, checkpoints=run.checkpoints.reopened()
+    )
     resumed.go()
 
     assert times_shown(resumed) == [1]

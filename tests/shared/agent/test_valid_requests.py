@@ -126,7 +126,7 @@ def test_ids_stay_unique_when_another_worker_continues() -> None:
         with pytest.raises(ProcessKilled):
             Run(lambda _: answer_reply(), tools=(LOOK,), model=model, checkpoints=checkpoints).go()
         again = Run(
-            lambda _: answer_reply(), tools=(LOOK,), model=model, checkpoints=checkpoints.again()
+            lambda _: answer_reply(), tools=(LOOK,), model=model, checkpoints=checkpoints.reopened()
         )
         assert again.go().status is ResultStatus.OK
 

@@ -143,9 +143,9 @@ def test_a_child_that_cannot_stay_up_is_given_up_with_the_end_of_its_log(
 def test_deaths_of_long_ago_count_no_more() -> None:
     deaths = RestartLimiter()
 
-    assert [deaths.one_more(float(second)) for second in range(MAX_RESTARTS)] == [1, 2, 3, 4, 5]
-    assert deaths.one_more(RESTART_WINDOW_S + 2) == MAX_RESTARTS - 2
-    assert deaths.one_more(3 * RESTART_WINDOW_S) == 1
+    assert [deaths.record_death(float(second)) for second in range(MAX_RESTARTS)] == [1, 2, 3, 4, 5]
+    assert deaths.record_death(RESTART_WINDOW_S + 2) == MAX_RESTARTS - 2
+    assert deaths.record_death(3 * RESTART_WINDOW_S) == 1
 
 
 @pytest.mark.parametrize("is_killed_on_purpose", [False, True])
@@ -155,7 +155,7 @@ def test_a_child_is_broken_after_too_many_deaths_unless_it_is_killed_on_purpose(
     deaths = RestartLimiter(is_killed_on_purpose=is_killed_on_purpose)
     reported = []
     for second in range(MAX_RESTARTS + 1):
-        deaths.one_more(float(second))
+        deaths.record_death(float(second))
         reported.append(deaths.too_many)
 
     assert reported == [False] * MAX_RESTARTS + [not is_killed_on_purpose]

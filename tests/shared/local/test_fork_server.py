@@ -305,7 +305,7 @@ def test_processes_fork_where_possible_and_restart_the_fork_server(
         )
         processes.wait_until_ready()
 
-        assert processes.ever() == {first: "one", second: "one"}
+        assert processes.names_by_pid() == {first: "one", second: "one"}
         assert {int(line) for line in processes.log_of("one").read_text().split()} == {
             fork_server.pid
         }

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
-from handoff_queue.shared.observability.logs import logged_as, merge_whose
+from handoff_queue.shared.observability.logs import logged_as, merge_log_context
 from handoff_queue.shared.runtime.attempt import Attempts, Consequences
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
@@ -457,7 +457,7 @@ def test_an_error_before_the_run_is_logged_for_its_handoff(
 
     with (
         logged_as(job_id=handoff.job_id, handoff_id="another.1"),
-        capture_logs([merge_whose]) as lines,
+        capture_logs([merge_log_context]) as lines,
     ):
         attempts.prepare(handoff.to_json(), handoff, breaks)
 

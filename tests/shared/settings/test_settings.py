@@ -45,10 +45,10 @@ def test_a_wrong_setting_is_named_by_its_variable_and_its_value(
 ) -> None:
     monkeypatch.setenv(variable, value)
 
-    told = refusal()
+    message = refusal()
 
-    assert f"{variable}: " in told
-    assert told.endswith(problem)
+    assert f"{variable}: " in message
+    assert message.endswith(problem)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_an_invalid_broker_url_is_refused_without_any_part_of_the_url(
     monkeypatch.setenv("HANDOFF_ON_END_BROKER_URL", url)
     with pytest.raises(UserError, match=r"HANDOFF_ON_END_BROKER_URL.*such as redis://") as raised:
         load_settings()
-    told = "".join(traceback.format_exception(raised.value))
-    assert "canary" not in told
-    assert "can ary" not in told
+    message = "".join(traceback.format_exception(raised.value))
+    assert "canary" not in message
+    assert "can ary" not in message
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_settings_repr_contains_no_secret(monkeypatch: pytest.MonkeyPatch) -
 def refusal() -> str:
     with pytest.raises(UserError) as refused:
         load_settings()
-    told = "".join(traceback.format_exception(refused.value))
-    assert "canary" not in told
+    message = "".join(traceback.format_exception(refused.value))
+    assert "canary" not in message
     assert "\n" not in str(refused.value)
     return str(refused.value)

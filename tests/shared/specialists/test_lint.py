@@ -8,8 +8,8 @@ import pytest
 
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.specialists.lint import (
-    LONGEST_DESCRIPTION,
-    LONGEST_INSTRUCTIONS,
+    MAX_DESCRIPTION_CHARS,
+    MAX_INSTRUCTIONS_CHARS,
     OVERLAP,
     Rule,
     lint,
@@ -71,8 +71,8 @@ def test_a_missing_section_is_named() -> None:
 
 def test_too_long_texts_are_remarked_on() -> None:
     long = spec(
-        description="Counts words. Not for writing. " + "x" * LONGEST_DESCRIPTION,
-        instructions=SECTIONS + "x" * LONGEST_INSTRUCTIONS,
+        description="Counts words. Not for writing. " + "x" * MAX_DESCRIPTION_CHARS,
+        instructions=SECTIONS + "x" * MAX_INSTRUCTIONS_CHARS,
     )
     assert rules(long) == [Rule.LONG_DESCRIPTION, Rule.LONG_INSTRUCTIONS]
 

@@ -290,8 +290,8 @@ def test_everything_that_is_wrong_with_a_file_is_named_with_its_line(tmp_path: P
         front("max_turns: 0\ntier: huge\ntools: [nwo, ls]\ncolour: red\n", name="Word Counter"),
     )
 
-    told = refusal(path, ("now",)).split("; counter.md")
-    assert [problem.split(": ")[:2] for problem in told] == [
+    message = refusal(path, ("now",)).split("; counter.md")
+    assert [problem.split(": ")[:2] for problem in message] == [
         [":2", "name"],
         [":4", "max_turns"],
         [":5", "tier"],

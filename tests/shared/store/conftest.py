@@ -8,12 +8,12 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import a_job, issue
 
-ONE = HandoffId("find.1")
+HANDOFF_ID = HandoffId("find.1")
 
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
-    """Return a job whose handoff `ONE` is issued."""
+    """Return a job whose handoff `HANDOFF_ID` is issued."""
     job_id = a_job(store)
-    issue(store, job_id, ONE)
+    issue(store, job_id, HANDOFF_ID)
     return job_id

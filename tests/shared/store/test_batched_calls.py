@@ -32,7 +32,7 @@ from tests.doubles.jobs import (
     version_of,
 )
 
-ONE = HandoffId("find.1")
+HANDOFF_ID = HandoffId("find.1")
 WORST = WorstCase(100, 50, 1_000, is_batched=True)
 INTENDED = BatchIntended(custom_id="c", model="m", at=1.0, most=Usage())
 CREATED = BatchCreated(custom_id="c", batch_id="msgbatch_1", at=1.0)
@@ -41,7 +41,7 @@ CLOSED = BatchClosed(custom_id="c", why="expired", goes_live=True)
 
 def sent(store: Store, job_id: JobId) -> Claim:
     """Return the claim of a process that has stored the intention of a batch."""
-    claimed = granted_claim(store, job_id, ONE)
+    claimed = granted_claim(store, job_id, HANDOFF_ID)
     assert claimed.reserve(WORST) is None
     claimed.checkpoint(INTENDED)
     return claimed
@@ -56,19 +56,19 @@ def test_the_reservation_survives_the_death_of_the_process(store: Store, job_id:
     expire_lease(store, sent(store, job_id))
     store.due_work.sweep()
     assert is_only_reserved(store, job_id)
-    granted_claim(store, job_id, ONE, "w2")
+    granted_claim(store, job_id, HANDOFF_ID, "w2")
     assert is_only_reserved(store, job_id)
 
 
 def test_the_reservation_survives_a_claim_before_the_sweep(store: Store, job_id: JobId) -> None:
     expire_lease(store, sent(store, job_id))
-    granted_claim(store, job_id, ONE, "w2")
+    granted_claim(store, job_id, HANDOFF_ID, "w2")
     assert is_only_reserved(store, job_id)
 
 
 def test_the_reservation_survives_a_claim_that_is_sent_twice(store: Store, job_id: JobId) -> None:
     expire_lease(store, sent(store, job_id))
-    wanted = ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w2")
+    wanted = ClaimRequest(job_id, HANDOFF_ID, digest_of(text_of(HANDOFF_ID)), "w2")
     store.claims.claim(wanted)
     store.claims.claim(wanted)
     assert is_only_reserved(store, job_id)
@@ -78,30 +78,30 @@ def test_the_reservation_survives_a_deferral_and_the_end_of_a_process(
     store: Store, job_id: JobId
 ) -> None:
     assert sent(store, job_id).defer(0, "waits for batch b")
-    granted_claim(store, job_id, ONE).release()
+    granted_claim(store, job_id, HANDOFF_ID).release()
     assert is_only_reserved(store, job_id)
 
 
 def test_the_reply_of_a_later_claim_settles_the_reservation(store: Store, job_id: JobId) -> None:
     assert sent(store, job_id).defer(0, "waits for batch b")
     reply = model_reply()
-    granted_claim(store, job_id, ONE).checkpoint(reply)
+    granted_claim(store, job_id, HANDOFF_ID).checkpoint(reply)
     assert nothing_reserved(store, job_id)
     assert accounts(store, job_id)["usd"] == reply.usage.cost_microusd
 
 
 def test_a_batch_without_a_reply_costs_nothing(store: Store, job_id: JobId) -> None:
     assert sent(store, job_id).defer(0, "waits for batch b")
-    granted_claim(store, job_id, ONE).checkpoint(CLOSED)
+    granted_claim(store, job_id, HANDOFF_ID).checkpoint(CLOSED)
     assert nothing_reserved(store, job_id)
     assert accounts(store, job_id).get("turns", 0) == 0
 
 
 def test_a_reservation_without_an_intention_is_replaced(store: Store, job_id: JobId) -> None:
-    claimed = granted_claim(store, job_id, ONE)
+    claimed = granted_claim(store, job_id, HANDOFF_ID)
     assert claimed.reserve(WORST) is None
     expire_lease(store, claimed)
-    again = granted_claim(store, job_id, ONE, "w2")
+    again = granted_claim(store, job_id, HANDOFF_ID, "w2")
     assert again.reserve(WorstCase(10, 5, 100)) is None
     assert accounts(store, job_id)["reserved_usd"] == 100
 
@@ -122,7 +122,9 @@ def test_a_dropped_handoff_with_an_open_batch_counts_at_the_upper_bound(
 
 
 def drop(store: Store, job_id: JobId) -> None:
-    store.journal.commit(Commit(job_id, version_of(store, job_id), [CancelRequested()], drop=[ONE]))
+    store.journal.commit(
+        Commit(job_id, version_of(store, job_id), [CancelRequested()], drop=[HANDOFF_ID])
+    )
 
 
 def test_the_batch_of_a_dropped_handoff_is_unwanted_until_it_is_cancelled(
@@ -148,14 +150,16 @@ def test_a_batch_whose_reply_was_read_is_not_cancelled(store: Store, job_id: Job
 def test_the_wait_for_a_batch_does_not_count_as_time_of_the_handoff(
     store: Store, job_id: JobId
 ) -> None:
-    wanted = ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", max_seconds=60)
+    wanted = ClaimRequest(job_id, HANDOFF_ID, digest_of(text_of(HANDOFF_ID)), "w1", max_seconds=60)
     first = store.claims.claim(wanted)
     assert first.reserve(WORST) is None
     first.checkpoint(INTENDED)
     assert first.defer(0, "waits for batch b")
-    redis, key = store.connection.redis, handoff_key(store, job_id, ONE)
+    redis, key = store.connection.redis, handoff_key(store, job_id, HANDOFF_ID)
     redis.hset(key, "batch_since", int(redis.hget(key, "batch_since")) - 50_000)
-    again = store.claims.claim(ClaimRequest(job_id, ONE, wanted.digest, "w2", max_seconds=60))
+    again = store.claims.claim(
+        ClaimRequest(job_id, HANDOFF_ID, wanted.digest, "w2", max_seconds=60)
+    )
     assert first.ends_at is not None
     assert again.ends_at is not None
     assert again.ends_at >= first.ends_at + 50
@@ -165,7 +169,7 @@ def test_the_wait_for_a_batch_does_not_count_as_time_of_the_handoff(
 def test_only_a_call_in_a_batch_stays_reserved(
     store: Store, job_id: JobId, worst: WorstCase
 ) -> None:
-    claimed = granted_claim(store, job_id, ONE)
+    claimed = granted_claim(store, job_id, HANDOFF_ID)
     assert claimed.reserve(worst) is None
     expire_lease(store, claimed)
     store.due_work.sweep()

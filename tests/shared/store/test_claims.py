@@ -33,7 +33,7 @@ from tests.doubles.jobs import (
 )
 from tests.waiting import wait_until
 
-ONE = HandoffId("find.1")
+HANDOFF_ID = HandoffId("find.1")
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_cancelled_job_grants_nothing(store: Store, job_id: JobId) -> None:
 
 def test_a_message_with_other_content_is_unknown(store: Store, job_id: JobId) -> None:
     assert (
-        store.claims.claim(ClaimRequest(job_id, ONE, "0" * 64, "w1")).verdict
+        store.claims.claim(ClaimRequest(job_id, HANDOFF_ID, "0" * 64, "w1")).verdict
         is ClaimVerdict.UNKNOWN
     )
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
@@ -154,10 +154,10 @@ def test_thousands_of_checkpoints_are_read_back(store: Store, job_id: JobId) -> 
 def test_checkpoints_go_when_the_handoff_ends(store: Store, job_id: JobId) -> None:
     running = granted_claim(store, job_id, "find.1")
     running.checkpoint(model_reply())
-    assert store.connection.redis.exists(turns_key(store, job_id, ONE))
+    assert store.connection.redis.exists(turns_key(store, job_id, HANDOFF_ID))
 
     finish(running)
-    assert not store.connection.redis.exists(turns_key(store, job_id, ONE))
+    assert not store.connection.redis.exists(turns_key(store, job_id, HANDOFF_ID))
 
 
 def test_a_handoff_that_was_claimed_too_often_is_granted_only_to_be_ended(
@@ -177,7 +177,7 @@ def test_a_released_claim_does_not_count(store: Store, job_id: JobId) -> None:
         granted_claim(store, job_id, "find.1").release()
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
-    assert store.jobs.handoffs(job_id, [ONE])[ONE].claims == 1
+    assert store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].claims == 1
 
 
 def test_a_released_handoff_is_open_to_others_at_once_and_closed_to_its_old_claim(
@@ -206,7 +206,7 @@ def test_a_cancel_arrives_with_the_next_write_and_the_payment_is_recorded(
         other.renew()
     with pytest.raises(Cancelled):
         running.heartbeat("thinking")
-    assert store.connection.redis.llen(turns_key(store, job_id, ONE)) == 1
+    assert store.connection.redis.llen(turns_key(store, job_id, HANDOFF_ID)) == 1
     assert store.jobs.read([job_id])[0].input_tokens == 100
 
 
@@ -262,11 +262,11 @@ def test_heartbeats_show_the_current_activity(store: Store, job_id: JobId) -> No
 
     def is_shown() -> bool:
         running.heartbeat("thinking", "A draft so far")
-        return store.payloads.draft(job_id, ONE) != ""
+        return store.payloads.draft(job_id, HANDOFF_ID) != ""
 
-    wait_until(is_shown, expected="a beat")
-    info = store.jobs.handoffs(job_id, [ONE])[ONE]
-    shown = (info.state, info.worker, info.doing, store.payloads.draft(job_id, ONE))
+    wait_until(is_shown, expected="a heartbeat")
+    info = store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
+    shown = (info.state, info.worker, info.doing, store.payloads.draft(job_id, HANDOFF_ID))
     assert shown == ("running", "w1", "thinking", "A draft so far")
     assert info.lease_until is not None
     assert info.heartbeat_at is not None
@@ -313,7 +313,7 @@ def test_a_released_claim_with_progress_does_not_count(store: Store, job_id: Job
     running.checkpoint(model_reply())
     running.release()
 
-    assert store.jobs.handoffs(job_id, [ONE])[ONE].claims == 0
+    assert store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID].claims == 0
 
 
 def test_a_process_that_was_stopped_after_the_answer_makes_no_concurrent_call(
@@ -333,7 +333,7 @@ def test_a_handoff_spends_no_more_than_its_own_limit_and_that_of_the_claiming_pr
 ) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1", max_microusd=issued_with)
-    request = ClaimRequest(job_id, ONE, digest_of(text_of("find.1")), "w1", max_microusd=own)
+    request = ClaimRequest(job_id, HANDOFF_ID, digest_of(text_of("find.1")), "w1", max_microusd=own)
     claimed = store.claims.claim(request)
 
     assert claimed.reserve(WorstCase(10, 10, 100)) is None

@@ -14,15 +14,15 @@ from handoff_queue.shared.types.events import CancelRequested, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import finish, granted_claim, model_reply, turns_key
 from tests.doubles.redis_faults import snapshot
-from tests.shared.store.conftest import ONE
+from tests.shared.store.conftest import HANDOFF_ID
 from tests.waiting import wait_until
 
 
 def test_two_claims_of_one_handoff_never_have_the_same_fence(store: Store, job_id: JobId) -> None:
     go_back = snapshot(store.connection.redis)
-    lost = granted_claim(store, job_id, ONE)
+    lost = granted_claim(store, job_id, HANDOFF_ID)
     go_back()
-    holder = granted_claim(store, job_id, ONE, "w2")
+    holder = granted_claim(store, job_id, HANDOFF_ID, "w2")
 
     with pytest.raises(LeaseLost):
         lost.reserve(WorstCase(1, 1, 1))
@@ -31,7 +31,7 @@ def test_two_claims_of_one_handoff_never_have_the_same_fence(store: Store, job_i
 
 
 def test_a_claim_with_lost_checkpoints_adds_none_after_the_gap(store: Store, job_id: JobId) -> None:
-    held = granted_claim(store, job_id, ONE)
+    held = granted_claim(store, job_id, HANDOFF_ID)
     held.checkpoint(model_reply())
     go_back = snapshot(store.connection.redis)
     held.checkpoint(model_reply())
@@ -39,7 +39,7 @@ def test_a_claim_with_lost_checkpoints_adds_none_after_the_gap(store: Store, job
 
     with pytest.raises(LeaseLost):
         held.checkpoint(model_reply())
-    assert store.connection.redis.llen(turns_key(store, job_id, ONE)) == 1
+    assert store.connection.redis.llen(turns_key(store, job_id, HANDOFF_ID)) == 1
 
 
 def redis_time(store: Store) -> float:

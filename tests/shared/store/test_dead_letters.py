@@ -13,7 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.dead_letters import KEEP_AT_MOST, MAX_BODY_CHARS, DeadLetter
+from handoff_queue.shared.store.dead_letters import MAX_BODY_CHARS, MAX_LETTERS, DeadLetter
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.handoff import ref
@@ -47,9 +47,9 @@ def test_a_supervisor_removes_letters_after_their_retention_and_all_but_the_newe
     assert [letter.body for letter in store.dead_letters.newest()] == ["new"]
     assert store.connection.redis.llen(keys.DEAD) == 2, "its age is unknown"
 
-    store.connection.redis.rpush(keys.DEAD, *["no JSON"] * KEEP_AT_MOST)
+    store.connection.redis.rpush(keys.DEAD, *["no JSON"] * MAX_LETTERS)
     store.dead_letters.forget_old()
-    assert store.connection.redis.llen(keys.DEAD) == KEEP_AT_MOST
+    assert store.connection.redis.llen(keys.DEAD) == MAX_LETTERS
 
 
 def test_a_letter_of_another_version_does_not_hide_the_readable_letters(store: Store) -> None:

@@ -9,19 +9,19 @@ from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from tests.doubles.jobs import finish, granted_claim, redis_dump, version_of
-from tests.shared.store.conftest import ONE
+from tests.shared.store.conftest import HANDOFF_ID
 
 
 @pytest.mark.parametrize("over", ["finished", "dropped"])
 def test_a_draft_is_kept_until_the_handoff_is_over(store: Store, job_id: JobId, over: str) -> None:
-    running = granted_claim(store, job_id, ONE)
+    running = granted_claim(store, job_id, HANDOFF_ID)
     running.heartbeat("thinking", "Hm, a draft")
     running.renew()
     holding = [name for name, value in redis_dump(store).items() if b"Hm, a draft" in value]
 
-    assert store.payloads.draft(job_id, ONE) == "Hm, a draft"
+    assert store.payloads.draft(job_id, HANDOFF_ID) == "Hm, a draft"
     (key,) = holding
-    assert key.decode() == keys.draft(job_id, "researcher", ONE)
+    assert key.decode() == keys.draft(job_id, "researcher", HANDOFF_ID)
     assert store.connection.redis.pttl(key) > 0
     if over == "finished":
         finish(running)
@@ -32,17 +32,17 @@ def test_a_draft_is_kept_until_the_handoff_is_over(store: Store, job_id: JobId, 
                 job_id=job_id,
                 expected=version_of(store, job_id),
                 events=[],
-                drop=[ONE],
+                drop=[HANDOFF_ID],
                 due_at=due_at,
             )
         )
-    assert store.payloads.draft(job_id, ONE) == ""
+    assert store.payloads.draft(job_id, HANDOFF_ID) == ""
 
 
 def test_a_draft_is_sent_with_the_next_heartbeat_of_any_kind(store: Store, job_id: JobId) -> None:
-    running = granted_claim(store, job_id, ONE)
+    running = granted_claim(store, job_id, HANDOFF_ID)
     running.heartbeat("thinking", "Too early to leave by itself")
-    assert store.payloads.draft(job_id, ONE) == ""
+    assert store.payloads.draft(job_id, HANDOFF_ID) == ""
 
     store.connection.script_for_each("renew_lease", [running.renewal()])
-    assert store.payloads.draft(job_id, ONE) == "Too early to leave by itself"
+    assert store.payloads.draft(job_id, HANDOFF_ID) == "Too early to leave by itself"

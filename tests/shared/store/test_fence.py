@@ -29,7 +29,7 @@ from tests.doubles.jobs import (
     version_of,
 )
 
-ONE = HandoffId("find.1")
+HANDOFF_ID = HandoffId("find.1")
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_dropped_handoff_can_write_nothing(store: Store, job_id: JobId) -> Non
     assert finish(running) is None
     with pytest.raises(Cancelled):
         running.checkpoint(model_reply())
-    assert not store.connection.redis.exists(turns_key(store, job_id, ONE))
+    assert not store.connection.redis.exists(turns_key(store, job_id, HANDOFF_ID))
 
 
 def test_the_first_result_wins(store: Store, job_id: JobId) -> None:
@@ -163,14 +163,14 @@ def test_redis_never_holds_the_fence_of_a_claim(store: Store, job_id: JobId) -> 
     claimed = granted_claim(store, job_id, "find.1")
     claimed.checkpoint(model_reply())
 
-    fields = store.connection.redis.hgetall(handoff_key(store, job_id, ONE))
+    fields = store.connection.redis.hgetall(handoff_key(store, job_id, HANDOFF_ID))
     assert fields[b"fence"] == stored_fence(claimed)
     assert claimed.fence not in str(fields)
 
 
 def test_a_reader_of_redis_cannot_end_a_running_handoff(store: Store, job_id: JobId) -> None:
     claimed = granted_claim(store, job_id, "find.1")
-    stored = store.connection.redis.hget(handoff_key(store, job_id, ONE), "fence")
+    stored = store.connection.redis.hget(handoff_key(store, job_id, HANDOFF_ID), "fence")
     thief = replace(claimed, fence=stored.decode())
 
     with pytest.raises(LeaseLost):

@@ -6,8 +6,8 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.golden_set_history import (
-    KEEP_AT_MOST,
     KEEP_S,
+    MAX_RUNS,
     EvaluatedVariant,
     EvaluationRun,
 )
@@ -39,12 +39,12 @@ def test_the_newest_run_comes_first_and_a_continued_run_replaces_its_summary(sto
 
 def test_the_history_is_bounded_and_expires(store: Store) -> None:
     redis = store.connection.redis
-    redis.rpush(keys.EVALUATIONS, *(a_run(f"r{n}").to_json() for n in range(KEEP_AT_MOST)))
+    redis.rpush(keys.EVALUATIONS, *(a_run(f"r{n}").to_json() for n in range(MAX_RUNS)))
 
     store.evaluations.add(a_run("new"))
 
     names = [run.run for run in store.evaluations.newest()]
-    assert (len(names), names[0], names[-1]) == (KEEP_AT_MOST, "new", f"r{KEEP_AT_MOST - 2}")
+    assert (len(names), names[0], names[-1]) == (MAX_RUNS, "new", f"r{MAX_RUNS - 2}")
     assert 0 < redis.ttl(keys.EVALUATIONS) <= KEEP_S
 
 

@@ -10,8 +10,8 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS, ClaimRequest
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES, TOGETHER_S
-from handoff_queue.shared.store.journal import READ_AT_MOST
+from handoff_queue.shared.store.job_evaluation_lease import COALESCING_S, FROZEN_AFTER_LEASES
+from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import PoisonJob, TooManyEvaluators, VersionConflict
@@ -56,11 +56,11 @@ def test_an_evaluation_reads_the_journal_after_a_version(store: Store, job_id: J
 
 
 def test_a_long_journal_is_read_to_its_end(store: Store, job_id: JobId) -> None:
-    many = [CancelRequested()] * (READ_AT_MOST + 5)
+    many = [CancelRequested()] * (MAX_EVENTS_A_READ + 5)
     store.journal.commit(Commit(job_id=job_id, expected=1, events=many))
 
     assert [recorded.version for recorded in store.evaluation_leases.at(job_id).begin()] == list(
-        range(1, READ_AT_MOST + 7)
+        range(1, MAX_EVENTS_A_READ + 7)
     )
 
 
@@ -188,7 +188,7 @@ def test_while_one_evaluation_tests_a_failing_job_no_other_begins_and_the_job_is
         store.evaluation_leases.at(job_id).begin()
 
     due_in = store.connection.redis.zscore(keys.DUE, job_id) / 1000 - store.connection.now()
-    assert due_in == pytest.approx(TOGETHER_S, abs=0.2)
+    assert due_in == pytest.approx(COALESCING_S, abs=0.2)
     assert store.connection.redis.zscore(keys.WAITING + "supervisor", job_id) is None, (
         "its wake-up was taken"
     )

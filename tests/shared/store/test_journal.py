@@ -12,7 +12,7 @@ import redis
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.journal import READ_AT_MOST
+from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ
 from handoff_queue.shared.store.redis.connection import MAX_CONNECTIONS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreRefusesWrites, UnknownJob, VersionConflict
@@ -218,10 +218,10 @@ def test_each_payload_is_stored_once_under_its_digest(store: Store) -> None:
 
 def test_a_long_journal_is_read_completely(store: Store) -> None:
     job_id = a_job(store)
-    commit(store, job_id, 1, *a_batch("long", READ_AT_MOST + 10))
+    commit(store, job_id, 1, *a_batch("long", MAX_EVENTS_A_READ + 10))
 
     assert [recorded.version for recorded in store.journal.read(job_id)] == list(
-        range(1, READ_AT_MOST + 12)
+        range(1, MAX_EVENTS_A_READ + 12)
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.due_work import LOST_AFTER_S, SWEEP_AT_MOST
+from handoff_queue.shared.store.due_work import LOST_AFTER_S, MAX_SWEPT
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import Cancelled
 from handoff_queue.shared.types.events import CancelRequested
@@ -117,7 +117,7 @@ def test_thousands_of_lost_messages_of_one_job_hide_none_of_another(
     store: Store, job_id: JobId
 ) -> None:
     """The wake-up of the first job stays in its queue."""
-    crowd, names = a_job(store), [f"s{n}.1" for n in range(2 * SWEEP_AT_MOST + 50)]
+    crowd, names = a_job(store), [f"s{n}.1" for n in range(2 * MAX_SWEPT + 50)]
     issue(store, crowd, *names)
     publish(store, "of others")
     age_taken(store, crowd, 60, *names)

@@ -29,7 +29,7 @@ from tests.doubles.jobs import (
     turns_key,
 )
 
-ONE = HandoffId("find.1")
+HANDOFF_ID = HandoffId("find.1")
 
 
 class ConnectionLosingReplies(Connection):
@@ -48,7 +48,7 @@ class ConnectionLosingReplies(Connection):
 @pytest.fixture
 def job_id(store: Store) -> JobId:
     job_id = a_job(store, max_turns=10)
-    issue(store, job_id, ONE)
+    issue(store, job_id, HANDOFF_ID)
     return job_id
 
 
@@ -56,13 +56,13 @@ def counts_of(store: Store, job_id: JobId) -> list[int]:
     """Return the job's used and reserved turns, its claims, its checkpoints and its events."""
     redis = store.connection.redis
     job = redis.hmget(keys.progress(job_id), "turns", "reserved_turns")
-    claims = redis.hget(handoff_key(store, job_id, ONE), "claims")
+    claims = redis.hget(handoff_key(store, job_id, HANDOFF_ID), "claims")
     return [
         int(value or 0)
         for value in (
             *job,
             claims,
-            redis.llen(turns_key(store, job_id, ONE)),
+            redis.llen(turns_key(store, job_id, HANDOFF_ID)),
             redis.xlen(keys.log(job_id)),
         )
     ]
@@ -75,7 +75,9 @@ def with_lost_reply(store: Store, claim: Claim) -> Claim:
 
 
 def test_a_repeated_claim_counts_once(store: Store, job_id: JobId) -> None:
-    request = ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", WorstCase(10, 10, 0))
+    request = ClaimRequest(
+        job_id, HANDOFF_ID, digest_of(text_of(HANDOFF_ID)), "w1", WorstCase(10, 10, 0)
+    )
     first = store.claims.claim(request)
     again = store.claims.claim(request)
 
@@ -84,7 +86,7 @@ def test_a_repeated_claim_counts_once(store: Store, job_id: JobId) -> None:
 
 
 def test_a_repeated_checkpoint_is_stored_and_paid_once(store: Store, job_id: JobId) -> None:
-    held = granted_claim(store, job_id, ONE)
+    held = granted_claim(store, job_id, HANDOFF_ID)
     held.reserve(WorstCase(10, 10, 0))
     with_lost_reply(store, held).checkpoint(model_reply())
 
@@ -92,14 +94,14 @@ def test_a_repeated_checkpoint_is_stored_and_paid_once(store: Store, job_id: Job
 
 
 def test_a_repeated_reservation_is_made_once(store: Store, job_id: JobId) -> None:
-    held = with_lost_reply(store, granted_claim(store, job_id, ONE))
+    held = with_lost_reply(store, granted_claim(store, job_id, HANDOFF_ID))
     held.reserve(WorstCase(10, 10, 0))
 
     assert counts_of(store, job_id) == [0, 1, 1, 0, 2]
 
 
 def test_a_repeated_end_counts_once(store: Store, job_id: JobId) -> None:
-    held = granted_claim(store, job_id, ONE)
+    held = granted_claim(store, job_id, HANDOFF_ID)
     held.reserve(WorstCase(10, 10, 0))
     held.checkpoint(model_reply())
     parts_left = finish(with_lost_reply(store, held))

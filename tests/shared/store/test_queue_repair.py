@@ -193,7 +193,7 @@ def test_one_supervisor_at_a_time_repairs_the_queues(
 
     assert other.store.queue_repair.drop_orphans() == 0
     assert (other.store.queue_repair.has_more, command_calls(shell, "lrange")) == (False, before)
-    assert 0 < shell.store.connection.redis.ttl(keys.ORPHANS) <= queues.MINE_FOR_S
+    assert 0 < shell.store.connection.redis.ttl(keys.ORPHANS) <= queues.OWNERSHIP_S
     assert shell.store.queue_repair.drop_orphans() == 1
 
     shell.store.connection.redis.delete(keys.ORPHANS)

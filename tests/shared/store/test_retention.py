@@ -35,7 +35,7 @@ from tests.doubles.jobs import (
     version_of,
 )
 
-ONE = HandoffId("find.1")
+HANDOFF_ID = HandoffId("find.1")
 KEEP_S, JOB_S = 100, 10_000
 TWO_HOURS_S = 2 * 3_600
 WEEK_S, MONTH_S = 7 * 86_400, 30 * 86_400
@@ -60,7 +60,7 @@ def job_id(store: Store) -> JobId:
 def long_claim(store: Store, job_id: JobId) -> Claim:
     deadline = store.connection.now() + JOB_S
     return store.claims.claim(
-        ClaimRequest(job_id, ONE, digest_of(text_of(ONE)), "w1", deadline=deadline)
+        ClaimRequest(job_id, HANDOFF_ID, digest_of(text_of(HANDOFF_ID)), "w1", deadline=deadline)
     )
 
 
@@ -71,7 +71,7 @@ def keys_of(job_id: JobId) -> list[str]:
         keys.log(job_id),
         keys.blobs(job_id),
         keys.roles(job_id),
-        keys.handoff(job_id, "researcher", ONE),
+        keys.handoff(job_id, "researcher", HANDOFF_ID),
     ]
 
 
@@ -116,7 +116,7 @@ def test_a_decision_does_not_shorten_the_retention_of_a_running_job(
 def test_checkpoints_stay_as_long_as_their_job(store: Store, job_id: JobId) -> None:
     long_claim(store, job_id).checkpoint(model_reply())
 
-    assert shortest_s(store, [keys.turns(job_id, "researcher", ONE)]) > JOB_S + KEEP_S / 2
+    assert shortest_s(store, [keys.turns(job_id, "researcher", HANDOFF_ID)]) > JOB_S + KEEP_S / 2
 
 
 @pytest.mark.parametrize("keep_turns", [False, True])
@@ -127,15 +127,15 @@ def test_turns_are_deleted_at_the_end_of_a_handoff_unless_they_are_kept_on_reque
         redis_url, Settings(lease_s=3_600, retention_s=KEEP_S, keep_turns=keep_turns)
     )
     job_id = a_job(store)
-    issue(store, job_id, ONE)
-    claimed = granted_claim(store, job_id, ONE)
+    issue(store, job_id, HANDOFF_ID)
+    claimed = granted_claim(store, job_id, HANDOFF_ID)
     claimed.checkpoint(model_reply())
     finish(claimed)
 
-    assert store.claims.checkpoints_of(job_id, [ONE]) == (
-        {ONE: (model_reply(),)} if keep_turns else {}
+    assert store.claims.checkpoints_of(job_id, [HANDOFF_ID]) == (
+        {HANDOFF_ID: (model_reply(),)} if keep_turns else {}
     )
-    assert (store.connection.redis.ttl(turns_key(store, job_id, ONE)) > 0) == keep_turns
+    assert (store.connection.redis.ttl(turns_key(store, job_id, HANDOFF_ID)) > 0) == keep_turns
     store.connection.close()
 
 
@@ -166,7 +166,7 @@ def wait_for_approval(store: Store, job_id: JobId) -> None:
     decide(
         store, job_id, ApprovalAsked(what=ApprovalOf.PLAN, why="it was asked for", wait_s=MONTH_S)
     )
-    issue(store, job_id, ONE)
+    issue(store, job_id, HANDOFF_ID)
 
 
 def longest_s(store: Store, names: list[str]) -> int:

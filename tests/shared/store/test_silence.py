@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.due_work import SWEEP_AT_MOST
+from handoff_queue.shared.store.due_work import MAX_SWEPT
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import StoreRefusesWrites
@@ -148,7 +148,7 @@ def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobI
 def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
     store: Store, job_id: JobId
 ) -> None:
-    many = [f"many-{number}.1" for number in range(SWEEP_AT_MOST + 20)]
+    many = [f"many-{number}.1" for number in range(MAX_SWEPT + 20)]
     issue(store, job_id, *many)
     for handoff_id in many:
         expire_lease(store, granted_claim(store, job_id, handoff_id))

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.due_work import LOST_AFTER_S, SWEEP_AT_MOST
+from handoff_queue.shared.store.due_work import LOST_AFTER_S, MAX_SWEPT
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LeaseLost
@@ -192,10 +192,10 @@ def test_many_sweepers_share_the_due_jobs(store: Store) -> None:
 
 
 def test_one_sweep_takes_a_bounded_number_of_jobs(store: Store) -> None:
-    for _ in range(SWEEP_AT_MOST + 20):
+    for _ in range(MAX_SWEPT + 20):
         make_due(store, a_job(store))
 
-    assert [len(store.due_work.sweep().due) for _ in range(3)] == [SWEEP_AT_MOST, 20, 0]
+    assert [len(store.due_work.sweep().due) for _ in range(3)] == [MAX_SWEPT, 20, 0]
 
 
 def test_a_handoff_with_an_expired_lease_is_found(store: Store, job_id: JobId) -> None:
@@ -270,13 +270,13 @@ def test_a_sweep_has_a_limit_for_the_due_times_of_all_roles_together(store: Stor
     roles = [f"role-{number}" for number in range(10)]
     for role in roles:
         redis.hset(keys.QUEUES, role, 0)
-        redis.zadd(keys.due(role), {f"{role}-{number}": 1 for number in range(SWEEP_AT_MOST)})
+        redis.zadd(keys.due(role), {f"{role}-{number}": 1 for number in range(MAX_SWEPT)})
 
     def due_left() -> int:
         return sum(redis.zcard(keys.due(role)) for role in roles)
 
     assert store.due_work.sweep().more
-    assert due_left() == 5 * SWEEP_AT_MOST
+    assert due_left() == 5 * MAX_SWEPT
     assert store.due_work.sweep().more
     assert due_left() == 0
     assert not store.due_work.sweep().more

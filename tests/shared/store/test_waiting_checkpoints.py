@@ -26,14 +26,14 @@ from tests.doubles.jobs import (
     turns_key,
 )
 
-ONE = HandoffId("find.1")
+HANDOFF_ID = HandoffId("find.1")
 BUCKET = "account:some-model"
 
 
 @pytest.fixture
 def job_id(store: Store) -> JobId:
     job_id = a_job(store, max_turns=10)
-    issue(store, job_id, ONE)
+    issue(store, job_id, HANDOFF_ID)
     return job_id
 
 
@@ -56,24 +56,24 @@ def turns_of(store: Store, job_id: JobId) -> list[int]:
 
 
 def test_a_waiting_checkpoint_costs_no_extra_round_trip(store: Store, job_id: JobId) -> None:
-    claim_with_waiting_reply(granted_claim(store, job_id, ONE))
+    claim_with_waiting_reply(granted_claim(store, job_id, HANDOFF_ID))
 
     assert turns_of(store, job_id) == [0, 1]
 
 
 def test_the_result_stores_the_waiting_reply(store: Store, job_id: JobId) -> None:
-    finish(claim_with_waiting_reply(granted_claim(store, job_id, ONE)))
+    finish(claim_with_waiting_reply(granted_claim(store, job_id, HANDOFF_ID)))
 
     assert turns_of(store, job_id) == [1, 0]
-    assert int(store.connection.redis.hget(handoff_key(store, job_id, ONE), "turns")) == 1
+    assert int(store.connection.redis.hget(handoff_key(store, job_id, HANDOFF_ID), "turns")) == 1
 
 
 def test_the_next_checkpoint_stores_the_waiting_reply_first(store: Store, job_id: JobId) -> None:
-    claimed = claim_with_waiting_reply(granted_claim(store, job_id, ONE))
+    claimed = claim_with_waiting_reply(granted_claim(store, job_id, HANDOFF_ID))
     claimed.checkpoint(AgentPrompted(text="once more"))
     expire_lease(store, claimed)
 
-    assert granted_claim(store, job_id, ONE).earlier_checkpoints() == (
+    assert granted_claim(store, job_id, HANDOFF_ID).earlier_checkpoints() == (
         model_reply(),
         AgentPrompted(text="once more"),
     )
@@ -81,19 +81,19 @@ def test_the_next_checkpoint_stores_the_waiting_reply_first(store: Store, job_id
 
 
 def test_the_next_reservation_stores_the_waiting_reply(store: Store, job_id: JobId) -> None:
-    claim_with_waiting_reply(claimed := granted_claim(store, job_id, ONE)).reserve(
+    claim_with_waiting_reply(claimed := granted_claim(store, job_id, HANDOFF_ID)).reserve(
         WorstCase(10, 10, 0)
     )
 
     assert turns_of(store, job_id) == [1, 1]
     expire_lease(store, claimed)
-    assert granted_claim(store, job_id, ONE).earlier_checkpoints() == (model_reply(),)
+    assert granted_claim(store, job_id, HANDOFF_ID).earlier_checkpoints() == (model_reply(),)
 
 
 def test_a_release_stores_the_waiting_reply_for_the_next_claim(store: Store, job_id: JobId) -> None:
-    claim_with_waiting_reply(granted_claim(store, job_id, ONE)).release()
+    claim_with_waiting_reply(granted_claim(store, job_id, HANDOFF_ID)).release()
 
-    assert granted_claim(store, job_id, ONE).earlier_checkpoints() == (model_reply(),)
+    assert granted_claim(store, job_id, HANDOFF_ID).earlier_checkpoints() == (model_reply(),)
     assert turns_of(store, job_id) == [1, 0]
 
 
@@ -101,10 +101,10 @@ def test_after_a_lost_claim_no_reply_waits(store: Store, job_id: JobId) -> None:
     """The reply may have crashed the process. The next claim must find it in the store and not pay
     again.
     """
-    expire_lease(store, granted_claim(store, job_id, ONE))
-    claim_with_waiting_reply(granted_claim(store, job_id, ONE))
+    expire_lease(store, granted_claim(store, job_id, HANDOFF_ID))
+    claim_with_waiting_reply(granted_claim(store, job_id, HANDOFF_ID))
 
-    assert store.connection.redis.llen(turns_key(store, job_id, ONE)) == 1
+    assert store.connection.redis.llen(turns_key(store, job_id, HANDOFF_ID)) == 1
 
 
 def test_a_last_reply_that_does_not_wait_is_not_a_sign_that_its_handoff_got_further(
@@ -112,18 +112,18 @@ def test_a_last_reply_that_does_not_wait_is_not_a_sign_that_its_handoff_got_furt
 ) -> None:
     """Reading the reply may crash the process, so every claim counts."""
     for _ in range(MAX_CLAIMS):
-        claimed = granted_claim(store, job_id, ONE)
+        claimed = granted_claim(store, job_id, HANDOFF_ID)
         if not claimed.earlier_checkpoints():
             claim_with_waiting_reply(claimed)
         expire_lease(store, claimed)
 
-    assert claim(store, job_id, ONE).verdict is ClaimVerdict.EXHAUSTED
+    assert claim(store, job_id, HANDOFF_ID).verdict is ClaimVerdict.EXHAUSTED
 
 
 def test_the_unused_pace_of_its_call_flows_back_with_the_result(
     store: Store, job_id: JobId
 ) -> None:
-    claimed = granted_claim(store, job_id, ONE)
+    claimed = granted_claim(store, job_id, HANDOFF_ID)
     assert claimed.reserve(WorstCase(10, 10, 0), ExpectedUsage(BUCKET, 1_000, 0)) is None
     claimed.report_limits(RateLimits(input_tokens=Allowance(10_000, 9_000)))
     before = input_level(store)
@@ -136,11 +136,11 @@ def test_the_unused_pace_of_its_call_flows_back_with_the_result(
 def test_a_waiting_reply_expires_with_its_job(redis_url: str) -> None:
     store = open_store(redis_url, Settings(lease_s=3_600, keep_turns=True))
     job_id = a_job(store)
-    issue(store, job_id, ONE)
-    finish(claim_with_waiting_reply(granted_claim(store, job_id, ONE)))
+    issue(store, job_id, HANDOFF_ID)
+    finish(claim_with_waiting_reply(granted_claim(store, job_id, HANDOFF_ID)))
 
-    assert store.claims.checkpoints_of(job_id, [ONE]) == {ONE: (model_reply(),)}
-    assert store.connection.redis.ttl(turns_key(store, job_id, ONE)) > 0
+    assert store.claims.checkpoints_of(job_id, [HANDOFF_ID]) == {HANDOFF_ID: (model_reply(),)}
+    assert store.connection.redis.ttl(turns_key(store, job_id, HANDOFF_ID)) > 0
     store.connection.close()
 
 
@@ -150,12 +150,12 @@ def test_a_waiting_checkpoint_is_kept_with_the_other_turns_if_they_are_kept(
 ) -> None:
     store = open_store(redis_url, Settings(lease_s=3_600, keep_turns=keep_turns))
     job_id = a_job(store)
-    issue(store, job_id, ONE)
-    claimed = granted_claim(store, job_id, ONE)
+    issue(store, job_id, HANDOFF_ID)
+    claimed = granted_claim(store, job_id, HANDOFF_ID)
     claimed.checkpoint(first := AgentPrompted(text="at first"))
     finish(claim_with_waiting_reply(claimed))
 
-    assert store.claims.checkpoints_of(job_id, [ONE]) == (
-        {ONE: (first, model_reply())} if keep_turns else {}
+    assert store.claims.checkpoints_of(job_id, [HANDOFF_ID]) == (
+        {HANDOFF_ID: (first, model_reply())} if keep_turns else {}
     )
     store.connection.close()

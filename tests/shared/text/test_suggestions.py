@@ -31,7 +31,7 @@ def test_a_name_without_a_similar_name_gets_the_list_of_all_names() -> None:
 
 
 def test_several_close_names_can_be_asked_for() -> None:
-    assert suggestion("re-viewer", ["viewer", "reviewer"], most=2) == (
+    assert suggestion("re-viewer", ["viewer", "reviewer"], limit=2) == (
         "did you mean reviewer or viewer?"
     )
 

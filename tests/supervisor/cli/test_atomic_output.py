@@ -62,12 +62,12 @@ def test_a_pipe_is_written_and_stays_a_pipe(tmp_path: Path) -> None:
 
 
 def test_a_descriptor_that_another_process_reads_is_written() -> None:
-    ours, theirs = os.pipe()
-    write_out(Path(f"/dev/fd/{theirs}"), "new")
-    os.close(theirs)
+    test_end, program_end = os.pipe()
+    write_out(Path(f"/dev/fd/{program_end}"), "new")
+    os.close(program_end)
 
-    assert os.read(ours, 100) == b"new"
-    os.close(ours)
+    assert os.read(test_end, 100) == b"new"
+    os.close(test_end)
 
 
 def test_a_pipe_that_loses_its_reader_is_reported_and_no_other_file_changes(

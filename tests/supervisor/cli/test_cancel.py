@@ -24,18 +24,18 @@ from handoff_queue.supervisor.client.client import Client, Request
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> Iterator[None]:
     """Replace stdin and stderr by a terminal with this text as its input."""
-    ours, theirs = pty.openpty()
-    os.write(ours, typed.encode())
+    test_end, program_end = pty.openpty()
+    os.write(test_end, typed.encode())
     with (
-        open(theirs, closefd=False) as reader,
-        open(theirs, "w", closefd=False) as writer,
+        open(program_end, closefd=False) as reader,
+        open(program_end, "w", closefd=False) as writer,
         monkeypatch.context() as patch,
     ):
         patch.setattr(sys, "stdin", reader)
         patch.setattr(sys, "stderr", writer)
         yield
-    os.close(theirs)
-    os.close(ours)
+    os.close(program_end)
+    os.close(test_end)
 
 
 def submit_jobs(jobs: Client, count: int, tenant: str = "default") -> list[JobId]:

@@ -17,12 +17,12 @@ from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.jobs import a_job, issue_to_a_child, version_of
 
 HANDOFF_PROJECT = Request("Compare things.", tenant="acme")
-MOST = 2
+MAX_JOBS = 2
 
 
 @pytest.fixture(autouse=True)
 def limit(jobs: Client) -> None:
-    jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=MOST))
+    jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=MAX_JOBS))
 
 
 def end(jobs: Client, job_id: JobId, status: JobStatus = JobStatus.OK) -> None:
@@ -42,7 +42,7 @@ def end_without_the_count(jobs: Client, job_id: JobId) -> None:
 
 
 def fill(jobs: Client, request: Request = HANDOFF_PROJECT) -> list[JobId]:
-    return [jobs.submit(request) for _ in range(MOST)]
+    return [jobs.submit(request) for _ in range(MAX_JOBS)]
 
 
 def open_jobs(jobs: Client, tenant: str = "acme") -> int:
@@ -61,7 +61,7 @@ def test_a_job_above_the_limit_is_refused_in_one_line_and_nothing_of_it_is_store
         "tenant acme has reached its limit of open jobs (2, HANDOFF_TENANT_OPEN_JOBS): wait until"
         " a job ends, or cancel a job"
     )
-    assert len(jobs.newest()) == MOST
+    assert len(jobs.newest()) == MAX_JOBS
     assert not jobs.store.connection.redis.keys(keys.document("*"))
 
 
@@ -85,7 +85,7 @@ def test_clients_at_the_same_time_do_not_pass_the_limit_together(jobs: Client) -
     with ThreadPoolExecutor(8) as pool:
         accepted = list(pool.map(try_to_submit, range(24)))
 
-    assert (sum(accepted), open_jobs(jobs)) == (MOST, MOST)
+    assert (sum(accepted), open_jobs(jobs)) == (MAX_JOBS, MAX_JOBS)
 
 
 def test_a_batch_stores_the_jobs_that_fit(jobs: Client) -> None:
@@ -94,7 +94,7 @@ def test_a_batch_stores_the_jobs_that_fit(jobs: Client) -> None:
     with pytest.raises(TooManyOpenJobs):
         stored.extend(jobs.submit_each([HANDOFF_PROJECT] * 5))
 
-    assert (len(jobs.newest()), open_jobs(jobs)) == (MOST, MOST)
+    assert (len(jobs.newest()), open_jobs(jobs)) == (MAX_JOBS, MAX_JOBS)
 
 
 def test_a_repeated_submission_is_not_refused(jobs: Client) -> None:
@@ -112,7 +112,7 @@ def test_the_end_of_a_job_makes_room(status: JobStatus, jobs: Client) -> None:
     end(jobs, first, status)
 
     jobs.submit(HANDOFF_PROJECT)
-    assert open_jobs(jobs) == MOST
+    assert open_jobs(jobs) == MAX_JOBS
 
 
 def test_a_job_that_waits_for_a_person_is_open(jobs: Client) -> None:
@@ -132,10 +132,10 @@ def test_a_retry_above_the_limit_is_refused_and_a_retry_counts_as_open(jobs: Cli
     with pytest.raises(TooManyOpenJobs):
         jobs.retry(first)
     ended = jobs.info(first).status
-    jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=MOST + 1))
+    jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=MAX_JOBS + 1))
     jobs.retry(first)
 
-    assert (ended, open_jobs(jobs)) == (JobStatus.CANCELLED, MOST + 1)
+    assert (ended, open_jobs(jobs)) == (JobStatus.CANCELLED, MAX_JOBS + 1)
     with pytest.raises(TooManyOpenJobs):
         jobs.submit(HANDOFF_PROJECT)
 
@@ -146,7 +146,7 @@ def test_jobs_that_retention_has_removed_make_room(jobs: Client) -> None:
 
     jobs.submit(HANDOFF_PROJECT)
 
-    assert open_jobs(jobs) == MOST
+    assert open_jobs(jobs) == MAX_JOBS
 
 
 def test_a_deleted_job_makes_room(jobs: Client) -> None:
@@ -156,7 +156,7 @@ def test_a_deleted_job_makes_room(jobs: Client) -> None:
 
     jobs.submit(HANDOFF_PROJECT)
 
-    assert open_jobs(jobs) == MOST
+    assert open_jobs(jobs) == MAX_JOBS
 
 
 def test_ended_jobs_that_are_still_counted_make_room(jobs: Client) -> None:
@@ -165,7 +165,7 @@ def test_ended_jobs_that_are_still_counted_make_room(jobs: Client) -> None:
 
     fill(jobs)
 
-    assert open_jobs(jobs) == MOST
+    assert open_jobs(jobs) == MAX_JOBS
 
 
 def test_a_child_job_is_not_counted(jobs: Client) -> None:
@@ -199,4 +199,4 @@ def test_without_a_limit_every_job_is_accepted(jobs: Client) -> None:
     fill(jobs)
 
     today = jobs.store.daily_budgets.today("acme")
-    assert (today.open_jobs, today.most_open_jobs) == (2 * MOST, 0)
+    assert (today.open_jobs, today.most_open_jobs) == (2 * MAX_JOBS, 0)

@@ -133,10 +133,12 @@ def test_a_webhook_url_that_cannot_be_requested_is_refused(url: str) -> None:
 
 
 def test_a_refused_webhook_is_named_by_its_scheme_and_its_host() -> None:
-    told = refusal(webhook_url="ftp://user:canary@h.example/canary?canary")
+    message = refusal(webhook_url="ftp://user:canary@h.example/canary?canary")
 
-    assert told.startswith("the webhook's URL (--webhook) ftp://h.example must begin with http://")
-    assert "canary" not in told
+    assert message.startswith(
+        "the webhook's URL (--webhook) ftp://h.example must begin with http://"
+    )
+    assert "canary" not in message
 
 
 @pytest.mark.parametrize("user", ["user:canary-90f3", "user", ":canary-90f3"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import LONGEST_RETRY_DELAY_MS
+from handoff_queue.shared.store.journal import MAX_RETRY_DELAY_MS
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.types.events import JobEnded, JobStatus, PlanMade
 from handoff_queue.shared.types.ids import JobId
@@ -66,9 +66,7 @@ def test_a_journal_of_a_newer_version_is_one_dead_letter_and_is_left_to_that_ver
     for times in range(1, MAX_FAILURES + 3):
         before = shell.store.connection.now()
         evaluate_again(shell, job_id, 1)
-        asked_at = redis.zscore(keys.DUE, job_id) / 1000 - min(
-            2**times, LONGEST_RETRY_DELAY_MS / 1000
-        )
+        asked_at = redis.zscore(keys.DUE, job_id) / 1000 - min(2**times, MAX_RETRY_DELAY_MS / 1000)
         after = shell.store.connection.now()
         assert before - 0.9 < asked_at < after + 0.9, "the delay doubles from 2 s"
 

@@ -9,7 +9,7 @@ from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, WebhookTried
 from handoff_queue.shared.types.ids import JobId, new_job_id
-from handoff_queue.supervisor.engine.state_cache import KEPT, StateCache
+from handoff_queue.supervisor.engine.state_cache import MAX_STATES, StateCache
 from tests.doubles.jobs import a_job, submission
 
 
@@ -124,7 +124,7 @@ def test_the_cache_of_job_states_is_bounded(store: Store) -> None:
     states, job_id = StateCache(store.journal), a_job(store)
     state, (last,) = states.load(job_id), store.journal.read(job_id)
     assert state is not None
-    for _ in range(KEPT + 10):
+    for _ in range(MAX_STATES + 10):
         states.remember(state.model_copy(update={"job_id": new_job_id()}), last)
 
-    assert len(states._known) == KEPT
+    assert len(states._known) == MAX_STATES

@@ -58,10 +58,10 @@ def test_a_caller_that_has_decided_delays_no_other_caller() -> None:
     together = WakeUpCoalescer()
     with together.turn(JOB) as first:
         assert first is not None
-        first.over()
+        first.end()
         with together.turn(JOB) as second:
             assert second is not None
-            first.over()
+            first.end()
             with together.turn(new_job_id()) as another_job:
                 assert another_job is not None
             assert together.jobs == 1

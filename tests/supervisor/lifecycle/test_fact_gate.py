@@ -115,7 +115,7 @@ def test_a_vetoed_answer_goes_back_to_its_writer_with_each_statement_and_reason(
     assert '"so" is wrong: It is not so.' in feedback.text
     assert "fact-checker" in feedback.text
     finish_repair(job)
-    assert job.open_names == {FACT_GATE}, "what was mended is checked, too"
+    assert job.open_names == {FACT_GATE}, "what was corrected is checked, too"
     finish_check(job)
     assert job.state.status is JobStatus.OK
 

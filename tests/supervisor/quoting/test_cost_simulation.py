@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.quoting.cost_simulation import (
     COLD,
-    FEWEST_SCORES,
+    MIN_SCORES,
     CostHistory,
     CostSample,
     QuoteScore,
@@ -135,7 +135,7 @@ def test_with_few_scored_quotes_the_upper_bound_is_wider() -> None:
 
 
 def test_quotes_that_were_too_low_raise_later_quotes() -> None:
-    scores = [QuoteScore(2.0, 2.0, 3.0, 3.0)] * FEWEST_SCORES
+    scores = [QuoteScore(2.0, 2.0, 3.0, 3.0)] * MIN_SCORES
     quote = quote_of(CHAIN, CostHistory(ALWAYS_THE_SAME.samples, scores), 0, 0.0, "x")
 
     assert quote.seconds
@@ -160,7 +160,7 @@ def test_the_likely_figure_is_never_above_the_upper_bound(seed: int) -> None:
         assert estimate is None or estimate.likely <= estimate.most
 
 
-@given(st.lists(st.integers(1, 1_000), min_size=FEWEST_SCORES, max_size=40))
+@given(st.lists(st.integers(1, 1_000), min_size=MIN_SCORES, max_size=40))
 def test_the_worse_the_latest_quotes_were_the_higher_is_the_next(figures: list[int]) -> None:
     def most(by: float) -> float:
         scores = [QuoteScore(ratio * by, ratio * by, ratio * by, ratio * by) for ratio in figures]

@@ -16,7 +16,7 @@ from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
 from handoff_queue.supervisor.text.claim_conflicts import (
     MAX_CLAIMS,
-    MAX_TOLD,
+    MAX_CLAIMS_IN_VETO,
     against_the_facts,
     contradicts,
 )
@@ -150,9 +150,9 @@ def test_facts_or_contradictions_over_the_limit_are_counted() -> None:
     claims = [a_claim(f"a.c{n}", "324", "m") for n in range(1, MAX_CLAIMS + 2)]
     vetoes = against_the_facts(claims, TABLE)
 
-    assert len(vetoes) == MAX_TOLD + 2
+    assert len(vetoes) == MAX_CLAIMS_IN_VETO + 2
     assert vetoes[-2:] == (
-        f"And {MAX_CLAIMS - MAX_TOLD} more claims like these.",
+        f"And {MAX_CLAIMS - MAX_CLAIMS_IN_VETO} more claims like these.",
         "It has 1 claim more than can be compared with the facts.",
     )
 

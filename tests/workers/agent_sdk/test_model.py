@@ -25,7 +25,7 @@ from tests.doubles.served_model import model_at
 
 pytestmark = pytest.mark.slow
 
-LOOKS = tool_call_reply(("look", {"q": "rust"}), ("no_such_tool", {}))
+LOOK_CALLS = tool_call_reply(("look", {"q": "rust"}), ("no_such_tool", {}))
 UNUSABLE = text_reply("Done.")
 
 
@@ -69,9 +69,11 @@ def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("HANDOFF_REDIS_URL", "redis://:sk-canary@127.0.0.1")
     environments: list[bytes] = []
-    own = run_with_replies(LOOKS, UNUSABLE, answer_reply(), tools=(a_tool("look", lambda _: ""),))
+    own = run_with_replies(
+        LOOK_CALLS, UNUSABLE, answer_reply(), tools=(a_tool("look", lambda _: ""),)
+    )
     own.go()
-    with run_of(LOOKS, UNUSABLE, answer_reply()) as (run, server, looked):
+    with run_of(LOOK_CALLS, UNUSABLE, answer_reply()) as (run, server, looked):
         script = server.script
 
         def spying(request: dict[str, Any]) -> Reply:
@@ -101,7 +103,7 @@ def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result
 
 
 def test_a_handoff_continues_without_paying_for_its_earlier_turns() -> None:
-    with run_of(LOOKS, answer_reply()) as (first, _, _looked):
+    with run_of(LOOK_CALLS, answer_reply()) as (first, _, _looked):
         first.go()
     *earlier, _answer = first.checkpoints.earlier_checkpoints()
     stored = MemoryCheckpoints()
@@ -116,25 +118,25 @@ def test_a_handoff_continues_without_paying_for_its_earlier_turns() -> None:
 
 
 def test_the_cli_calls_the_tools_of_each_reply_and_gets_the_recorded_results() -> None:
-    with run_of(LOOKS, answer_reply()) as (run, _, looked):
+    with run_of(LOOK_CALLS, answer_reply()) as (run, _, looked):
         run.go()
         assert isinstance(run.model, AgentSdkModel)
         assert run.model._session is not None
         request = run.model._session.next_request(0)
 
     assert request is not None
-    *_, called, told = [
+    *_, called, tool_results = [
         message for message in request.body["messages"] if message["role"] != "system"
     ]
     names = [block["name"] for block in called["content"] if block["type"] == "tool_use"]
     assert names == ["mcp__handoff__look", "mcp__handoff__no_such_tool"]
-    results = [block["content"] for block in told["content"]]
+    results = [block["content"] for block in tool_results["content"]]
     assert [{"type": "text", "text": "found rust"}] in results
     assert looked == ["rust"], "the worker has run the call once, before the CLI"
 
 
 def test_a_cli_that_is_killed_is_started_again_without_a_second_payment() -> None:
-    with run_of(LOOKS, answer_reply()) as (run, server, looked):
+    with run_of(LOOK_CALLS, answer_reply()) as (run, server, looked):
         script = server.script
 
         def killing(request: dict[str, Any]) -> Reply:

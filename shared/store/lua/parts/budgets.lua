@@ -146,17 +146,17 @@ local function usage_changes(used)
   return changes
 end
 
-local SPENT = column(AMOUNTS, 'total')
+local SPENT_FIELDS = column(AMOUNTS, 'total')
 for _, name in ipairs({ 'unpriced', 'cut_calls', 'cut_tokens', 'cut_usd', 'batch_saved' }) do
-  SPENT[#SPENT + 1] = name
+  SPENT_FIELDS[#SPENT_FIELDS + 1] = name
 end
 
 -- Return the amounts that a child job has spent for a handoff of its parent, by their names. An
 -- earlier handoff may have used the same child job: `before_` fields hold the amounts until then.
 local function amounts_for(h, child)
   local amounts = {}
-  local now = redis.call('HMGET', progress_of(child), unpack(SPENT))
-  for i, name in ipairs(SPENT) do
+  local now = redis.call('HMGET', progress_of(child), unpack(SPENT_FIELDS))
+  for i, name in ipairs(SPENT_FIELDS) do
     if now[i] then
       local before = number_or(redis.call('HGET', h, 'before_' .. name), 0)
       amounts[name] = integer(number_or(now[i], 0) - before)
@@ -173,8 +173,8 @@ local function begin_amounts_for(h, child, earlier)
       redis.call('HSET', earlier, name, amount)
     end
   end
-  local now = redis.call('HMGET', progress_of(child), unpack(SPENT))
-  for i, name in ipairs(SPENT) do
+  local now = redis.call('HMGET', progress_of(child), unpack(SPENT_FIELDS))
+  for i, name in ipairs(SPENT_FIELDS) do
     if now[i] then redis.call('HSET', h, 'before_' .. name, now[i]) end
   end
 end

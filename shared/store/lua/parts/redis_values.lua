@@ -16,9 +16,9 @@ end
 
 -- Return a text that a worker may have written; nil if it is longer than any text of ours. A script
 -- that takes apart a text of 500 MB would keep Redis for minutes, and need several GB of memory.
-local LONGEST_TEXT = 2 ^ 20 -- bytes; the longest is the list of open questions about calls
+local MAX_TEXT_BYTES = 2 ^ 20 -- bytes; the longest is the list of open questions about calls
 local function short(text)
-  return text and #text <= LONGEST_TEXT and text or nil
+  return text and #text <= MAX_TEXT_BYTES and text or nil
 end
 
 -- Return the time in Unix ms by Redis's clock. It stays the same while a script runs.

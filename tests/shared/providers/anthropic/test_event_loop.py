@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from handoff_queue.shared.providers.anthropic.event_loop import (
-    LONGEST_POLL_DELAY_S,
+    MAX_POLL_DELAY_S,
     BatchingSelector,
     EventLoop,
 )
@@ -163,7 +163,7 @@ def test_the_wait_of_the_loop_is_bounded_for_any_number_of_connections(
     selector.select(None)
     selector.select(None)
 
-    assert sleep_clock.taken == [LONGEST_POLL_DELAY_S]
+    assert sleep_clock.taken == [MAX_POLL_DELAY_S]
 
 
 @pytest.mark.parametrize(("waiting", "seconds"), [(1, 0.25), (125, 0.25), (500, 1.0), (5_000, 2.0)])

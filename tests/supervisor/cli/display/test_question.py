@@ -16,11 +16,11 @@ from handoff_queue.supervisor.cli.display.terminal import confirm, line_of_termi
 @pytest.fixture
 def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Yield the end of the pseudo-terminal at which the person types."""
-    ours, theirs = os.openpty()
-    with os.fdopen(theirs) as stdin:
+    test_end, program_end = os.openpty()
+    with os.fdopen(program_end) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        yield ours
-    os.close(ours)
+        yield test_end
+    os.close(test_end)
 
 
 def test_a_line_that_is_typed_later_is_returned(keyboard: int) -> None:

@@ -22,7 +22,7 @@ NOTIFICATION = (
     + b"x" * 10_000
     + b'"}}'
 )
-OVER = threading.Event()
+SHUTDOWN = threading.Event()
 
 
 class Harm(BaseHTTPRequestHandler):
@@ -65,7 +65,7 @@ class Harm(BaseHTTPRequestHandler):
         self.wfile.write(gzip.compress(b" " * 50_000_000))
 
     def hang(self) -> None:
-        OVER.wait()
+        SHUTDOWN.wait()
 
     def elsewhere(self) -> None:
         self.send_response(307)
@@ -86,13 +86,13 @@ def harming() -> Iterator[tuple[str, list[dict[str, str]]]]:
     class OfThisTest(Harm):
         seen: list[dict[str, str]] = []  # noqa: RUF012 (the handler is made for each request)
 
-    OVER.clear()
+    SHUTDOWN.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), OfThisTest) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}", OfThisTest.seen
-        OVER.set()
+        SHUTDOWN.set()
         server.shutdown()
         thread.join()
 

@@ -23,7 +23,7 @@ from handoff_queue.workers.tools.mcp.tools import McpTools, make_mcp_tools
 from tests import forked_processes
 from tests.process_states import is_gone
 from tests.running_system import ROOT
-from tests.waiting import LONGEST_WAIT_S, wait_until
+from tests.waiting import MAX_WAIT_S, wait_until
 from tests.workers.tools.contexts import ToolHarness
 from tests.workers.tools.mcp.a_hostile_server import TOOL
 
@@ -38,7 +38,7 @@ Served = Callable[..., dict[str, Tool]]
 def a_config(*tools: str, **fields: Any) -> McpServer:
     """Return the configuration of `a_server.py` over stdio, in a forked process."""
     command = (forked_processes.python(), "-P", "-m", SERVER, "stdio")
-    fixed = {"command": command, "timeout_s": LONGEST_WAIT_S, "tools": tools}
+    fixed = {"command": command, "timeout_s": MAX_WAIT_S, "tools": tools}
     return McpServer(**{**fixed, **fields})
 
 
@@ -178,7 +178,7 @@ def test_a_server_ends_with_a_worker_that_is_killed(tmp_path: Path) -> None:
     server = int(wait_until(output.read_text, expected="the pid of the server"))
     assert not is_gone(server)
     worker.send_signal(signal.SIGKILL)
-    worker.wait(LONGEST_WAIT_S)
+    worker.wait(MAX_WAIT_S)
 
     wait_until(lambda: is_gone(server), expected="the end of the server")
 
