@@ -20,7 +20,13 @@ from enum import StrEnum
 from typing import Any, Self
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
+from handoff_queue.shared.types.model import (
+    ModelCall,
+    ModelReply,
+    Pulse,
+    SystemPrompt,
+    pulse_every_s,
+)
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.usage import Usage
 
@@ -125,7 +131,7 @@ def call_for(schema: dict[str, Any]) -> ModelCall:
     """Return a call with this schema and default values."""
     return ModelCall(
         model="instant",
-        system="",
+        system=SystemPrompt(""),
         messages=(),
         max_output_tokens=100,
         output_schema={"properties": schema},

@@ -94,7 +94,7 @@ def _part_of(dag: Dag, call: ModelCall, text: str) -> tuple[str, dict[str, Any]]
         return "planner", dag.plan()
     if "verdict" in properties:
         return "assessor", answer_to(call.output_schema or {})
-    if "You are the synthesizer" in call.system:
+    if "You are the synthesizer" in call.system.text:
         return "synthesizer", {**answer_to({}), "output": "All of it."}
     step = _STEP.search(text)
     assert step, text

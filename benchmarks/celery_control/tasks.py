@@ -19,7 +19,7 @@ from handoff_queue.chaos.planned_jobs import TIGHT_MODEL
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.types.errors import ModelError
-from handoff_queue.shared.types.model import Block, MessageParam, Model, ModelCall
+from handoff_queue.shared.types.model import Block, MessageParam, Model, ModelCall, SystemPrompt
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 VISIBILITY_TIMEOUT_S = 5
@@ -219,7 +219,7 @@ def _converse(model: Model, prompt: str, schema: dict[str, Any]) -> str:
 def _reply(model: Model, messages: list[MessageParam], schema: dict[str, Any]) -> tuple[Block, ...]:
     call = ModelCall(
         TIGHT_MODEL,
-        "You are one of a team.",
+        SystemPrompt("You are one of a team."),
         tuple(messages),
         max_output_tokens=8_192,
         tools=(CLOCK,),

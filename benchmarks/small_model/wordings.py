@@ -82,7 +82,7 @@ def _question(path: str, task: str, form: AnswerForm) -> _Question:
     opening = opening_of(handoff, spec, payloads, form=form, tools=(), documents=shown)
     sources = Sources(lambda _: text, manifest, shown=lambda: [text])
     answer_format = EnvelopeFormat(STEP, {"type": "string"}, sources, are_compared=False, form=form)
-    return _Question(opening.system, opening.message, answer_format)
+    return _Question(opening.system.text, opening.message, answer_format)
 
 
 def _counts(model: SmallModel, wording: str, replies: int) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The rules of the system prompt for the form of an answer."""
+"""The system prompt of an agent, with its rules for the form of an answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.model import SystemPrompt
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 
@@ -64,8 +65,6 @@ problem: the gap and its reason
 </notes>"""  # noqa: E501 - lines of a text
 """The rule for specialists whose answers have no other notes."""
 STEP_RULE = "- A statement from another step's claim keeps its mark: [step.c1]."
-_ENDINGS = (f"\n{VALUE_NOTE_RULE}\n{STEP_RULE}", f"\n{VALUE_RULE}", f"\n{STEP_RULE}")
-"""Rules that only a part of a specialist's handoffs has. They come last."""
 NO_SOURCES = frozenset("search_documents read_document web_search fetch_url memory now".split())
 """Tools of this project whose results are not sources."""
 
@@ -77,58 +76,60 @@ def form_of(handoff: AgentHandoff) -> AnswerForm:
     return AnswerForm.ENVELOPE
 
 
-def split_system(system: str) -> list[str]:
-    """Return a system prompt in one or two parts. The first part is equal in all handoffs of the
-    specialist. The second part has the rules that only some handoffs have.
-    """
-    for ending in _ENDINGS:
-        if system.endswith(ending):
-            return [system.removesuffix(ending), ending]
-    return [system]
+def system_prompt(
+    head: str,
+    form: AnswerForm,
+    handoff: AgentHandoff,
+    spec: SpecialistSpec,
+    tools: Collection[str],
+) -> SystemPrompt:
+    """Return the system prompt of an agent: its instructions, and the rules for its answer.
 
-
-def answer_rules(
-    form: AnswerForm, handoff: AgentHandoff, spec: SpecialistSpec, tools: Collection[str]
-) -> str:
-    """Return the rules that an agent needs, or '' for the form of a role.
+    The rules about the values of claims are cached, too. `STEP_RULE` alone is too short for a
+    cache mark.
 
     Args:
+        head: the instructions and the standing rules.
+        form: form of the answer. The form of a role needs no rules.
         tools: names of the tools that the agent has.
     """
+    common: list[str] = []
+    own: list[str] = []
+    is_compared = handoff.compared is not False
     match form:
         case AnswerForm.MARKDOWN:
-            return "\n".join(_markdown_rules(handoff, spec, tools))
+            common = _markdown_rules(spec, tools)
+            if spec.has_claims and is_compared:
+                own.append(VALUE_NOTE_RULE)
+            if handoff.context or is_compared:
+                own.append(STEP_RULE)
         case AnswerForm.ENVELOPE:
-            return "\n".join(_envelope_rules(handoff, spec))
+            common = _envelope_rules(spec)
+            if spec.has_claims and is_compared:
+                own.append(VALUE_RULE)
         case AnswerForm.OWN:
-            return ""
+            pass
         case _:
             assert_never(form)
+    if common:
+        head += "\n\n" + "\n".join(common)
+    caches_own = bool({VALUE_RULE, VALUE_NOTE_RULE}.intersection(own))
+    return SystemPrompt(head, "".join(f"\n{rule}" for rule in own), caches_own)
 
 
-def _markdown_rules(
-    handoff: AgentHandoff, spec: SpecialistSpec, tools: Collection[str]
-) -> list[str]:
-    is_alone = handoff.compared is False
+def _markdown_rules(spec: SpecialistSpec, tools: Collection[str]) -> list[str]:
     rules = [MARKDOWN_RULES]
     if spec.has_claims:
         rules[0] += f" {NOTE_RULES}"
         if not NO_SOURCES.issuperset(tools):
             rules.append(TOOL_SOURCE_RULE)
         rules.append(STATUS_RULE)
-        if not is_alone:
-            rules.append(VALUE_NOTE_RULE)
     else:
         rules.append(STATUS_NOTES)
-    if handoff.context or not is_alone:
-        rules.append(STEP_RULE)
     return rules
 
 
-def _envelope_rules(handoff: AgentHandoff, spec: SpecialistSpec) -> list[str]:
-    rules = [ENVELOPE_RULES]
+def _envelope_rules(spec: SpecialistSpec) -> list[str]:
     if spec.has_claims:
-        rules.append(CLAIM_RULES)
-        if handoff.compared is not False:
-            rules.append(VALUE_RULE)
-    return rules
+        return [ENVELOPE_RULES, CLAIM_RULES]
+    return [ENVELOPE_RULES]

@@ -70,7 +70,7 @@ class BatchCalls:
         self, call: ModelCall, worst: WorstCase, checkpoints: Sequence[Checkpoint]
     ) -> BatchIntended:
         """Return the checkpoint to store before the batch of a call is created."""
-        request = json_bytes((call.model, call.system, call.messages, call.tools))
+        request = json_bytes((call.model, call.system.text, call.messages, call.tools))
         request_digest = digest_of(request.decode())
         place = f"{self.dependencies.handoff_name}/{len(checkpoints)}/{request_digest}"
         return BatchIntended(

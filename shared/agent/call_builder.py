@@ -21,7 +21,7 @@ from handoff_queue.shared.agent.tool_result_clearing import READ_CLEARED
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 
 MIN_OUTPUT_TOKENS = 256
 """Least output tokens of a call. A shorter reply is not worth its input."""
@@ -33,7 +33,7 @@ class CallBuilder:
     def __init__(
         self,
         limits: HandoffLimits,
-        system: str,
+        system: SystemPrompt,
         tools: tuple[Tool, ...],
         dependencies: RunDependencies,
         is_offered: Callable[[Tool, Conversation], bool],

@@ -198,7 +198,7 @@ def prices_from(settings: Settings) -> Prices:
 
 def request_bytes(call: ModelCall) -> int:
     """Return the UTF-8 bytes of all input of a call."""
-    return len(json_bytes((call.system, call.messages, call.tools, call.output_schema)))
+    return len(json_bytes((call.system.text, call.messages, call.tools, call.output_schema)))
 
 
 def json_bytes(parts: tuple[Any, ...]) -> bytes:

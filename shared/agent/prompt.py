@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.agent.answer_rules import AnswerForm, answer_rules, form_of
+from handoff_queue.shared.agent.answer_rules import AnswerForm, form_of, system_prompt
 from handoff_queue.shared.agent.marker_placement import marked_sentences
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
@@ -28,7 +28,7 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
 )
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.model import Block, MessageParam
+from handoff_queue.shared.types.model import Block, MessageParam, SystemPrompt
 from handoff_queue.shared.types.names import PLANNING_ROLES, ROLES
 from handoff_queue.shared.types.origins import Origin, origins_or_unknown
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -88,7 +88,7 @@ class LoadedPayloads:
 class Opening:
     """The beginning of a conversation with the model."""
 
-    system: str
+    system: SystemPrompt
     message: MessageParam
     tools: tuple[Tool, ...] = ()
     """Tools that the agent adds to this handoff: `read_result` if a result is not shown whole."""
@@ -150,11 +150,8 @@ def opening_of(
     rules = [COMMON_RULES]
     if tools or added:
         rules.append(TOOL_RULE)
-    system_parts = [spec.instructions.strip(), "\n".join(rules)]
-    if own_rules := answer_rules(form, handoff, spec, tools):
-        system_parts.append(own_rules)
-    system = "\n\n".join(system_parts)
-    return Opening(system, message, added)
+    head = "\n\n".join([spec.instructions.strip(), "\n".join(rules)])
+    return Opening(system_prompt(head, form, handoff, spec, tools), message, added)
 
 
 def _role_blocks(text: str) -> list[Block]:

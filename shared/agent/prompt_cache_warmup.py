@@ -2,9 +2,10 @@
 process records its own calls. For a prefix that it has not used, it asks the record of all
 processes.
 
-A prefix is the model, the tools and the system prompt of a request, which all handoffs of a
-specialist share. The provider can read it from its cache as soon as its reply to the first request
-has begun.
+A prefix is the model, the tools, the schema and the common part of the system prompt, which all
+handoffs of a specialist share. The tools come first in what the provider caches, so agents with
+other tools share nothing. The provider can read a prefix from its cache as soon as its reply to the
+first request has begun.
 """
 
 from __future__ import annotations
@@ -174,4 +175,4 @@ def is_worth_a_wait(call: ModelCall) -> bool:
 
 
 def _prefix_bytes(call: ModelCall) -> bytes:
-    return json_bytes((call.model, call.tools, call.output_schema, call.system))
+    return json_bytes((call.model, call.tools, call.output_schema, call.system.common))

@@ -87,7 +87,7 @@ class WholeRequest:
         parts: dict[str, Any] = {
             "tenant": tenant,
             "spec": self.spec.to_json(),
-            "system": self.opening.system,
+            "system": self.opening.system.text,
             "message": self.opening.message,
             "output": handoff.expected_output_format,
             "limits": [handoff.limits.max_turns, handoff.limits.max_output_tokens],

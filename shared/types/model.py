@@ -50,11 +50,28 @@ class Thinking(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SystemPrompt:
+    """A system prompt. The code that builds it says which part the provider can cache."""
+
+    common: str
+    """The part that all handoffs of the agent have. It comes first, and is cached."""
+    own: str = ""
+    """The part that only some handoffs of the agent have, with the gap before it."""
+    caches_own: bool = False
+    """True if the prompt is cached up to the end of `own`, too."""
+
+    @property
+    def text(self) -> str:
+        """The whole system prompt."""
+        return self.common + self.own
+
+
+@dataclass(frozen=True, slots=True)
 class ModelCall:
     """Request for one reply of a model."""
 
     model: str
-    system: str
+    system: SystemPrompt
     messages: tuple[MessageParam, ...]
     max_output_tokens: int
     tools: tuple[dict[str, Any], ...] = ()

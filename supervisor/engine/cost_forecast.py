@@ -19,7 +19,7 @@ from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MissingCredentials
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -107,7 +107,7 @@ class CostForecast:
         except MissingCredentials:
             # This process makes no model calls. A process that makes them knows their cost.
             return WorstCase(0, 0, 0)
-        call = ModelCall(model, system="", messages=(), max_output_tokens=spec.max_output_tokens)
+        call = ModelCall(model, SystemPrompt(""), (), spec.max_output_tokens)
         return self._prices.worst(call, len(spec.instructions.encode()) + input_tokens)
 
 

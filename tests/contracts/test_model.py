@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from handoff_queue.shared.types.errors import Cancelled
-from handoff_queue.shared.types.model import Model, ModelCall, Pulse
+from handoff_queue.shared.types.model import Model, ModelCall, Pulse, SystemPrompt
 from handoff_queue.testing import MessagesServer, Reply, text_reply, tool_call_reply
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 from tests.doubles.served_model import model_at
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.parametrize("make_model", MAKERS)
 
 CALL = ModelCall(
     model="some-model",
-    system="Be brief.",
+    system=SystemPrompt("Be brief."),
     messages=({"role": "user", "content": "Hello"},),
     max_output_tokens=100,
 )

@@ -151,7 +151,7 @@ class Session:
         """Reason for the end of the CLI. None: it runs."""
         self._folder = Path(tempfile.mkdtemp(prefix="handoff-agent-sdk-"))
         self._prompt_file = self._folder / "system-prompt.md"
-        system = call.system.strip()
+        system = call.system.text.strip()
         self._gateway = Gateway(lambda body: system in system_text(body))
         self._request: CliRequest | None = None
         self._results: dict[str, list[Block]] = {}
@@ -212,7 +212,7 @@ class Session:
         options = ClaudeAgentOptions(
             mcp_servers={SERVER: server}, skills=[], setting_sources=[], verbatim_prompts=True
         )
-        self._prompt_file.write_text(call.system)
+        self._prompt_file.write_text(call.system.text)
         home = self._folder / "home"
         home.mkdir()
         command = [

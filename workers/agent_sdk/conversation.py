@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from handoff_queue.shared.types.model import Block, MessageParam, ModelCall
+from handoff_queue.shared.types.model import Block, MessageParam, ModelCall, SystemPrompt
 
 SERVER = "handoff"
 """Name of the MCP server in the CLI that has the worker's tools."""
@@ -65,14 +65,14 @@ def with_cli_texts(call: ModelCall, request: Mapping[str, Any]) -> ModelCall:
             texts.append(str(block.get("text", "")))
     for message in system_messages:
         texts.append(_text_in(_blocks_of(message)))
-    system = "\n\n".join(filter(None, texts))
+    system = SystemPrompt("\n\n".join(filter(None, texts)))
     return replace(call, system=system, messages=_with_additions(call.messages, turns))
 
 
 def added_bytes(call: ModelCall, sent: ModelCall) -> int:
     """Return the bytes that the CLI has added to a call."""
-    return len(json.dumps([sent.system, sent.messages], ensure_ascii=False).encode()) - len(
-        json.dumps([call.system, call.messages], ensure_ascii=False).encode()
+    return len(json.dumps([sent.system.text, sent.messages], ensure_ascii=False).encode()) - len(
+        json.dumps([call.system.text, call.messages], ensure_ascii=False).encode()
     )
 
 

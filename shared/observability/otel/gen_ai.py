@@ -144,7 +144,7 @@ def content_of_call(call: ModelCall) -> Attributes:
     for message in call.messages:
         messages.append({"role": message["role"], "parts": _parts(message["content"])})
     return {
-        "gen_ai.system_instructions": _json([{"type": "text", "content": call.system}]),
+        "gen_ai.system_instructions": _json([{"type": "text", "content": call.system.text}]),
         "gen_ai.input.messages": _json(messages),
     }
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import anthropic
 
-from handoff_queue.shared.agent.answer_rules import split_system
 from handoff_queue.shared.providers.anthropic.cache_breakpoints import (
     cache_mark,
     messages_with_breakpoints,
 )
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import Block, ModelCall, SystemPrompt
 
 MAX_STRICT_TOOLS = 20
 """The provider's limit of strict tools in one request."""
@@ -58,10 +57,7 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
         "model": call.model,
         "max_tokens": call.max_output_tokens,
         "messages": messages_with_breakpoints(call, mark),
-        "system": [
-            {"type": "text", "text": part, "cache_control": mark}
-            for part in split_system(call.system)
-        ],
+        "system": _system_blocks(call.system, mark),
         "stream": True,
     }
     if call.output_schema is not None:
@@ -83,6 +79,18 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
         if not call.may_call_tools:
             request["tool_choice"] = {"type": "none"}
     return request
+
+
+def _system_blocks(system: SystemPrompt, mark: Mapping[str, str]) -> list[Block]:
+    """Return the blocks of the system prompt, with cache breakpoints where its builder wants
+    them.
+    """
+    blocks: list[Block] = [{"type": "text", "text": system.common, "cache_control": mark}]
+    if system.own:
+        blocks.append({"type": "text", "text": system.own})
+        if system.caches_own:
+            blocks[-1]["cache_control"] = mark
+    return blocks
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.types.errors import ModelError
-from handoff_queue.shared.types.model import ModelCall, Pulse
+from handoff_queue.shared.types.model import ModelCall, Pulse, SystemPrompt
 from handoff_queue.testing import MessagesServer, Reply, Script, in_turn
 
 SCHEMA = {
@@ -20,7 +20,7 @@ SCHEMA = {
 TOOL = {"name": "look", "description": "Looks.", "input_schema": SCHEMA}
 CALL = ModelCall(
     model="claude-haiku-5-5",
-    system="Be brief.",
+    system=SystemPrompt("Be brief."),
     messages=({"role": "user", "content": "Hello"},),
     max_output_tokens=100,
     tools=(TOOL,),

@@ -10,13 +10,13 @@ import pytest
 
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.types.errors import Cancelled, ModelUnreachable
-from handoff_queue.shared.types.model import ModelCall, Pulse
+from handoff_queue.shared.types.model import ModelCall, Pulse, SystemPrompt
 from tests.doubles.raw_server import END, HEADERS, PING, START, STOP, Conversation, RawServer, chunk
 from tests.doubles.served_model import model_at
 
 CALL = ModelCall(
     "some-model",
-    "Be brief.",
+    SystemPrompt("Be brief."),
     ({"role": "user", "content": "Hello"},),
     max_output_tokens=100,
     timeout_s=20,

@@ -15,7 +15,7 @@ import pytest
 
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.types.errors import Cancelled, ModelUnreachable, NeverSent
-from handoff_queue.shared.types.model import ModelCall, Pulse
+from handoff_queue.shared.types.model import ModelCall, Pulse, SystemPrompt
 from tests.doubles.raw_server import (
     HEADERS,
     PING,
@@ -30,7 +30,7 @@ from tests.doubles.served_model import model_at
 
 CALL = ModelCall(
     "some-model",
-    "Be brief.",
+    SystemPrompt("Be brief."),
     ({"role": "user", "content": "Hello"},),
     max_output_tokens=100,
     timeout_s=20,

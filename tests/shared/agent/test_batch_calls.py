@@ -30,7 +30,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.testing import Reply, tool_call_reply
 from tests.doubles.agent_runs import Clock, Run, answer_reply
 from tests.doubles.handoffs import a_handoff, a_tool
@@ -38,7 +38,7 @@ from tests.doubles.memory_batches import MemoryBatches
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 MODEL = "claude-haiku-5-5"
-STRANGER = ModelCall(MODEL, "", (), 1)
+STRANGER = ModelCall(MODEL, SystemPrompt(""), (), 1)
 """A call of another program with the same account."""
 
 

@@ -68,7 +68,7 @@ def calls_of_records(*numbers: int) -> tuple[dict[str, Any], ...]:
 
 
 def tokens_of(request: Any) -> int:
-    return len(json.dumps([request.system, request.messages, request.tools])) // 4
+    return len(json.dumps([request.system.text, request.messages, request.tools])) // 4
 
 
 def text_in(request: Any) -> str:

@@ -247,7 +247,7 @@ def test_the_reservation_covers_the_request_and_the_reply() -> None:
     run = run_with_replies(answer_reply())
     run.go()
     worst = run.checkpoints.reserved[0]
-    assert worst.input_tokens >= len(run.calls[0].system)
+    assert worst.input_tokens >= len(run.calls[0].system.text)
     assert worst.output_tokens == 8_192
     assert worst.microusd is not None
     assert worst.microusd > 0

@@ -12,7 +12,7 @@ from handoff_queue.shared.providers.anthropic.client_factory import model_from
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.runtime.process_resources import allow_files
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from tests.doubles.gathering_server import gathering_server
 
 pytestmark = pytest.mark.slow
@@ -35,7 +35,7 @@ def replies_at_once(calls: int) -> int:
     """Make this many concurrent calls, each in its own thread. Return the number of replies."""
     call = ModelCall(
         model="m",
-        system="",
+        system=SystemPrompt(""),
         messages=({"role": "user", "content": "Well?"},),
         max_output_tokens=10,
         timeout_s=CALL_TIMEOUT_S,

@@ -13,7 +13,7 @@ from handoff_queue.shared.agent.prices import (
     request_bytes,
 )
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.shared.types.usage import Usage
 
 tokens = st.integers(0, 2_000_000)
@@ -21,7 +21,9 @@ PRICES = Prices()
 
 
 def a_call(model: str = "claude-opus-5-5", system: str = "s", **rest: Any) -> ModelCall:
-    return ModelCall(model=model, system=system, messages=(), max_output_tokens=1_000, **rest)
+    return ModelCall(
+        model=model, system=SystemPrompt(system), messages=(), max_output_tokens=1_000, **rest
+    )
 
 
 def test_a_known_model_has_its_price_in_micro_dollars() -> None:

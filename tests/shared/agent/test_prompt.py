@@ -20,7 +20,6 @@ from handoff_queue.shared.agent.answer_rules import (
     VALUE_NOTE_RULE,
     VALUE_RULE,
     AnswerForm,
-    split_system,
 )
 from handoff_queue.shared.agent.prompt import (
     BEFORE_NOTES,
@@ -74,12 +73,12 @@ def a_claim_of(step: str, number: int) -> Claim:
 def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> None:
     opening = opening_of(a_handoff(), a_spec(), LoadedPayloads())
     other = opening_of(a_handoff(task_description="Something else."), a_spec(), given_results())
-    assert opening.system == other.system
-    assert opening.system.startswith(a_spec().instructions)
+    assert opening.system.text == other.system.text
+    assert opening.system.text.startswith(a_spec().instructions)
 
 
 def test_a_roles_prompt_has_no_rules_for_the_answer_of_a_specialist() -> None:
-    system = opening_of(a_handoff(), a_spec(), LoadedPayloads(), form=AnswerForm.OWN).system
+    system = opening_of(a_handoff(), a_spec(), LoadedPayloads(), form=AnswerForm.OWN).system.text
     assert "How you answer" not in system
 
 
@@ -99,8 +98,8 @@ def test_the_fallback_of_a_step_is_in_its_tag() -> None:
 
 def test_only_agents_with_tools_are_told_to_call_tools_together() -> None:
     with_tools = a_spec("search_documents")
-    assert TOOL_RULE in opening_of(a_handoff(), with_tools, LoadedPayloads()).system
-    assert TOOL_RULE not in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system
+    assert TOOL_RULE in opening_of(a_handoff(), with_tools, LoadedPayloads()).system.text
+    assert TOOL_RULE not in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system.text
 
 
 FORM = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -116,10 +115,10 @@ def test_a_specialist_without_claims_gets_no_rules_for_claims(
 ) -> None:
     handoff = a_handoff(expected_output_format=output_format)
     without_claims = a_spec().model_copy(update={"claims": False})
-    system = opening_of(handoff, without_claims, LoadedPayloads()).system
+    system = opening_of(handoff, without_claims, LoadedPayloads()).system.text
     assert rules in system
     assert claim_rules not in system
-    assert claim_rules in opening_of(handoff, a_spec(), LoadedPayloads()).system
+    assert claim_rules in opening_of(handoff, a_spec(), LoadedPayloads()).system.text
 
 
 @pytest.mark.parametrize(
@@ -133,37 +132,46 @@ def test_claims_that_nothing_compares_need_no_parts(
     handoff = a_handoff(expected_output_format=output_format)
     alone = handoff.model_copy(update={"compared": False})
     shorter = opening_of(alone, a_spec(), LoadedPayloads()).system
-    whole = opening_of(handoff, a_spec(), LoadedPayloads()).system
-    assert value_rule not in shorter
-    assert value_rule in whole
-    assert split_system(whole)[0] == shorter, "both handoffs have the same cached beginning"
-    assert "".join(split_system(whole)) == whole
+    longer = opening_of(handoff, a_spec(), LoadedPayloads()).system
+    assert value_rule not in shorter.text
+    assert value_rule in longer.own
+    assert longer.common == shorter.text, "both handoffs have the same cached beginning"
+    assert longer.caches_own
+
+
+def test_a_rule_about_the_marks_of_other_steps_has_no_cache_mark_of_its_own() -> None:
+    without_claims = a_spec().model_copy(update={"claims": False})
+    system = opening_of(a_handoff(), without_claims, LoadedPayloads()).system
+    assert STEP_RULE in system.own
+    assert not system.caches_own
 
 
 def test_only_agents_with_tools_that_are_sources_read_how_to_cite_them() -> None:
     own = opening_of(a_handoff(), a_spec("read_document", "prices"), LoadedPayloads())
     built_in = opening_of(a_handoff(), a_spec("read_document"), LoadedPayloads())
-    assert TOOL_SOURCE_RULE in own.system
-    assert TOOL_SOURCE_RULE not in built_in.system
+    assert TOOL_SOURCE_RULE in own.system.text
+    assert TOOL_SOURCE_RULE not in built_in.system.text
 
 
 def test_rules_for_tools_follow_the_tools_that_the_run_has() -> None:
-    system = opening_of(a_handoff(), a_spec("read_document"), LoadedPayloads(), tools=()).system
+    system = opening_of(
+        a_handoff(), a_spec("read_document"), LoadedPayloads(), tools=()
+    ).system.text
     assert TOOL_RULE not in system
 
 
 def test_an_agent_that_can_see_claims_of_other_steps_keeps_their_marks() -> None:
     alone = a_handoff(compared=False)
     after_another = a_handoff(compared=False, context=(context_of(a_result()),))
-    assert STEP_RULE not in opening_of(alone, a_spec(), LoadedPayloads()).system
+    assert STEP_RULE not in opening_of(alone, a_spec(), LoadedPayloads()).system.text
     loaded = given_results(a_result())
-    assert STEP_RULE in opening_of(after_another, a_spec(), loaded).system
+    assert STEP_RULE in opening_of(after_another, a_spec(), loaded).system.text
 
 
 def test_only_an_output_with_a_schema_is_answered_as_json() -> None:
     form = a_handoff(expected_output_format=FORM)
-    assert "JSON" in opening_of(form, a_spec(), LoadedPayloads()).system
-    assert "JSON" not in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system
+    assert "JSON" in opening_of(form, a_spec(), LoadedPayloads()).system.text
+    assert "JSON" not in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system.text
 
 
 def test_the_first_paragraph_of_a_roles_brief_is_a_block_that_the_cache_can_keep() -> None:

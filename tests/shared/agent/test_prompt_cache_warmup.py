@@ -26,7 +26,7 @@ from handoff_queue.shared.specialists import read_specialist
 from handoff_queue.shared.types.errors import Deferred, ModelUnreachable
 from handoff_queue.shared.types.handoff import Feedback, ResultStatus
 from handoff_queue.shared.types.ids import StepId, handoff_id
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.roles.briefs import read_role
@@ -228,9 +228,19 @@ def test_two_requests_of_an_agent_begin_with_the_same_bytes(name: str) -> None:
     assert first["messages"] != second["messages"]
 
 
+def test_handoffs_with_other_own_rules_share_the_common_prefix() -> None:
+    """The provider caches the common part alone, too, so the second call can read it."""
+    call = ModelCall("a-model", SystemPrompt("x" * 5_000), (), max_output_tokens=1)
+    other = replace(call, system=replace(call.system, own="\nName the values."))
+    tool = {"name": "t", "description": "Looks.", "input_schema": {}}
+
+    assert prefix_of("worker", call) == prefix_of("worker", other)
+    assert prefix_of("worker", call) != prefix_of("worker", replace(call, tools=(tool,)))
+
+
 def test_a_prefix_with_a_lone_surrogate_has_a_name() -> None:
     """The description of a foreign tool may have one."""
     tool = {"name": "t", "description": "\ud800", "input_schema": {}}
-    call = ModelCall("a-model", "", (), max_output_tokens=1, tools=(tool,))
+    call = ModelCall("a-model", SystemPrompt(""), (), max_output_tokens=1, tools=(tool,))
 
     assert prefix_of("", call) != prefix_of("", replace(call, tools=()))

@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.runtime.models import ModelCallLog, RecordedModel
 from handoff_queue.shared.types.errors import LimitReached, ModelBusy, ModelUnreachable
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, SystemPrompt
 from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS
 from handoff_queue.shared.types.usage import NOTHING_USED
 
@@ -30,7 +30,7 @@ REPLY = ModelReply(content=(), stop_reason="end_turn", usage=NOTHING_USED, model
 
 
 def call(log: ModelCallLog, outcome: ModelReply | Exception, model: str = "m") -> None:
-    request = ModelCall(model=model, system="", messages=(), max_output_tokens=1)
+    request = ModelCall(model=model, system=SystemPrompt(""), messages=(), max_output_tokens=1)
     recorded = RecordedModel(FixedOutcomeModel(outcome), log)
     if isinstance(outcome, Exception):
         with pytest.raises(type(outcome)):

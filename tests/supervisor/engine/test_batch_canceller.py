@@ -8,7 +8,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.errors import ModelError, ModelRejected, ModelUnreachable
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.supervisor.engine.batch_canceller import BatchCanceller
 from handoff_queue.testing import text_reply
 from tests.doubles.memory_batches import MemoryBatches
@@ -29,7 +29,7 @@ class Provider(MemoryBatches):
 def provider(**failing: ModelError) -> Provider:
     """Return a provider with one batch that has not ended."""
     made = Provider(lambda _call: text_reply("x"), lambda: 0.0, failing=failing)
-    made.add("c", ModelCall("m", "", (), 1))
+    made.add("c", ModelCall("m", SystemPrompt(""), (), 1))
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.workers.agent_sdk.conversation import GO_ON, turns_of, with_cli_texts
 
 OPENING = {"role": "user", "content": [{"type": "text", "text": "The task."}]}
@@ -15,7 +15,7 @@ RESULT = {"role": "user", "content": [FOUND]}
 
 
 def a_call(*messages: dict[str, Any]) -> ModelCall:
-    return ModelCall("claude-haiku-5-5", "You look.", messages, 1_000)
+    return ModelCall("claude-haiku-5-5", SystemPrompt("You look."), messages, 1_000)
 
 
 def test_a_recorded_call_has_the_name_in_the_cli_of_its_tool_and_its_result() -> None:
@@ -42,7 +42,7 @@ def test_the_texts_of_the_cli_join_the_system_prompt_without_its_version() -> No
 
     sent = with_cli_texts(a_call(OPENING), request)
 
-    assert sent.system == "You are an agent.\n\nYou look.\n\nToday is Sunday."
+    assert sent.system.text == "You are an agent.\n\nYou look.\n\nToday is Sunday."
     assert sent.messages == (OPENING,)
 
 

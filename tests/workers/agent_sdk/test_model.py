@@ -91,8 +91,8 @@ def test_a_handoff_with_tool_calls_and_a_repair_has_the_same_requests_and_result
     assert len(result.claims) == 1
     for request, call in zip(server.requests, own.calls, strict=True):
         assert [tool["name"] for tool in request["tools"]] == ["look"]
-        assert call.system.strip() in request["system"][0]["text"]
-        added = len(request["system"][0]["text"].encode()) - len(call.system.encode())
+        assert call.system.text.strip() in request["system"][0]["text"]
+        added = len(request["system"][0]["text"].encode()) - len(call.system.text.encode())
         assert 0 < added < MAX_ADDED_BYTES
     results = server.requests[1]["messages"][2]["content"]
     assert results[0]["content"] == "found rust"

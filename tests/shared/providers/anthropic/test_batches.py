@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.batches import Batches, BatchStatus
 from handoff_queue.shared.types.errors import ModelRejected, ModelUnreachable, NeverSent
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.testing import (
     BrokenRules,
     MessagesServer,
@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 
 CALL = ModelCall(
     model="some-model",
-    system="Be brief.",
+    system=SystemPrompt("Be brief."),
     messages=({"role": "user", "content": "Hello"},),
     max_output_tokens=100,
 )
@@ -151,7 +151,7 @@ def test_the_server_of_tests_refuses_a_request_that_breaks_a_rule_when_its_batch
 
 
 def send_a_wrong_batch() -> None:
-    wrong = ModelCall("m", "", ({"role": "user", "content": ""},), 0)
+    wrong = ModelCall("m", SystemPrompt(""), ({"role": "user", "content": ""},), 0)
     with MessagesServer(lambda _request: Reply()) as server, model_at(server.url) as model:
         assert model.batches is not None
         created = model.batches.create("one", wrong)

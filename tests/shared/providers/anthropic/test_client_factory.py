@@ -10,7 +10,7 @@ from handoff_queue.shared.providers.anthropic.client_factory import model_from
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import MissingCredentials, UserError
-from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.testing import MessagesServer, text_reply
 from tests.doubles.raw_server import REPLY, Conversation, RawServer
 from tests.doubles.served_model import model_at
@@ -24,7 +24,10 @@ NAMES = (
     "CLOUD_ML_REGION",
 )
 CALL = ModelCall(
-    model="m", system="s", messages=({"role": "user", "content": "x"},), max_output_tokens=10
+    model="m",
+    system=SystemPrompt("s"),
+    messages=({"role": "user", "content": "x"},),
+    max_output_tokens=10,
 )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.answer_rules import STEP_RULE
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD
 from handoff_queue.shared.providers.anthropic.request import request_of
 from handoff_queue.shared.types.errors import (
@@ -20,7 +19,7 @@ from handoff_queue.shared.types.errors import (
     NeverSent,
     SchemaRejected,
 )
-from handoff_queue.shared.types.model import Effort, ModelCall, Pulse, Thinking
+from handoff_queue.shared.types.model import Effort, ModelCall, Pulse, SystemPrompt, Thinking
 from handoff_queue.testing import (
     MessagesServer,
     Reply,
@@ -171,7 +170,11 @@ def test_an_error_event_in_a_stream_is_reported_by_its_type(serve: Serve) -> Non
 def test_silence_is_unreachable_after_the_time_out(serve: Serve) -> None:
     never = threading.Event()
     call = ModelCall(
-        model="m", system="s", messages=CALL.messages, max_output_tokens=1, timeout_s=0.2
+        model="m",
+        system=SystemPrompt("s"),
+        messages=CALL.messages,
+        max_output_tokens=1,
+        timeout_s=0.2,
     )
     error = model_error_of(serve, text_reply("x", stall=never, stall_before_headers=True), call)
     never.set()
@@ -262,11 +265,16 @@ def test_the_stable_prefix_is_cached(serve: Serve) -> None:
     assert request["stream"] is True
 
 
-def test_rules_that_only_some_handoffs_have_are_a_block_behind_the_common_prefix() -> None:
-    common, own = request_of(replace(CALL, system=f"Be brief.\n{STEP_RULE}"))["system"]
+@pytest.mark.parametrize("caches_own", [True, False])
+def test_the_part_that_only_some_handoffs_have_is_cached_if_the_prompt_says_so(
+    caches_own: bool,
+) -> None:
+    system = SystemPrompt("Be brief.", "\nKeep marks.", caches_own=caches_own)
+    common, own = request_of(replace(CALL, system=system))["system"]
 
-    assert (common["text"], own["text"]) == ("Be brief.", f"\n{STEP_RULE}")
-    assert common["cache_control"] == own["cache_control"]
+    assert (common["text"], own["text"]) == ("Be brief.", "\nKeep marks.")
+    assert common["cache_control"] == {"type": "ephemeral"}
+    assert ("cache_control" in own) is caches_own
 
 
 @pytest.mark.parametrize(("tools", "is_cached"), [((TOOL,), True), ((), False)])
@@ -299,7 +307,11 @@ def test_a_free_form_schema_is_described_in_the_prompt(serve: Serve) -> None:
     free = {"type": "object", "properties": {"output": {"type": "object"}}}
     model.reply(
         ModelCall(
-            model="m", system="s", messages=CALL.messages, max_output_tokens=1, output_schema=free
+            model="m",
+            system=SystemPrompt("s"),
+            messages=CALL.messages,
+            max_output_tokens=1,
+            output_schema=free,
         ),
         ignore,
     )
@@ -326,7 +338,7 @@ def test_tools_that_may_not_be_called_stay_defined(serve: Serve) -> None:
     model.reply(
         ModelCall(
             model="m",
-            system="s",
+            system=SystemPrompt("s"),
             messages=CALL.messages,
             max_output_tokens=1,
             tools=(TOOL,),
@@ -382,7 +394,9 @@ def test_many_threads_share_one_client(serve: Serve) -> None:
     outcomes: dict[str, str] = {}
 
     def ask(name: str) -> None:
-        call = ModelCall(model="m", system=name, messages=CALL.messages, max_output_tokens=1)
+        call = ModelCall(
+            model="m", system=SystemPrompt(name), messages=CALL.messages, max_output_tokens=1
+        )
         outcomes[name] = model.reply(call, ignore).content[0]["input"]["a"]
 
     threads = [threading.Thread(target=ask, args=(str(n),)) for n in range(16)]

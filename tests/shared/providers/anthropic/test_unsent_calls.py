@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import (
     NeverSent,
     Unsendable,
 )
-from handoff_queue.shared.types.model import ModelCall, Pulse
+from handoff_queue.shared.types.model import ModelCall, Pulse, SystemPrompt
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.doubles.served_model import model_at
 from tests.doubles.tls_proxy import a_certificate
@@ -29,7 +29,7 @@ pytestmark = [
 ]
 CALL = ModelCall(
     "some-model",
-    "Be brief.",
+    SystemPrompt("Be brief."),
     ({"role": "user", "content": "Hello"},),
     max_output_tokens=100,
     timeout_s=20,
