@@ -52,7 +52,7 @@ except BlockingIOError:
 """Program that starts processes until the system refuses."""
 CHANGES_OF_ITS_PARENT = """
 import ctypes, os, platform, resource, sys
-from handoff_queue.workers.tools.tool_confinement import confine
+from handoff_queue.workers.tools.tool_confinement import confine, separate_host
 from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 
 if os.getuid() == 0:
@@ -79,6 +79,7 @@ ways = {
     "input": set_priority_of_input,
 }
 if (child := os.fork()) == 0:
+    separate_host()
     confine(ToolLimits.model_validate_json(sys.argv[1]))
     for name, way in ways.items():
         try:
@@ -278,6 +279,41 @@ def spy() -> dict[str, str]:
     return found
 
 
+def _tried(way):
+    try:
+        way()
+    except OSError:
+        return "refused"
+    return "done"
+
+
+_WORKER = os.getppid()
+_WHILE_LOADED = {
+    "environment": _tried(lambda: open(f"/proc/{_WORKER}/environ", "rb").read()),
+    "memory": _tried(lambda: open(f"/proc/{_WORKER}/mem", "rb").close()),
+    "signal": _tried(lambda: os.kill(_WORKER, 0)),
+    "limit": _tried(lambda: resource.prlimit(_WORKER, resource.RLIMIT_CORE)),
+}
+
+
+def while_loaded() -> dict[str, str]:
+    """Return what this file could do to the worker while it was loaded."""
+    return _WHILE_LOADED
+
+
+def keep_memory() -> list[int]:
+    """Return the ids of memory and of queues that would outlive this process."""
+    libc = ctypes.CDLL(None)
+    libc.mq_open.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_void_p]
+    private, new = 0, 0o600
+    return [
+        libc.shmget(private, 4_096, new),
+        libc.msgget(private, new),
+        libc.semget(private, 1, new),
+        libc.mq_open(b"/handoff-hostile-test", os.O_CREAT | os.O_RDWR, new, None),
+    ]
+
+
 def raise_its_priority() -> list[int]:
     """Return the priority of this process before and after it tries to raise its priority."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
@@ -462,6 +498,18 @@ def test_a_tool_can_neither_read_nor_end_another_process(tools: dict[str, Tool])
     kills = {text for name, text in output.items() if name.startswith("kill")}
     assert kills == {"PermissionError"}
     assert output_of(tools["host"]) == host
+
+
+@NEEDS_LANDLOCK
+def test_a_file_of_tools_cannot_reach_its_worker_while_it_is_loaded(tools: dict[str, Tool]) -> None:
+    tried = output_of(tools["while_loaded"])
+
+    assert set(tried.values()) == {"refused"}, tried
+    assert len(tried) == 4
+
+
+def test_a_call_leaves_no_memory_and_no_queue_in_the_kernel(tools: dict[str, Tool]) -> None:
+    assert output_of(tools["keep_memory"]) == [-1, -1, -1, -1]
 
 
 @NEEDS_LANDLOCK

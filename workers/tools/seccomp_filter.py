@@ -140,6 +140,10 @@ _OF_SOME_PROCESSES = {"ioprio_set": 1, "setpriority": 0}
 """System call that changes processes -> its first argument that says that the second one is the id
 of a process; 0: the caller. From linux/ioprio.h and sys/resource.h.
 """
+_OUTLIVE_PROCESSES = ("mq_open", "msgget", "semget", "shmget")
+"""System calls that make memory or queues of the kernel which stay when all processes have ended.
+No limit of a process counts System V memory.
+"""
 _ATTRIBUTES = ("fsetxattr", "lsetxattr", "setxattr")
 """Lists of access rights in attributes are memory that no limit of a folder counts."""
 _ALLOWED_IN_PART = (*_BY_ARGUMENTS, *_OF_ONE_PROCESS, *_OF_SOME_PROCESSES, *_ATTRIBUTES)
@@ -196,13 +200,14 @@ def sandbox_filter() -> bytes:
 
 def own_process_filter() -> bytes:
     """Return a filter that lets a process change the limits and the priority of itself only. With a
-    limit of processor time, the kernel ends any process of the same user.
+    limit of processor time, the kernel ends any process of the same user. It also refuses memory
+    and queues of the kernel that outlive all processes.
 
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
     number = _numbers()
-    instructions = _beginning()
+    instructions = [*_beginning(), *_refusals(number, _OUTLIVE_PROCESSES)]
     for name in _OF_ONE_PROCESS:
         instructions += [
             (_EQUALS, 0, 4, number[name]),

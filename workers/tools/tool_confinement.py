@@ -46,6 +46,10 @@ _CAPABILITY_VERSION = 0x20080522
 """From linux/capability.h. A set of capabilities has two words of 32 bits."""
 _KEPT_CAPABILITIES = 1 << 0 | 1 << 1 | 1 << 3
 """Bits of CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER: the rights of root to files."""
+_CAPABILITIES_OF_HOST = _KEPT_CAPABILITIES | 1 << 31
+"""The same with CAP_SETFCAP, without which root gets no user namespace for a call. CAP_SYS_ADMIN
+would do, too, but the kernel then shows the environment of each process.
+"""
 NICE = 10
 """Without it, many busy processes slow down the worker in the same container."""
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -96,15 +100,15 @@ def _separate() -> None:
         os.close(ruleset)
 
 
-def _drop_capabilities() -> None:
-    """Take the rights of root from this process, except the rights to files. With these rights a
-    process may raise its limits, and look into each process.
+def _drop_capabilities(kept_bits: int) -> None:
+    """Take the rights of root from this process, except these. With the other rights a process
+    may raise its limits, and look into each process.
     """
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     sets = ctypes.create_string_buffer(24)
     if _libc.capget(header, sets) == 0:
         words = struct.unpack("=6I", sets.raw)
-        kept = [word & _KEPT_CAPABILITIES for word in words[:3]]
+        kept = [word & kept_bits for word in words[:3]]
         _libc.capset(header, struct.pack("=6I", *kept, 0, 0, 0))
 
 
@@ -127,17 +131,27 @@ def children_of_this_process() -> frozenset[int]:
     return frozenset(pids)
 
 
+def separate_host() -> None:
+    """Separate the tool host from all processes that it does not start, because files of users
+    run code while they are loaded. The host and its calls get no new rights from a program with
+    the setuid bit.
+    """
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _separate()
+    _drop_capabilities(_CAPABILITIES_OF_HOST)
+    with suppress(OSError):  # a machine whose numbers of system calls the filter does not know
+        filter_system_calls(own_process_filter())
+
+
 def confine(limits: ToolLimits) -> None:
-    """Limit this process and all processes that it will start, and separate them from the other
-    processes of the user. They get no new rights from a program with the setuid bit.
+    """Limit the process of a call and all processes that it will start, and separate them from the
+    host and the other calls. `separate_host` has set the filter of system calls before.
     """
     adopt_orphans()
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _separate()
-    _drop_capabilities()
+    _drop_capabilities(_KEPT_CAPABILITIES)
     os.nice(NICE)
-    with suppress(OSError):  # a machine whose numbers of system calls the filter does not know
-        filter_system_calls(own_process_filter())
     with suppress(OSError), open("/proc/self/oom_score_adj", "wb", 0) as file:  # noqa: PTH123 - `Path` is slower
         file.write(b"1000")  # the first process to kill
     mapped_pages = int(_text_of("/proc/self/statm").split()[0])
@@ -180,12 +194,11 @@ def leave_networks(kept: int) -> None:
         OSError: the kernel allows no namespace.
     """
     uid, gid = os.geteuid(), os.getegid()
-    if _libc.unshare(_NEW_NETWORK) != 0:
-        if _libc.unshare(_NEW_USER | _NEW_NETWORK) != 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+    if _libc.unshare(_NEW_USER | _NEW_NETWORK) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     _end_sockets(kept)
 
 

@@ -36,6 +36,7 @@ from handoff_queue.workers.tools.tool_confinement import (
     listen_within,
     open_internet_sockets_only,
     outlive_parent,
+    separate_host,
 )
 from handoff_queue.workers.tools.tool_host_protocol import (
     INSTALLED,
@@ -241,6 +242,7 @@ def main() -> NoReturn:
     _, max_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))
     gc.disable()  # it finds nothing during an import, and takes a fifth of the time
+    separate_host()
     tools = _load(config, reports)
     os.close(reports)
     from setproctitle import getproctitle  # a program without workers does not have it
