@@ -1,10 +1,9 @@
-"""Processor time of a job with the message writer, the short path to Redis, the counts for
-`/metrics` and the verified usage, without them, and with encrypted texts: `python -m
-benchmarks.plain_forms`.
+"""Processor time of a job with the message writer, the counts for `/metrics` and the verified
+usage, without them, and with encrypted texts: `python -m benchmarks.plain_forms`.
 
 Each form has a supervisor, a worker and a Redis. The forms run the same jobs in turn. A ratio
 compares a form with the product in the same turn. On a busy machine the ratios of jobs vary by
-a tenth. `--parts` measures a round trip, a message and a decision instead.
+a tenth. `--parts` measures a message and a decision instead.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from typing import TYPE_CHECKING, Any
 import redis
 from celery import Celery
 from pydantic import SecretStr
-from redis.connection import HiredisRespSerializer
-from redis.sentinel import SentinelManagedConnection, SentinelManagedSSLConnection
 
 from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
@@ -35,11 +32,11 @@ if TYPE_CHECKING:
     from handoff_queue.shared.broker.message_publisher import TaskMessage
 
 FORM = "BENCH_FORM"
-PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH = "product", "redis-py", "send_task", "redis-py and send_task"
+PRODUCT, SEND_TASK = "product", "send_task"
 UNCOUNTED = "without metrics"
 UNVERIFIED = "without verified usage"
 ENCRYPTED = "with encryption"
-FORMS = (PRODUCT, PLAIN_REDIS, SEND_TASK, BOTH, UNCOUNTED, UNVERIFIED, ENCRYPTED)
+FORMS = (PRODUCT, SEND_TASK, UNCOUNTED, UNVERIFIED, ENCRYPTED)
 COUNTING = {
     "add_to_metric(more, name, ...)": "",
     "label(kind, value)": "value",
@@ -58,9 +55,7 @@ VERIFYING = {
 def use_plain_form() -> None:
     """Replace parts of the product in this process, before it imports their users."""
     form = os.environ[FORM]
-    if form in (PLAIN_REDIS, BOTH):
-        _use_plain_redis()
-    if form in (SEND_TASK, BOTH):
+    if form == SEND_TASK:
         from handoff_queue.shared.broker import message_publisher
 
         message_publisher._send = _send_each
@@ -89,21 +84,6 @@ def _replace_functions(functions: Mapping[str, str]) -> None:
         return source
 
     connection.source_of = source_of  # type: ignore[attr-defined]
-
-
-def _use_plain_redis() -> None:
-    from handoff_queue.shared.store.redis import fast_path
-
-    plain = {
-        "DirectClient": redis.Redis,
-        "DirectConnection": redis.Connection,
-        "DirectPool": redis.BlockingConnectionPool,
-        "DirectPacker": HiredisRespSerializer,
-        "ManagedConnection": SentinelManagedConnection,
-        "ManagedTlsConnection": SentinelManagedSSLConnection,
-    }
-    for name, kind in plain.items():
-        setattr(fast_path, name, kind)
 
 
 def _send_each(app: Celery, messages: Iterable[TaskMessage], put: Any) -> None:
@@ -189,12 +169,11 @@ def _write_key(folder: Path) -> Path:
 
 
 def measure_parts(repeats: int) -> None:
-    """Print the microseconds of processor time of a round trip to Redis, of one message, and
-    of three messages to one queue.
+    """Print the microseconds of processor time of one message, and of three messages to
+    one queue.
     """
     from handoff_queue.shared.broker import message_publisher
     from handoff_queue.shared.settings.settings import Settings
-    from handoff_queue.shared.store.redis.client_factory import client_for
     from handoff_queue.supervisor.assembly import make_supervisor_app
 
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):
@@ -206,11 +185,7 @@ def measure_parts(repeats: int) -> None:
                     "bench", f"id{n}", SUBMISSIONS_QUEUE, ("job",), "('job')", f"j/{n}"
                 )
             )
-        plain = redis.Redis.from_url(url, protocol=2, socket_timeout=30)
         product = message_publisher._send
-
-        def trip(client: redis.Redis) -> Callable[[], Any]:
-            return lambda: client.eval("return ARGV[1]", 0, "x" * 1_500)
 
         def sent(send: Any, count: int) -> Callable[[], None]:
             def publish() -> None:
@@ -220,7 +195,6 @@ def measure_parts(repeats: int) -> None:
             return publish
 
         pairs = {
-            "round trip": (trip(client_for(url, 30.0, 16)), trip(plain)),
             "one message": (sent(product, 1), sent(_send_each, 1)),
             "three messages": (sent(product, 3), sent(_send_each, 3)),
         }

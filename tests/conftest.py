@@ -24,7 +24,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.redis.versions import driver_info
+from handoff_queue.shared.store.redis.client_factory import driver_info
 from handoff_queue.shared.store.store import Store, open_store
 from tests import forked_processes
 from tests.forked_test_processes import fork_test_processes

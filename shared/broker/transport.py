@@ -49,15 +49,14 @@ from handoff_queue.shared.store.fair_queue import (
     member_of,
     take_arguments,
 )
-from handoff_queue.shared.store.redis.fast_path import (
-    DirectClient,
-    DirectConnection,
-    ManagedConnection,
-    ManagedTlsConnection,
+from handoff_queue.shared.store.redis.client_factory import (
+    PlainConnection,
+    SentinelConnection,
+    SentinelTlsConnection,
+    driver_info,
 )
 from handoff_queue.shared.store.redis.script import Script, may_load, user_of
 from handoff_queue.shared.store.redis.tls import share_contexts
-from handoff_queue.shared.store.redis.versions import driver_info
 from handoff_queue.shared.types.ids import new_word
 from handoff_queue.shared.types.names import ROLES_QUEUE
 
@@ -193,7 +192,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
 
     QoS = ProcessQoS
     Message = PlainMessage
-    connection_class: Any = DirectConnection
+    connection_class: Any = PlainConnection
     client = cached_property(redis_transport.Channel.client.func)
     subclient = cached_property(redis_transport.Channel.subclient.func)
     """kombu's properties without the lock that kombu takes at each access, about twelve times
@@ -225,7 +224,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             for name in KEYS_OF_KOMBU:
                 if hasattr(self, name):
                     setattr(self, name, prefix + getattr(self, name))
-        return DirectClient
+        return super()._get_client()
 
     def _q_for_pri(self, queue: str, pri: int) -> str:
         return f"{self.key_prefix}{super()._q_for_pri(queue, pri)}"
@@ -488,7 +487,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
 class _SentinelChannel(PersistentChannel, redis_transport.SentinelChannel):  # type: ignore[misc]
     """A persistent channel to the server that sentinels name."""
 
-    connection_class, connection_class_ssl = ManagedConnection, ManagedTlsConnection
+    connection_class, connection_class_ssl = SentinelConnection, SentinelTlsConnection
 
 
 class _WatchesOnce:

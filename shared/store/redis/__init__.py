@@ -1,1 +1,1 @@
-"""Connections to Redis: addresses, TLS, versions, scripts and the fast path."""
+"""Connections to Redis: addresses, TLS, scripts."""

@@ -3,31 +3,73 @@
 from __future__ import annotations
 
 import ssl
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import redis
-from redis.sentinel import Sentinel
+from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 
 from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.redis_url import TLS_FILES, RedisAddress, read_address
-from handoff_queue.shared.store.redis.fast_path import (
-    DirectClient,
-    DirectConnection,
-    DirectPacker,
-    DirectPool,
-    ManagedConnection,
-    ManagedTlsConnection,
-)
 from handoff_queue.shared.store.redis.prefix import PrefixPacker
 from handoff_queue.shared.store.redis.tls import share_contexts
-from handoff_queue.shared.store.redis.versions import driver_info
 from handoff_queue.shared.types.errors import UserError
 
 CONNECT_TIMEOUT_S = 5.0
 """Most seconds to open a connection."""
 UNBOUNDED = 2**31
 """Connections of a pool without a limit. redis-py takes no None here."""
+
+
+class _NamesAddress:
+    """A connection whose error for a connect timeout names the address. redis-py's error does
+    not.
+    """
+
+    def _connect(self) -> Any:
+        plain: Any = super()
+        connection: Any = self
+        try:
+            return plain._connect()
+        except TimeoutError as error:
+            address = f"{connection.host}:{connection.port}"
+            raise redis.TimeoutError(f"Timeout connecting to {address}") from error
+
+
+class PlainConnection(_NamesAddress, redis.Connection):
+    """Connection to the server of the address, without TLS."""
+
+
+class _ClosesWhenInterrupted(SentinelManagedConnection):
+    """Connection that closes its socket if the thread is interrupted while it waits for an
+    answer. redis-py keeps the socket open, so the next command would read that answer.
+    """
+
+    def read_response(self, *how: Any, disconnect_on_error: bool | None = True, **more: Any) -> Any:
+        plain: Any = super()
+        return plain.read_response(*how, disconnect_on_error=disconnect_on_error, **more)
+
+
+class SentinelConnection(_NamesAddress, _ClosesWhenInterrupted):
+    """Connection to the server that Sentinel names."""
+
+
+class SentinelTlsConnection(_ClosesWhenInterrupted, SentinelManagedSSLConnection):
+    """Connection with TLS to the server that Sentinel names."""
+
+
+@cache
+def driver_info() -> dict[str, Any]:
+    """Return the option for a connection that says which driver it belongs to.
+
+    All clients and connections share the object. Otherwise each client reads the version of
+    redis-py from the file system. redis-py below 7.2 reads its version when it is imported,
+    and needs no option.
+    """
+    if hasattr(redis, "DriverInfo"):
+        return {"driver_info": redis.DriverInfo()}
+    return {}
 
 
 def client_for(url: str, timeout_s: float, limit: int | None) -> redis.Redis:
@@ -60,29 +102,30 @@ def _client_for(url: str, timeout_s: float, limit: int | None) -> redis.Redis:
         "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
         "health_check_interval": 25,
         "protocol": 2,  # one shape of answers, for all versions of the server
-        "command_packer": PrefixPacker(address.prefix) if address.prefix else DirectPacker(),
         **driver_info(),
         **(address.tls or {}),
     }
+    if address.prefix:
+        options["command_packer"] = PrefixPacker(address.prefix)
     if address.master_name is not None:
         return _behind_sentinels(address, options)
     options["host"], options["port"] = address.hosts[0]
-    kind = redis.SSLConnection if address.tls is not None else DirectConnection
+    kind = redis.SSLConnection if address.tls is not None else PlainConnection
     if limit is None:
         pool: Any = redis.ConnectionPool(kind, UNBOUNDED, **options)
     else:
-        pool_class: Any = DirectPool
+        pool_class: Any = redis.BlockingConnectionPool
         pool = pool_class(limit, timeout_s, kind, **options)
-    return DirectClient(connection_pool=pool)
+    return redis.Redis(connection_pool=pool)
 
 
 def _behind_sentinels(address: RedisAddress, options: dict[str, Any]) -> redis.Redis:
     """Return a client whose new connections ask the sentinels for the primary."""
     sentinels: Any = Sentinel(address.hosts, sentinel_kwargs=address.sentinel_options)  # type: ignore[no-untyped-call]
     is_secure = address.tls is not None
-    options["connection_class"] = ManagedTlsConnection if is_secure else ManagedConnection
+    options["connection_class"] = SentinelTlsConnection if is_secure else SentinelConnection
     client: redis.Redis = sentinels.master_for(
-        address.master_name, DirectClient, max_connections=UNBOUNDED, ssl=is_secure, **options
+        address.master_name, redis.Redis, max_connections=UNBOUNDED, ssl=is_secure, **options
     )
     return client
 

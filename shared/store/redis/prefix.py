@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from handoff_queue.shared.store.redis.fast_path import DirectPacker
+from redis.connection import HiredisRespSerializer
 
 NO_KEY = frozenset(
     {
@@ -41,7 +41,7 @@ ONLY_KEYS = frozenset({"DEL", "EXISTS", "MGET", "UNLINK", "WATCH"})
 """Commands with nothing but keys."""
 
 
-class PrefixPacker(DirectPacker):
+class PrefixPacker(HiredisRespSerializer):
     """Packs commands with a prefix before each key."""
 
     def __init__(self, prefix: str) -> None:
@@ -50,7 +50,8 @@ class PrefixPacker(DirectPacker):
 
     def pack(self, *command: Any) -> list[bytes]:
         """Return the command as Redis reads it."""
-        return super().pack(*with_prefix(self._prefix, command))
+        packed: list[bytes] = super().pack(*with_prefix(self._prefix, command))
+        return packed
 
 
 def with_prefix(prefix: str, command: Sequence[Any]) -> tuple[Any, ...]:
