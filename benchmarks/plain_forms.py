@@ -1,9 +1,9 @@
-"""Processor time of a job with the message writer, the counts for `/metrics` and the verified
-usage, without them, and with encrypted texts: `python -m benchmarks.plain_forms`.
+"""Processor time of a job with the counts for `/metrics` and the verified usage, without them,
+and with encrypted texts: `python -m benchmarks.plain_forms`.
 
 Each form has a supervisor, a worker and a Redis. The forms run the same jobs in turn. A ratio
 compares a form with the product in the same turn. On a busy machine the ratios of jobs vary by
-a tenth. `--parts` measures a message and a decision instead.
+a tenth. `--parts` measures a decision instead.
 """
 
 from __future__ import annotations
@@ -13,30 +13,25 @@ import base64
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from operator import sub
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import redis
-from celery import Celery
-from pydantic import SecretStr
 
 from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 from handoff_queue.shared.types.plan import Synthesis
 
-if TYPE_CHECKING:
-    from handoff_queue.shared.broker.message_publisher import TaskMessage
-
 FORM = "BENCH_FORM"
-PRODUCT, SEND_TASK = "product", "send_task"
+PRODUCT = "product"
 UNCOUNTED = "without metrics"
 UNVERIFIED = "without verified usage"
 ENCRYPTED = "with encryption"
-FORMS = (PRODUCT, SEND_TASK, UNCOUNTED, UNVERIFIED, ENCRYPTED)
+FORMS = (PRODUCT, UNCOUNTED, UNVERIFIED, ENCRYPTED)
 COUNTING = {
     "add_to_metric(more, name, ...)": "",
     "label(kind, value)": "value",
@@ -55,10 +50,6 @@ VERIFYING = {
 def use_plain_form() -> None:
     """Replace parts of the product in this process, before it imports their users."""
     form = os.environ[FORM]
-    if form == SEND_TASK:
-        from handoff_queue.shared.broker import message_publisher
-
-        message_publisher._send = _send_each
     if form == UNCOUNTED:
         _replace_functions(COUNTING)
     if form == UNVERIFIED:
@@ -84,38 +75,6 @@ def _replace_functions(functions: Mapping[str, str]) -> None:
         return source
 
     connection.source_of = source_of  # type: ignore[attr-defined]
-
-
-def _send_each(app: Celery, messages: Iterable[TaskMessage], put: Any) -> None:
-    """Send each message with Celery's `send_task`."""
-    from handoff_queue.shared.broker.message_publisher import RETRY
-    from handoff_queue.shared.store.fair_queue import FIRST_HEADER, MEMBER_HEADER
-
-    with app.producer_pool.acquire(block=True) as producer:
-        for message in messages:
-            headers: dict[str, Any] = {MEMBER_HEADER: message.member}
-            if message.is_first:
-                headers[FIRST_HEADER] = True
-            chord: dict[str, Any] = {}
-            if message.part:
-                chord = {
-                    "group_id": message.part.group_id,
-                    "group_index": message.part.index,
-                    "chord": message.part.body,
-                }
-            app.send_task(
-                message.task,
-                args=message.args,
-                task_id=message.task_id,
-                queue=message.queue,
-                argsrepr=message.shown,
-                kwargsrepr="{}",
-                ignore_result=True,
-                headers=headers,
-                producer=producer,
-                retry_policy=dict(RETRY),
-                **chord,
-            )
 
 
 def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tuple[float, float]]]:
@@ -168,46 +127,6 @@ def _write_key(folder: Path) -> Path:
     return keys
 
 
-def measure_parts(repeats: int) -> None:
-    """Print the microseconds of processor time of one message, and of three messages to
-    one queue.
-    """
-    from handoff_queue.shared.broker import message_publisher
-    from handoff_queue.shared.settings.settings import Settings
-    from handoff_queue.supervisor.assembly import make_supervisor_app
-
-    with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):
-        app = make_supervisor_app(Settings(redis_url=SecretStr(url), offline=True))
-        messages = []
-        for n in range(3):
-            messages.append(
-                message_publisher.TaskMessage(
-                    "bench", f"id{n}", SUBMISSIONS_QUEUE, ("job",), "('job')", f"j/{n}"
-                )
-            )
-        product = message_publisher._send
-
-        def sent(send: Any, count: int) -> Callable[[], None]:
-            def publish() -> None:
-                message_publisher._send = send
-                message_publisher.publish_each(app, messages[:count])
-
-            return publish
-
-        pairs = {
-            "one message": (sent(product, 1), sent(_send_each, 1)),
-            "three messages": (sent(product, 3), sent(_send_each, 3)),
-        }
-        print("| | product, µs | plain, µs |\n|---|---|---|")
-        for what, (project, theirs) in pairs.items():
-            project_us: list[float] = []
-            theirs_us: list[float] = []
-            for _ in range(repeats):
-                project_us.append(_micros(project))
-                theirs_us.append(_micros(theirs))
-            print(f"| {what} | {median(project_us):.0f} | {median(theirs_us):.0f} |")
-
-
 def measure_verified_usage(repeats: int, commits: int = 500) -> None:
     """Print the microseconds of Redis's processor time of a decision with verified usage and
     without, and of one reading of the verified usage.
@@ -255,20 +174,10 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
         for _ in range(repeats):
             store.connection.redis.eval(read, 1, f"handoff:{{{job_id}}}")
         read_us = (redis_s() - began) / repeats * 1e3
-    without, with_usage = (median(turn[place] for turn in turns) for place in (0, 1))
-    more = median(turn[1] - turn[0] for turn in turns)
-    print(
-        "\n| decision without verified usage, µs | with | more | one reading |\n|---|---|---|---|"
-    )
-    print(f"| {without:.0f} | {with_usage:.0f} | {more:.0f} | {read_us:.1f} |")
-
-
-def _micros(call: Callable[[], Any], count: int = 200) -> float:
-    """Return the microseconds of processor time of one call."""
-    began = time.process_time()
-    for _ in range(count):
-        call()
-    return (time.process_time() - began) / count * 1e6
+    without_us, with_us = zip(*turns, strict=True)
+    more = median(map(sub, with_us, without_us))
+    print("| decision without verified usage, µs | with | more | one reading |\n|---|---|---|---|")
+    print(f"| {median(without_us):.0f} | {median(with_us):.0f} | {more:.0f} | {read_us:.1f} |")
 
 
 def main() -> None:
@@ -276,10 +185,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=80)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--form", choices=FORMS[1:], help="compare only this form")
-    parser.add_argument("--parts", action="store_true", help="single parts only")
+    parser.add_argument("--parts", action="store_true", help="a decision only")
     options = parser.parse_args()
     if options.parts:
-        measure_parts(options.repeats)
         measure_verified_usage(options.repeats)
         return
     forms = (PRODUCT, options.form) if options.form else FORMS

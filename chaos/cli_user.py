@@ -205,7 +205,7 @@ def make_unreadable(
         job_id, _, handoff_id = message["headers"]["id"].partition(":")
         if job_id in bed.system.ids.values():
             before((JobId(job_id), HandoffId(handoff_id)))
-        ENQUEUE.run(client, enqueue_arguments(to or queue, [message], is_first=True))
+        ENQUEUE.run(client, enqueue_arguments(to or queue, message, is_first=True))
         if job_id in bed.system.ids.values():
             return (JobId(job_id), HandoffId(handoff_id))
         return None

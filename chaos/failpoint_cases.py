@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from handoff_queue.chaos.fleet import CONSOLE, SUPERVISOR, WORKER
-from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE
+from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
 CLIENT = "client"
@@ -156,7 +156,7 @@ UNTRIED = {
 }
 """Scripts without failpoints, and why."""
 PUBLISHES: dict[str, dict[str, Trigger]] = {
-    "group": {SUPERVISOR: Trigger.NOTHING},
+    "part": {SUPERVISOR: Trigger.NOTHING},
     SUPERVISOR_QUEUE: {
         WORKER: Trigger.NOTHING,
         SUPERVISOR: Trigger.NOTHING,
@@ -165,8 +165,8 @@ PUBLISHES: dict[str, dict[str, Trigger]] = {
     SUBMISSIONS_QUEUE: {SUPERVISOR: Trigger.LOSE, CLIENT: Trigger.SUBMIT},
     ROLES_QUEUE: {SUPERVISOR: Trigger.CROWD},
 }
-"""Published messages by kind of process: to a queue, or a group of handoffs to the
-specialists' queues. A worker's wake-ups are the bodies of chords.
+"""Published messages by kind of process: to a queue, or a part of a chord to a specialist's
+queue. A worker's wake-ups are the bodies of chords.
 """
 OTHER_POINTS: dict[str, dict[str, Trigger]] = {
     "ack": {WORKER: Trigger.NOTHING, SUPERVISOR: Trigger.NOTHING},
@@ -227,9 +227,7 @@ def _cases() -> Iterator[Case]:
 def _of(name: str, kind: str, trigger: Trigger) -> Iterator[Case]:
     yield Case(kind, f"{name}.{BEFORE}", Action.KILL, trigger)
     yield Case(kind, f"{name}.{AFTER}", Action.KILL, trigger)
-    if name == "publish.group":  # a lost answer is the same as a group that is published in part
-        yield Case(kind, f"{name}.{MIDDLE}", Action.KILL, trigger)
-    elif name != "chord.part":  # several requests, so no single answer can be lost
+    if name != "chord.part":  # several requests, so no single answer can be lost
         yield Case(kind, f"{name}.{AFTER}", Action.DROP, trigger)
     if kind != CLIENT and trigger.is_met_often and name != "chord.part":
         yield Case(kind, f"{name}.{AFTER}", Action.REDIS, trigger)

@@ -190,7 +190,7 @@ def _lose_a_message(bed: TestBed[System]) -> bool:
     """
     pid, points, queue = bed.fleet.look()[Gap.H5.key], bed.fleet.points(SUPERVISOR), QUEUES[Gap.H5]
     before, after = (
-        bed.system.point(f"publish.group.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
+        bed.system.point(f"publish.part.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
     )
     arm(points, f"{before}", f"stop {pid}")
     # zero seconds: it only shows that a process reached the point

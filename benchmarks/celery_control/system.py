@@ -45,7 +45,7 @@ PASSED = {
     ("chord.part", WORKER),
 }
 """Failpoints that plain Celery has, too, each with the kind of its process. In addition it has
-`publish.QUEUE` for `publish.group`, because it publishes the messages of a chord one by one.
+`publish.QUEUE` for `publish.part`, because its messages name no job.
 """
 ABSENT = {
     OVERRUNS: "a chord has no budget: jobs that are tight here are without one there",
@@ -128,7 +128,7 @@ class Plain(WithoutApi):
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0]) -> str | None:
         what, _, when = point.rpartition(".")
-        if (what, kind) == ("publish.group", SUPERVISOR):
+        if (what, kind) == ("publish.part", SUPERVISOR):
             return f"publish.{to}.{BEFORE if when == BEFORE else AFTER}"
         if (what, kind) in PASSED:
             return point

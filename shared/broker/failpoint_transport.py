@@ -3,8 +3,8 @@ have failpoints.
 
 Points, in addition to the points of the store's scripts:
 
-- `publish.QUEUE` around each message that is published alone.
-- `publish.group.before|middle|after` around messages that leave together.
+- `publish.part` around each message of a part of a job's chord.
+- `publish.QUEUE` around each other message.
 - `take` around the script that takes a message for an element of its queue.
 - `chord.part` around a part's return to the backend, and for Celery's own backend `chord.size` and
   `chord.count` (only the script of a part's return).
@@ -13,7 +13,7 @@ Points, in addition to the points of the store's scripts:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery
@@ -23,7 +23,7 @@ from kombu.transport import redis as redis_transport
 from handoff_queue.shared.broker.chord_result_backend import StoreBackend
 from handoff_queue.shared.broker.isolated_app import IsolatedConnection
 from handoff_queue.shared.broker.transport import PersistentChannel, ProcessQoS, Transport
-from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, MIDDLE, around, at
+from handoff_queue.shared.observability.failpoints import AFTER, BEFORE, around, at
 from handoff_queue.shared.store.fair_queue import member_of
 
 LOST: type[Exception] = redis_transport.redis.exceptions.ConnectionError
@@ -57,27 +57,11 @@ class _Channel(PersistentChannel):
         at(f"take.{AFTER}", LOST)
         return answer
 
-    def put(self, queue: str, message: Mapping[str, Any]) -> None:
-        put = super().put
-        around("publish", queue, lambda: put(queue, message), LOST)
-
-    def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Publish the first message in a separate call. A process that dies between the two
-        calls has published only a part of the group.
-        """
-        at(f"publish.group.{BEFORE}")
-        super().put_each(queue, messages[:1])
-        if len(messages) > 1:
-            at(f"publish.group.{MIDDLE}")
-            super().put_each(queue, messages[1:])
-        at(f"publish.group.{AFTER}")
-
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         put = super()._put
-        if member_of(message) is None:
-            around("publish", queue, lambda: put(queue, message, **kwargs), LOST)
-        else:
-            put(queue, message, **kwargs)
+        is_part = member_of(message) is not None and message["headers"]["group"] is not None
+        point = "part" if is_part else queue
+        around("publish", point, lambda: put(queue, message, **kwargs), LOST)
 
 
 class FailingTransport(Transport):

@@ -380,36 +380,24 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         taken: bytes | None = script.run_over(connection, dequeue_arguments(queue, popped))
         return taken
 
-    def put(self, queue: str, message: Mapping[str, Any]) -> None:
-        """Put a job's message into its queue and into its place in the fair order."""
-        self._enter(queue, [message])
-
-    def put_each(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Put several messages into their queue in one script, which puts all messages or none."""
-        self._enter(queue, messages)
-
-    def _enter(self, queue: str, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Put messages into their queue and into its fair order. If the first message has the
-        header `FIRST_HEADER`, all go in front of the waiting messages of the same priority.
+    def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
+        """Put a message into its queue, and a job's message into its place in the fair order. With
+        the header `FIRST_HEADER`, it goes in front of the waiting messages of the same priority.
 
         Raises:
-            OperationalError: Redis has not confirmed the messages in time. They may be in the
-                queue: another try would wait as long again, and could add a second copy.
+            OperationalError: Redis has not confirmed the message in time. It may be in the queue:
+                another try would wait as long again, and could add a second copy.
         """
-        is_first = bool(messages[0]["headers"].get(FIRST_HEADER))
-        arguments = enqueue_arguments(queue, messages, is_first=is_first)
-        try:
-            self._run(ENQUEUE, arguments)
-        except redis_transport.redis.exceptions.TimeoutError as error:
-            raise OperationalError(
-                f"Redis did not answer in time whether messages are in {queue}"
-            ) from error
-
-    def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         if member_of(message) is None:
             super()._put(queue, message, **kwargs)
-        else:
-            self.put(queue, message)
+            return
+        is_first = bool(message["headers"].get(FIRST_HEADER))
+        try:
+            self._run(ENQUEUE, enqueue_arguments(queue, message, is_first=is_first))
+        except redis_transport.redis.exceptions.TimeoutError as error:
+            raise OperationalError(
+                f"Redis did not answer in time whether a message is in {queue}"
+            ) from error
 
     def _do_restore_message(
         self, payload: Any, exchange: str, routing_key: str, pipe: Any, leftmost: bool = False
@@ -429,7 +417,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         for queue in self._lookup(exchange, routing_key):
             if may_load(user_of(pipe)):
                 pipe.script_load(script.text)
-            script.add(pipe, enqueue_arguments(queue, [payload], is_first=not leftmost))
+            script.add(pipe, enqueue_arguments(queue, payload, is_first=not leftmost))
 
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> Any:
         """Return the queues of a message. A worker may write bindings, so a reply to a control

@@ -28,7 +28,7 @@ from typing import TypeVar
 
 FAILPOINTS = "HANDOFF_FAILPOINTS"
 """Name of the variable. A process reads it once, at its first failpoint."""
-BEFORE, MIDDLE, AFTER = "before", "middle", "after"
+BEFORE, AFTER = "before", "after"
 
 Answer = TypeVar("Answer")
 

@@ -13,7 +13,7 @@ messages as they come, also next to processes that know it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from handoff_queue.shared.store.redis.script import Script, source_of
@@ -57,22 +57,14 @@ def entry_of(message: Mapping[str, Any]) -> str | None:
     return f"{member} {message['properties']['delivery_tag']}"
 
 
-def enqueue_arguments(
-    queue: str, messages: Sequence[Mapping[str, Any]], *, is_first: bool
-) -> list[Any]:
+def enqueue_arguments(queue: str, message: Mapping[str, Any], *, is_first: bool) -> list[Any]:
     """Return the number of keys, the keys and the arguments of `fair_enqueue.lua`.
 
     Args:
-        is_first: True to put the messages before all others of their priority class.
+        is_first: True to put the message before all others of its priority class.
     """
-    arguments: list[Any] = [1, queue, int(is_first)]
-    for message in messages:
-        arguments += (
-            member_of(message),
-            message["properties"]["delivery_tag"],
-            json.dumps(message),
-        )
-    return arguments
+    tag = message["properties"]["delivery_tag"]
+    return [1, queue, int(is_first), member_of(message), tag, json.dumps(message)]
 
 
 def take_arguments(queues: Mapping[str, int]) -> list[Any]:

@@ -143,9 +143,10 @@ class Client:
     def submit_each(self, requests: Iterable[Request]) -> Iterator[JobId]:
         """Enqueue many jobs and yield their ids in order.
 
-        Fifty jobs take about as many round trips as one job. Nothing is stored before the
-        caller asks for the first id. The documents are read and stored one job after the
-        other. If the caller stops early, up to 49 more jobs are stored than ids were yielded.
+        Fifty jobs are stored in about as many round trips as one job. The message of each job
+        takes one more. Nothing is stored before the caller asks for the first id. The documents
+        are read and stored one job after the other. If the caller stops early, up to 49 more
+        jobs are stored than ids were yielded.
 
         Raises:
             UserError, BudgetSpent, TooManyOpenJobs, Conflict, StoreUnavailable: as `submit`, for

@@ -173,9 +173,7 @@ class Dispatcher:
             publish(self._app, wake_up(job_id, queue=SUBMISSIONS_QUEUE))
 
     def announce_each(self, job_ids: Sequence[JobId]) -> None:
-        """Publish the first wake-ups of many jobs, up to `PUT_AT_ONCE` of
-        `shared.broker.message_publisher` in one round trip.
-        """
+        """Publish the first wake-ups of many jobs."""
         with self._logged_broker_errors(*job_ids):
             publish_each(self._app, _first_wake_ups(job_ids))
 

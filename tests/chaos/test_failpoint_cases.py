@@ -43,13 +43,13 @@ def test_a_process_that_runs_a_script_is_killed_before_and_after_it_and_loses_it
     assert SCRIPTS[script], "at least one kind of process runs the script"
 
 
-def test_every_queue_of_the_supervisors_and_every_group_of_handoffs_has_failpoints() -> None:
+def test_every_queue_of_the_supervisors_and_every_part_of_a_chord_has_failpoints() -> None:
     queues = {value for name, value in vars(names).items() if name.endswith("_QUEUE")} - {
         names.UNROUTED_QUEUE
     }
 
-    assert set(PUBLISHES) == queues | {"group"}
-    assert Case(SUPERVISOR, "publish.group.middle", Action.KILL) in CASES, (
+    assert set(PUBLISHES) == queues | {"part"}
+    assert Case(SUPERVISOR, "publish.part.after", Action.KILL) in CASES, (
         "a kill in the middle of a chord"
     )
 

@@ -27,8 +27,8 @@ POINTS = {
     "when its wake-up has left": "publish.supervisor.after",
     "before it has looked": "script.set_next_evaluation.before",
     "when it has looked": "script.set_next_evaluation.after",
-    "before the message leaves": "publish.group.before",
-    "when the message has left": "publish.group.after",
+    "before the message leaves": "publish.part.before",
+    "when the message has left": "publish.part.after",
     "when it has said so": "script.mark_sent.after",
     "before it acknowledges the wake-up": "ack.before",
 }

@@ -41,7 +41,7 @@ def convert_to_next_version(fleet: Fleet, message: bytes) -> None:
         keys.FAIR + SPECIALIST,
     )
     assert fleet.redis.zrem(fair, entry) == fleet.redis.hdel(f"{fair}:messages", entry)
-    fleet.redis.eval(ENQUEUE.text, *enqueue_arguments(SPECIALIST, [changed], is_first=True))
+    fleet.redis.eval(ENQUEUE.text, *enqueue_arguments(SPECIALIST, changed, is_first=True))
 
 
 @contextmanager

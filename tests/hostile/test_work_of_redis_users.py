@@ -175,7 +175,7 @@ def test_a_worker_wakes_a_supervisor_while_other_wake_ups_wait(server: Server) -
                 "headers": {MEMBER_HEADER: f"j-00000000000{number}"},
                 "properties": {"delivery_tag": f"tag-{number}"},
             }
-            ENQUEUE.run(connection, enqueue_arguments("supervisor", [message], is_first=False))
+            ENQUEUE.run(connection, enqueue_arguments("supervisor", message, is_first=False))
     with redis.Redis.from_url(server.address) as admin:
         assert admin.llen("supervisor") == 3
         admin.delete("supervisor")

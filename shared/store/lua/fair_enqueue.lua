@@ -1,25 +1,20 @@
--- Add messages of jobs to their queue: each adds one element to the list, and its own place in the
+-- Add a message of a job to its queue: it adds one element to the list, and its own place in the
 -- fair order of the queue (`parts/fair_order.lua`). A worker that pops any element gets, by
 -- `fair_dequeue`, the first message of that order.
--- A single message in an empty queue needs no order. Its element ends with ALONE, and has no place
--- until another message comes. Its entry in `handoff:out:QUEUE` stays until the claim, because a
--- worker may have popped the element.
--- KEYS queue.  ARGV: first (1: before all messages of their class | 0), then for each message:
--- member (`job` or `job/handoff`), delivery tag, text.
+-- A message in an empty queue needs no order. Its element ends with ALONE, and has no place until
+-- another message comes. Its entry in `handoff:out:QUEUE` stays until the claim, because a worker
+-- may have popped the element.
+-- KEYS queue.  ARGV: first (1: before all messages of its class | 0), member (`job` or
+-- `job/handoff`), delivery tag, text.
 -- Returns nothing
 local ALONE = ' '
 local queue, is_first = KEYS[1], ARGV[1] == '1'
-local added, elements = {}, {}
-for n = 2, #ARGV, 3 do
-  local member, tag, text = unpack(ARGV, n, n + 2)
-  added[#added + 1] = { member = member, tag = tag, text = text, goes_first = is_first }
-  elements[#elements + 1] = text
-end
+local added = { member = ARGV[2], tag = ARGV[3], text = ARGV[4], goes_first = is_first }
 
 local waiting = redis.call('LLEN', queue)
-if waiting == 0 and #added == 1 and redis.call('EXISTS', fair_key(queue)) == 0 then
-  redis.call('LPUSH', queue, elements[1] .. ALONE)
-  redis.call('ZADD', 'handoff:out:' .. queue, integer(now_ms()), added[1].member)
+if waiting == 0 and redis.call('EXISTS', fair_key(queue)) == 0 then
+  redis.call('LPUSH', queue, added.text .. ALONE)
+  redis.call('ZADD', 'handoff:out:' .. queue, integer(now_ms()), added.member)
   return
 end
 
@@ -36,14 +31,14 @@ local function alone_message(element)
   return { member = member, tag = tag, text = text, goes_first = headers['handoff-first'] }
 end
 
+-- The order comes first: it reads the jobs, and an error must leave no element without a place.
 local other = waiting == 1 and redis.call('LINDEX', queue, 0)
 if other and string.sub(other, -1) == ALONE then
   local alone = alone_message(other)
   if alone then
     redis.call('LSET', queue, 0, alone.text)
-    table.insert(added, 1, alone)
+    add_to_order(queue, alone)
   end
 end
--- The order comes first: it reads the jobs, and an error must leave no element without a place.
 add_to_order(queue, added)
-redis.call(is_first and 'RPUSH' or 'LPUSH', queue, unpack(elements))
+redis.call(is_first and 'RPUSH' or 'LPUSH', queue, added.text)

@@ -1,10 +1,11 @@
-"""A published message equals Celery's own message, and is sent again only if the first send may
+"""A published message names its job and its sender, and is sent again only if the first send may
 have failed.
 """
 
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from kombu.exceptions import OperationalError
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.message_publisher import (
+    SIGNATURE,
     ChordPart,
     TaskMessage,
     message_in,
@@ -26,7 +28,8 @@ from handoff_queue.shared.broker.message_publisher import (
     wake_up,
 )
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.fair_queue import MEMBER_HEADER
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.fair_queue import FIRST_HEADER, MEMBER_HEADER
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from tests.doubles.handoffs import JOB
@@ -43,35 +46,11 @@ def wake_up_message() -> TaskMessage:
     return wake_up(JobId(JOB))
 
 
-def send_with_celery(app: Celery, message: TaskMessage) -> None:
-    """Send the same message with Celery's `send_task`."""
-    part = message.part
-    chord = (
-        {"group_id": part.group_id, "group_index": part.index, "chord": part.body} if part else {}
-    )
-    shown = {
-        "argsrepr": message.shown,
-        "kwargsrepr": "{}",
-        "headers": {MEMBER_HEADER: message.member},
-    }
-    app.send_task(
-        message.task,
-        args=message.args,
-        queue=message.queue,
-        task_id=message.task_id,
-        ignore_result=True,
-        **shown,
-        **chord,
-    )
-
-
 @pytest.mark.parametrize("is_within_a_task", [True, False])
-@pytest.mark.parametrize("is_part", [True, False])
-def test_a_message_equals_celerys_own_message(
-    app: Celery, queues: Any, is_part: bool, is_within_a_task: bool
+def test_a_message_names_its_job_its_chord_its_signature_and_its_parent(
+    app: Celery, queues: Any, is_within_a_task: bool
 ) -> None:
     body = signature_of(wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in"))
-    part = ChordPart(f"{JOB}:g1", 3, body) if is_part else None
     message = TaskMessage(
         "specialist.researcher",
         f"{JOB}:a.1",
@@ -79,25 +58,48 @@ def test_a_message_equals_celerys_own_message(
         ("é",),
         f"({JOB}, a.1)",
         f"{JOB}/a.1",
-        part=part,
+        signature="signed",
+        part=ChordPart(f"{JOB}:g1", 3, body),
     )
 
     def send() -> None:
-        publish_each(app, [message])
         publish(app, message)
-        send_with_celery(app, message)
 
     if is_within_a_task:
         app.task(send, name="sends", shared=False).apply(task_id="a-wake-up", throw=True)
     else:
         send()
 
-    celerys, *ours = (json.loads(frame) for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1))
-    for name in ("argsrepr", "kwargsrepr"):
-        celerys["properties"].pop(name)  # Celery sends this property twice
-    assert len({message["properties"].pop("delivery_tag") for message in (celerys, *ours)}) == 3
-    assert [json.dumps(message) for message in ours] == [json.dumps(celerys)] * 2
-    assert celerys["headers"]["parent_id"] == ("a-wake-up" if is_within_a_task else None)
+    (sent,) = (json.loads(frame) for frame in queues.lrange(SUPERVISOR_QUEUE, 0, -1))
+    arguments, _, embedded = json.loads(b64decode(sent["body"]))
+    parent = "a-wake-up" if is_within_a_task else None
+    assert (arguments, embedded["chord"]) == (["é"], json.loads(json.dumps(body)))
+    assert (
+        sent["headers"]
+        | {
+            "id": f"{JOB}:a.1",
+            "task": "specialist.researcher",
+            "group": f"{JOB}:g1",
+            "group_index": 3,
+            "argsrepr": f"({JOB}, a.1)",
+            "kwargsrepr": "{}",
+            "root_id": parent or f"{JOB}:a.1",
+            "parent_id": parent,
+            MEMBER_HEADER: f"{JOB}/a.1",
+            SIGNATURE: "signed",
+        }
+        == sent["headers"]
+    )
+    assert FIRST_HEADER not in sent["headers"]
+
+
+def test_a_message_adds_no_other_key_to_redis(app: Celery, queues: Any) -> None:
+    publish(app, wake_up_message())
+
+    assert {key.decode() for key in queues.scan_iter()} == {
+        SUPERVISOR_QUEUE,
+        f"{keys.OUT}{SUPERVISOR_QUEUE}",
+    }
 
 
 def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celery) -> None:

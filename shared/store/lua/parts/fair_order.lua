@@ -21,56 +21,27 @@ local function lowest_in_class(fair, base)
   return first[2]
 end
 
--- Return the base of the class of a message, and the name of its tenant in `:next`. Each job is
--- read once in a script. A worker may have written a member whose job cannot be read.
-local order_read = {}
-local function class_and_tenant(member)
+-- Give a message its place in the order. `message`: {member, tag, text, goes_first}; `goes_first`:
+-- before all other messages of its class. A worker may have written a member whose job cannot be
+-- read.
+local function add_to_order(queue, message)
+  local fair, member = fair_key(queue), message.member
   local id = string.match(member, '^[^/]*')
-  local known = order_read[id]
-  if not known then
-    local tenant, priority = unpack(
-      redis.pcall('HMGET', 'handoff:{' .. id .. '}', 'tenant', 'priority'), 1, 2
-    )
-    local base = priority == 'batch' and 2 * CLASS or CLASS
-    known = { base = base, tenant = integer(base) .. ':' .. (tenant or 'default') }
-    order_read[id] = known
+  local tenant, priority = unpack(
+    redis.pcall('HMGET', 'handoff:{' .. id .. '}', 'tenant', 'priority'), 1, 2
+  )
+  local base = priority == 'batch' and 2 * CLASS or CLASS
+  local score = base
+  if not message.goes_first then
+    local turn = integer(base) .. ':' .. (tenant or 'default')
+    local next_score = tonumber(redis.call('ZSCORE', fair .. ':next', turn) or 0)
+    score = math.max(tonumber(lowest_in_class(fair, base) or base + 1), next_score)
+    redis.call('ZADD', fair .. ':next', integer(score + 1), turn)
   end
-  return known.base, known.tenant
-end
-
--- Give messages their places in the order. `added`: a list of {member, tag, text, goes_first};
--- `goes_first`: before all other messages of its class.
-local function add_to_order(queue, added)
-  local fair = fair_key(queue)
-  local lowest, next_scores = {}, {}
-
-  local function score_of(base, tenant)
-    if not lowest[base] then lowest[base] = tonumber(lowest_in_class(fair, base) or base + 1) end
-    if not next_scores[tenant] then
-      next_scores[tenant] = tonumber(redis.call('ZSCORE', fair .. ':next', tenant) or 0)
-    end
-    local score = math.max(lowest[base], next_scores[tenant])
-    next_scores[tenant] = score + 1
-    return score
-  end
-
-  local places, messages, members = {}, {}, {}
-  for n, message in ipairs(added) do
-    local base, tenant = class_and_tenant(message.member)
-    local entry = message.member .. ' ' .. message.tag
-    local score = message.goes_first and base or score_of(base, tenant)
-    places[2 * n - 1], places[2 * n] = integer(score), entry
-    messages[2 * n - 1], messages[2 * n] = entry, message.text
-    members[n] = message.member
-  end
-  redis.call('ZADD', fair, unpack(places))
-  redis.call('HSET', fair .. ':messages', unpack(messages))
-  redis.call('ZREM', 'handoff:out:' .. queue, unpack(members))
-  local turns = {}
-  for tenant, score in pairs(next_scores) do
-    turns[#turns + 1], turns[#turns + 2] = integer(score), tenant
-  end
-  if #turns > 0 then redis.call('ZADD', fair .. ':next', unpack(turns)) end
+  local entry = member .. ' ' .. message.tag
+  redis.call('ZADD', fair, integer(score), entry)
+  redis.call('HSET', fair .. ':messages', entry, message.text)
+  redis.call('ZREM', 'handoff:out:' .. queue, member)
 end
 
 -- Exchange a popped element of a queue's list for the first message of the fair order.
