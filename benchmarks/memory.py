@@ -17,7 +17,7 @@ from handoff_queue.shared.types.plan import Synthesis
 
 KINDS = (
     (r"handoff:\{.+\}", "jobs"),
-    (r"handoff:\{.+\}:log", "journal"),
+    (r"handoff:\{.+\}:(log|newest)", "journal"),
     (r"handoff:\{.+\}:blob", "payloads"),
     (r"handoff:\{.+\}:h:.+", "handoffs"),
     (r"handoff:\{.+\}:t:.+", "turns"),

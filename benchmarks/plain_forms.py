@@ -159,7 +159,7 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
             nonlocal number
             began = redis_s()
             for _ in range(commits):
-                version = store.jobs.standings([job_id])[0].version
+                version = store.jobs.read([job_id])[0].version
                 number += 1
                 sums = (number, 300 * number, 80 * number, 50 * number)
                 verified = VerifiedAmounts(sums, day, sums) if has_usage else None

@@ -42,12 +42,11 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
-from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ, Journal, parse_stream_entry
+from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ, Journal
 from handoff_queue.shared.store.journal_signature_check import end_of
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
-from handoff_queue.shared.store.script_arguments import rows
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
-from handoff_queue.shared.types.events import HandoffEnd, RecordedEvent
+from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import JobId, new_word
 
 FROZEN_AFTER_LEASES = 3
@@ -106,16 +105,9 @@ class EvaluationLease:
         if verdict == b"crowded":
             raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")
         _, entries, stored_ends = answer
-        ends: dict[bytes, HandoffEnd | None] = {}
-        for entry_id, fence, version in stored_ends:
-            ends[entry_id] = end_of(fence, version)
-        recorded: list[RecordedEvent] = []
-        for entry_id, values in entries:
-            fields: dict[bytes, bytes] = dict(rows(values, 2))
-            event = parse_stream_entry((entry_id, fields))
-            if entry_id in ends:
-                event = replace(event, end=ends[entry_id])
-            recorded.append(event)
+        recorded = self.journal.parse(after, entries)
+        for place, fence, version in stored_ends:
+            recorded[place - 1] = replace(recorded[place - 1], end=end_of(fence, version))
         if len(recorded) < MAX_EVENTS_A_READ:
             return recorded
         return recorded + self.journal.read_all(self.job_id, recorded[-1].version)

@@ -18,8 +18,6 @@ _PROGRESS = frozenset(
     name.encode()
     for name in (
         *SPENT_FIELDS,
-        "version",
-        "tip",
         "tally",
         "calls",
         "asked_last",
@@ -91,7 +89,9 @@ def with_progress(
     return facts
 
 
-def parse_job_info(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobInfo:
+def parse_job_info(
+    job_id: JobId, fields: Mapping[bytes, bytes], version: int, submitted_ms: float
+) -> JobInfo:
     """Return the information about a job from the fields of its hash and of its progress.
 
     An open job that waits for a person's answer has the status `waiting`, also while its other
@@ -99,10 +99,11 @@ def parse_job_info(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: f
     list.
 
     Args:
+        version: number of the events in its journal.
         submitted_ms: score of the job in the list of jobs; 0 for a job that is not in the list.
     """
     try:
-        return _parse(job_id, fields, submitted_ms)
+        return _parse(job_id, fields, version, submitted_ms)
     except (ValueError, OverflowError):  # another program has written a field
         return unreadable_job_info(job_id, fields, submitted_ms)
 
@@ -124,7 +125,9 @@ def unreadable_job_info(
     )
 
 
-def _parse(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) -> JobInfo:
+def _parse(
+    job_id: JobId, fields: Mapping[bytes, bytes], version: int, submitted_ms: float
+) -> JobInfo:
     """Return the information about a job, as `parse_job_info`.
 
     Raises:
@@ -152,7 +155,7 @@ def _parse(job_id: JobId, fields: Mapping[bytes, bytes], submitted_ms: float) ->
     return JobInfo(
         job_id=job_id,
         status=JobStatus.WAITING if is_waiting else status,
-        version=number(b"version"),
+        version=version,
         title=text(b"title"),
         submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
         **spent_fields(amount, is_priced=is_priced),

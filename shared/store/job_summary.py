@@ -5,18 +5,19 @@ journal, and some of its handoffs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import HandoffInfo, hashes_of, parse_handoff_info
 from handoff_queue.shared.store.job_info import JobInfo, parse_job_info, with_progress
-from handoff_queue.shared.store.journal import parse_stream_entry
+from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES, handoff_id_in, name_in
 from handoff_queue.shared.store.user_messages import StoredMessage, stored_message_in
 from handoff_queue.shared.types.budget_measures import SPENT_FIELDS
-from handoff_queue.shared.types.errors import UnknownJob
+from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob
 from handoff_queue.shared.types.events import RecordedEvent, Routed
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
@@ -42,7 +43,6 @@ MAX_JOB_HANDOFFS = 500
 _JOB_FIELDS = (
     "asked_last",
     "status",
-    "version",
     "title",
     "submitted_at",
     *SPENT_FIELDS,
@@ -98,7 +98,9 @@ class JobSummary:
     first: RecordedEvent
     """The submission."""
     tail: tuple[RecordedEvent, ...]
-    """The last events, oldest first, without events longer than `MAX_EVENT_BYTES`."""
+    """The last events, oldest first, without events longer than `MAX_EVENT_BYTES` and without
+    events that this version cannot read.
+    """
     messages: tuple[StoredMessage, ...] = ()
     """The newest messages of users, oldest first."""
 
@@ -147,13 +149,12 @@ class JobSummaries:
         )
         if not answer or not answer[3]:
             raise UnknownJob.named(job_id)
-        at_ms, submitted_ms, values, first, tail, running, deferred, more, question, messages = (
-            answer
-        )
+        at_ms, submitted_ms, values, first, tail, running, deferred, more = answer[:8]
+        question, messages, version = answer[8:]
         fields = with_progress(*map(_named, values))
         if question:
             fields[b"approval:" + fields[b"asked_last"]] = question
-        job = parse_job_info(job_id, fields, float(submitted_ms or 0))
+        job = parse_job_info(job_id, fields, version, float(submitted_ms or 0))
         return JobSummary(
             at=int(at_ms) / 1000,
             job=job,
@@ -164,7 +165,7 @@ class JobSummaries:
             running=tuple(map(handoff_id_in, running)),
             deferred=tuple(map(handoff_id_in, deferred)),
             is_cut=bool(more),
-            first=_events(first)[0],
+            first=parse_entry(*first[0]),
             tail=_events(tail),
             messages=tuple(map(stored_message_in, messages[::2], messages[1::2])),
         )
@@ -175,9 +176,9 @@ class JobSummaries:
         decision.
         """
         with translated_errors():
-            entries = self._connection.redis.xrange(keys.log(job_id), count=HEAD_EVENTS)
-        for entry in entries:
-            event = parse_stream_entry(entry).event
+            entries = self._connection.redis.lrange(keys.log(job_id), 0, HEAD_EVENTS - 1)
+        for version, entry in enumerate(entries, start=1):
+            event = parse_entry(version, entry).event
             if isinstance(event, Routed):
                 return event
         return None
@@ -233,11 +234,11 @@ def _ids_in(stored: bytes) -> tuple[HandoffId, ...]:
 
 
 def _events(entries: Sequence[Any]) -> tuple[RecordedEvent, ...]:
-    """Return the events of a summary. An event with an empty text was too long, and an entry
-    without a time is of another program. Both are left out.
+    """Return the events of a summary. An entry with an empty text was too long, and is left out. So
+    is an entry that this version cannot read: a worker can write any text.
     """
     events: list[RecordedEvent] = []
-    for version, at, event in entries:
-        if event and at:
-            events.append(parse_stream_entry((version, {b"t": at, b"e": event})))
+    for version, entry in entries:
+        with suppress(MalformedMessage):
+            events.append(parse_entry(version, entry))
     return tuple(events)

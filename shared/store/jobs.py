@@ -59,19 +59,20 @@ class Jobs:
                 pipe.hgetall(keys.job(job_id))
                 pipe.hgetall(keys.progress(job_id))
                 pipe.get(keys.title(job_id))
+                pipe.llen(keys.log(job_id))
                 pipe.zscore(keys.JOBS, job_id)
             answers = answers_of(pipe)
         job_infos: list[JobInfo] = []
-        parts = [answers[place::4] for place in range(4)]
-        for job_id, fields, progress, title, submitted in zip(job_ids, *parts, strict=True):
-            if fields is None or progress is None:
+        parts = [answers[place::5] for place in range(5)]
+        for job_id, fields, progress, title, version, submitted in zip(
+            job_ids, *parts, strict=True
+        ):
+            if fields is None or progress is None or version is None:
                 job_infos.append(unreadable_job_info(job_id, fields or {}, submitted or 0.0))
             elif fields:
                 facts = {**with_progress(fields, progress), b"title": title or b""}
-                job_infos.append(parse_job_info(job_id, facts, submitted or 0.0))
+                job_infos.append(parse_job_info(job_id, facts, version, submitted or 0.0))
         return job_infos
-
-    standings = read
 
     def tenant(self, job_id: JobId) -> str:
         """Return the tenant of a job; the default tenant if the job does not exist."""
@@ -207,6 +208,7 @@ class Jobs:
             keys.progress(job_id),
             keys.title(job_id),
             keys.log(job_id),
+            keys.newest_event(job_id),
             keys.blobs(job_id),
             keys.fetched(job_id),
             keys.refused(job_id),

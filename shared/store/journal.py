@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from handoff_queue.shared.types.events import (
     OPEN_STATUSES,
     CancelRequested,
     Event,
+    EventRefused,
     JobEnded,
     RecordedEvent,
     parse_event,
@@ -48,6 +50,8 @@ MAX_EVENTS_A_READ = 5_000
 """Events in one round trip."""
 MAX_REST_EVENTS = 100
 """Events in one round trip that looks for the end of a batch."""
+MAX_TIME_DIGITS = 15
+"""Digits of the time of an event: Unix ms have 13 digits until the year 2286."""
 MAX_EVENTS_OF_EACH = 200
 """Events of one job in one round trip that reads several jobs."""
 
@@ -231,7 +235,7 @@ class Journal:
     def read_all(
         self, job_id: JobId, after: int = 0, limit: int | None = None
     ) -> list[RecordedEvent]:
-        """Return the events after a version, oldest first, without a check.
+        """Return the events after a version, oldest first, without a check. Parse them as `parse`.
 
         `limit`: most events. None: all events.
         """
@@ -241,10 +245,8 @@ class Journal:
             if limit is not None:
                 count = min(count, limit - len(recorded))
             with translated_errors():
-                entries = self._connection.redis.xrange(
-                    keys.log(job_id), min=f"{after + 1}-0", count=count
-                )
-            recorded.extend(map(parse_stream_entry, entries))
+                entries = self._connection.redis.lrange(keys.log(job_id), after, after + count - 1)
+            recorded.extend(self.parse(after, entries))
             if len(entries) < count:
                 break
             after = recorded[-1].version
@@ -264,17 +266,36 @@ class Journal:
             events = self.read_all(job_id, after - cut, cut) + events
         return events
 
+    def parse(self, after: int, entries: Sequence[bytes]) -> list[RecordedEvent]:
+        """Return the events of entries after a version.
+
+        With a keyring, an event that this version cannot read has a `problem`. The check of the
+        signatures refuses such an event, or raises `MalformedMessage` if the event is signed.
+
+        Raises:
+            MalformedMessage: this version cannot read an event, and there is no keyring.
+        """
+        events: list[RecordedEvent] = []
+        for version, entry in enumerate(entries, start=after + 1):
+            try:
+                events.append(parse_entry(version, entry))
+            except MalformedMessage as error:
+                if not self._trust.is_on:
+                    raise
+                events.append(unreadable_event(version, entry, str(error)))
+        return events
+
     def first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
         """Return the first event of each existing job, in one round trip."""
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
-                pipe.xrange(keys.log(job_id), count=1)
+                pipe.lindex(keys.log(job_id), 0)
             answers = pipe.execute()
         first_events: dict[JobId, Event] = {}
-        for job_id, entries in zip(job_ids, answers, strict=True):
-            if entries:
-                first_events[job_id] = parse_stream_entry(entries[0]).event
+        for job_id, entry in zip(job_ids, answers, strict=True):
+            if entry is not None:
+                first_events[job_id] = parse_entry(1, entry).event
         return first_events
 
     def end_reasons(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:
@@ -284,30 +305,71 @@ class Journal:
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
-                pipe.xrevrange(keys.log(job_id), count=NEWEST_EVENTS)
+                pipe.lrange(keys.log(job_id), -NEWEST_EVENTS, -1)
             answers = answers_of(pipe)
         reasons: dict[JobId, str] = {}
         for job_id, entries in zip(job_ids, answers, strict=True):
             for entry in entries or ():
                 if reason := _end_reason(entry):
                     reasons[job_id] = reason
-                    break
         return reasons
 
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[RecordedEvent]:
         """Return the events after a version, checked as by `read`. Wait up to `wait_s` seconds for
         the first one.
         """
+        news = self._wait_for_events({job_id: after}, wait_s)
+        events = self.read(job_id, after, MAX_EVENTS_A_READ)
+        if news and not events:
+            time.sleep(wait_s)  # a worker has written a wrong version
+        return events
+
+    def follow_each(
+        self, positions: Mapping[JobId, int], wait_s: float
+    ) -> dict[JobId, list[RecordedEvent] | MalformedMessage]:
+        """Wait for new events of several jobs, over one connection, and return these as
+        `read_each`.
+
+        Args:
+            positions: job -> last known version. Not empty.
+            wait_s: seconds to wait until one of the jobs has a new event.
+
+        Raises:
+            StoreUnavailable: see `translated_errors`.
+        """
+        news = self._wait_for_events(positions, wait_s)
+        events_by_job = self.read_each({job_id: positions[job_id] for job_id in news})
+        if news and not events_by_job:
+            time.sleep(wait_s)  # a worker has written a wrong version
+        return events_by_job
+
+    def read_each(
+        self, positions: Mapping[JobId, int]
+    ) -> dict[JobId, list[RecordedEvent] | MalformedMessage]:
+        """Return the new events of each job that has some, oldest first, checked as by `read`, and
+        at most `MAX_EVENTS_OF_EACH` of a job.
+
+        A `MalformedMessage` replaces the events of a job with an event that this version cannot
+        read.
+
+        Args:
+            positions: job -> last known version.
+        """
         with translated_errors():
-            answer = self._connection.waiting.xread(
-                {keys.log(job_id): f"{after}-0"},
-                block=max(1, int(wait_s * 1000)),
-                count=MAX_EVENTS_A_READ,
-            )
-        if not answer:
-            return []
-        _, entries = answer[0]
-        return self._checked(job_id, after, list(map(parse_stream_entry, entries)))
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id, after in positions.items():
+                pipe.lrange(keys.log(job_id), after, after + MAX_EVENTS_OF_EACH - 1)
+            answers = pipe.execute()
+        events_by_job: dict[JobId, list[RecordedEvent] | MalformedMessage] = {}
+        for (job_id, after), entries in zip(positions.items(), answers, strict=True):
+            if not entries:
+                continue
+            try:
+                events = self.parse(after, entries)
+                events_by_job[job_id] = self._checked(job_id, after, events)
+            except MalformedMessage as error:
+                events_by_job[job_id] = error
+        return events_by_job
 
     def _checked(
         self, job_id: JobId, after: int, events: list[RecordedEvent]
@@ -317,41 +379,24 @@ class Journal:
             return events
         return self.read(job_id, after, len(events))
 
-    def follow_each(
-        self, positions: Mapping[JobId, int], wait_s: float
-    ) -> dict[JobId, list[RecordedEvent] | MalformedMessage]:
-        """Wait for new events of several jobs, over one connection.
+    def _wait_for_events(self, positions: Mapping[JobId, int], wait_s: float) -> list[JobId]:
+        """Wait until jobs have a version after their position, and return these jobs. A worker can
+        write a wrong version.
 
         Args:
-            positions: job -> last known version. Not empty.
-            wait_s: seconds to wait until one of the jobs has a new event.
-
-        Returns:
-            The new events of each job, oldest first. A `MalformedMessage` replaces the events of a
-            job with an event that this version cannot read.
-
-        Raises:
-            StoreUnavailable: see `translated_errors`.
+            positions: job -> last known version.
         """
         streams: dict[str, str] = {}
         jobs: dict[bytes, JobId] = {}
         for job_id, version in positions.items():
-            key = keys.log(job_id)
+            key = keys.newest_event(job_id)
             streams[key] = f"{version}-0"
             jobs[f"{self._connection.prefix}{key}".encode()] = job_id
         with translated_errors():
             answer = self._connection.waiting.xread(
-                streams, block=max(1, int(wait_s * 1000)), count=MAX_EVENTS_OF_EACH
+                streams, block=max(1, int(wait_s * 1000)), count=1
             )
-        events_by_job: dict[JobId, list[RecordedEvent] | MalformedMessage] = {}
-        for stream, entries in answer or ():
-            job_id = jobs[stream]
-            try:
-                events = list(map(parse_stream_entry, entries))
-                events_by_job[job_id] = self._checked(job_id, positions[job_id], events)
-            except MalformedMessage as error:
-                events_by_job[job_id] = error
-        return events_by_job
+        return [jobs[stream] for stream, _ in answer or ()]
 
     def set_due(
         self, job_id: JobId, due_at: float | None, version: int, evaluation_id: str = ""
@@ -392,12 +437,12 @@ class Journal:
         )
 
 
-def _end_reason(entry: tuple[bytes, dict[bytes, bytes]]) -> str | None:
+def _end_reason(entry: bytes) -> str | None:
     """Return the reason of an entry that ends a job; None for any other entry, or for an entry
     that this version cannot read.
     """
     try:
-        event = parse_stream_entry(entry).event
+        event = parse_entry(0, entry).event
     except MalformedMessage:
         return None
     if isinstance(event, JobEnded):
@@ -405,22 +450,33 @@ def _end_reason(entry: tuple[bytes, dict[bytes, bytes]]) -> str | None:
     return None
 
 
-def parse_stream_entry(entry: tuple[bytes, dict[bytes, bytes]]) -> RecordedEvent:
-    """Parse an entry of a journal's stream, which is its id and its fields.
+def parse_entry(version: int, entry: bytes) -> RecordedEvent:
+    """Parse an entry of a journal.
+
+    Args:
+        version: place of the entry, from 1.
+        entry: time of the event (Unix ms), a space, and the event as JSON.
 
     Raises:
         MalformedMessage: this version cannot read the event.
     """
-    entry_id, fields = entry
-    try:
-        version, at_ms, text = int(entry_id.split(b"-")[0]), int(fields[b"t"]), fields[b"e"]
-    except (KeyError, ValueError) as error:
-        raise MalformedMessage(
-            f"entry: it has no event or no time ({type(error).__name__})"
-        ) from None
-    return RecordedEvent(
-        version=version,
-        at=at_ms / 1000,
-        event=parse_event(without_signature(text)[0]),
-        raw=text,
-    )
+    at, text = _time_and_text(entry)
+    if at is None:
+        raise MalformedMessage("entry: it has no time")
+    event = parse_event(without_signature(text)[0])
+    return RecordedEvent(version=version, at=at, event=event, raw=text)
+
+
+def unreadable_event(version: int, entry: bytes, problem: str) -> RecordedEvent:
+    """Return an entry that this version cannot read. Its time is 0 if it has none."""
+    at, text = _time_and_text(entry)
+    event = EventRefused(reason="it cannot be read")
+    return RecordedEvent(version=version, at=at or 0.0, event=event, raw=text, problem=problem)
+
+
+def _time_and_text(entry: bytes) -> tuple[float | None, bytes]:
+    """Return the Unix time in seconds of an entry (None: it has no time), and its text."""
+    digits, _, text = entry.partition(b" ")
+    if not digits.isdigit() or len(digits) > MAX_TIME_DIGITS:
+        return None, entry
+    return int(digits) / 1000, text

@@ -7,6 +7,7 @@ a replay. `EventRefused` takes the place of a refused event, so that the version
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
@@ -26,7 +27,7 @@ from handoff_queue.shared.trust.event_signatures import (
 )
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Signer, Trust
-from handoff_queue.shared.types.errors import UntrustedMessage
+from handoff_queue.shared.types.errors import MalformedMessage, UntrustedMessage
 from handoff_queue.shared.types.events import (
     EventRefused,
     HandoffEnd,
@@ -148,7 +149,11 @@ class JournalCheck:
         self._has_context = False
 
     def read(self, events: Sequence[RecordedEvent]) -> None:
-        """Check new events."""
+        """Check new events.
+
+        Raises:
+            MalformedMessage: an event is signed, and this version cannot read it.
+        """
         self._has_begun = self.open_role is not None
         waiting: list[RecordedEvent] = []
         for recorded in events:
@@ -175,10 +180,24 @@ class JournalCheck:
                     self._check_role(signer, recorded)
                 self._check_place(batch, stamp)
             self._check_ends(signer, batch, stamp)
+            for recorded in batch:
+                if recorded.problem:
+                    self._check_unreadable(signer, recorded)
+                    raise MalformedMessage(recorded.problem)
         except UntrustedMessage as error:
             self._refuse(batch, str(error))
             return
         self._accept(batch, stamp)
+
+    def _check_unreadable(self, signer: Signer, recorded: RecordedEvent) -> None:
+        """Check that an event which this version cannot read may be of a newer version. A worker
+        writes events only about open handoffs of its roles.
+        """
+        if signer.may(Right.DECIDE) or signer.may(Right.SUBMIT):
+            return
+        role = self._role_of(_handoff_named_in(recorded.raw))
+        if role is None or not _does(signer, role):
+            raise UntrustedMessage(f"it is signed by {signer.name}, and cannot be read")
 
     def _check_role(self, signer: Signer, recorded: RecordedEvent) -> None:
         """Check that an identity may do the work of the handoff that an event is about, and that
@@ -277,11 +296,21 @@ def signer_of_batch(
         texts.append(event.decode())
     signer = check_batch(trust, job_id, texts, stamp, [recorded.event for recorded in batch])
     for recorded in batch:
-        if not may_write(signer, recorded.event):
+        if not recorded.problem and not may_write(signer, recorded.event):
             raise UntrustedMessage(
                 f"it is signed by {signer.name}, which may not sign {right_of(recorded.event)}"
             )
     return signer
+
+
+def _handoff_named_in(raw: bytes) -> HandoffId:
+    """Return the handoff that an unreadable event names; '' if it names none."""
+    try:
+        fields = json.loads(raw)
+    except (ValueError, RecursionError):
+        return HandoffId("")
+    named = fields.get("handoff_id") if isinstance(fields, dict) else None
+    return HandoffId(named if isinstance(named, str) else "")
 
 
 def _check_kind(signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:

@@ -162,15 +162,24 @@ def title(job_id: JobId) -> str:
 
 
 def progress(job_id: JobId) -> str:
-    """hash: version of the journal, spent and reserved amounts, numbers of handoffs, failed
+    """hash: spent and reserved amounts, numbers of handoffs, failed
     roles, open questions. Workers write it, too.
     """
     return f"{job(job_id)}:progress"
 
 
 def log(job_id: JobId) -> str:
-    """stream: the journal; entry n has the id `n-0`."""
+    """list: the journal; entry n is event n: its time (Unix ms), a space, and the event as JSON.
+    Workers may only append to it.
+    """
     return f"{job(job_id)}:log"
+
+
+def newest_event(job_id: JobId) -> str:
+    """stream: the id of its only entry is the version of the newest event (`n-0`). Readers wait for
+    this entry. Workers write it, too.
+    """
+    return f"{job(job_id)}:newest"
 
 
 def roles(job_id: JobId) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.journal import parse_stream_entry
+from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
 from handoff_queue.shared.store.payloads import fetched_pages, proven
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
@@ -60,17 +60,17 @@ class Tenants:
         with translated_errors():
             pipe = redis.pipeline(transaction=False)
             for job_id in job_ids:
-                pipe.xrange(keys.log(job_id), count=1)
+                pipe.lindex(keys.log(job_id), 0)
                 pipe.hvals(keys.fetched(job_id))
                 pipe.hget(keys.job(job_id), "children")
             answers = pipe.execute()
-        for job_id, (first_entries, pages, stored_children) in zip(
+        for job_id, (first_entry, pages, stored_children) in zip(
             job_ids, rows(answers, 3), strict=True
         ):
             children += map(JobId, (stored_children or b"").decode().split())
             for page in fetched_pages(self._connection.sealing, job_id, pages):
                 self._add(job_id, page.digest, names)
-            manifest_digest = _manifest_digest_in(first_entries)
+            manifest_digest = _manifest_digest_in(first_entry)
             if manifest_digest:
                 manifests.append((job_id, manifest_digest))
         with translated_errors():
@@ -172,15 +172,16 @@ class Tenants:
             redis.hdel(key, *part)
 
 
-def _manifest_digest_in(entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> str:
+def _manifest_digest_in(first_entry: bytes | None) -> str:
     """Return the digest of the manifest in the first event of a journal; '' if there is none."""
+    if first_entry is None:
+        return ""
     try:
-        for entry in entries:
-            event = parse_stream_entry(entry).event
-            if isinstance(event, JobSubmitted) and event.manifest:
-                return event.manifest.digest
+        event = parse_entry(1, first_entry).event
     except MalformedMessage:
-        pass
+        return ""
+    if isinstance(event, JobSubmitted) and event.manifest:
+        return event.manifest.digest
     return ""
 
 

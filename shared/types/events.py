@@ -193,6 +193,8 @@ class RecordedEvent:
     """The event as the journal holds it, with its signature; empty if this process wrote it."""
     end: HandoffEnd | None = field(default=None, compare=False, repr=False)
     """The end of the handoff that the event ends; None: the reader has not read it."""
+    problem: str = field(default="", compare=False, repr=False)
+    """Why this version cannot read the event, which is then an `EventRefused`; empty if it can."""
 
 
 def parse_event(text: str | bytes) -> Event:

@@ -2,7 +2,7 @@
 followers.
 
 A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD`
-for the journals of all followed jobs, parses each event once, and passes it to every follower
+for the versions of all followed jobs, parses each event once, and passes it to every follower
 of its job.
 """
 
@@ -182,6 +182,11 @@ class EventHub:
     def _read(self, positions: Mapping[JobId, int]) -> bool:
         """Wait for new events and pass them to the followers. Return whether there were any."""
         new = self._store.journal.follow_each(positions, READ_S)
+        self._deliver(new)
+        return bool(new)
+
+    def _deliver(self, new: Mapping[JobId, list[RecordedEvent] | MalformedMessage]) -> None:
+        """Pass new events to the followers."""
         for job_id, events in new.items():
             if isinstance(events, MalformedMessage):
                 self._tell([job_id], error=events)
@@ -190,19 +195,34 @@ class EventHub:
                 if job_id in self._positions:
                     self._positions[job_id] = events[-1].version
             self._tell([job_id], events)
-        return bool(new)
 
     def _check(self, job_ids: Sequence[JobId]) -> None:
-        """Tell followers of jobs that have ended, and of jobs that were deleted."""
+        """Tell followers of jobs that have ended, and of jobs that were deleted. Also read the
+        events of jobs whose versions did not wake the reader, because a worker has written wrong
+        ones.
+        """
         for start in range(0, len(job_ids), MAX_JOBS_A_CHECK):
             slice_ = job_ids[start : start + MAX_JOBS_A_CHECK]
             deleted = set(slice_)
-            for info in self._store.jobs.read(slice_):
+            job_infos = self._store.jobs.read(slice_)
+            unread: dict[JobId, int] = {}
+            for info in job_infos:
                 deleted.discard(info.job_id)
+                position = self._position_of(info.job_id)
+                if position is not None and position < info.version:
+                    unread[info.job_id] = position
+            if unread:
+                self._deliver(self._store.journal.read_each(unread))
+            for info in job_infos:
                 if info.status.ended:
                     self._tell([info.job_id], has_ended=True)
             for job_id in deleted:
                 self._tell([job_id], error=UnknownJob.named(job_id))
+
+    def _position_of(self, job_id: JobId) -> int | None:
+        """Return the last version that was read; None: the job has no follower."""
+        with self._changed:
+            return self._positions.get(job_id)
 
     def _wait_for_redis(self, patience: ReconnectLimit, error: StoreUnavailable) -> None:
         """Wait before the next try. After `RECONNECT_FOR_S`, every follower gets the error."""

@@ -62,7 +62,7 @@ def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commi
     return Commit(
         job_id=state.job_id,
         expected=state.version,
-        tip=state.as_of,
+        tip=state.tip,
         events=[event],
         fields=fields,
         due_at=due_at,

@@ -332,7 +332,7 @@ class ChildJobs:
             claim.finish(claim.finish_request(result, (finished_event(result, state.job_id),)))
         self._dispatcher.wake(parent.job_id)
         commit = Commit(
-            job_id=state.job_id, expected=state.version, tip=state.as_of, events=[ParentTold()]
+            job_id=state.job_id, expected=state.version, tip=state.tip, events=[ParentTold()]
         )
         # `expected` and `tip` bind the event to this end. After a retry it would suppress the
         # report of the next end.

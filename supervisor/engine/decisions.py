@@ -298,7 +298,7 @@ class DecisionMaker:
         return Commit(
             job_id=before.job_id,
             expected=journaled.version,
-            tip=journaled.as_of,
+            tip=journaled.tip,
             events=prepared.events,
             payloads=list(prepared.texts.values()),
             fields=fields,

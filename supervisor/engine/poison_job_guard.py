@@ -136,7 +136,7 @@ class FailureGuard:
         commit = Commit(
             job_id=state.job_id,
             expected=state.version,
-            tip=state.as_of,
+            tip=state.tip,
             events=[end],
             fields={"status": JobStatus.FAILED.value, **waiting_fields(state, later)},
             drop=sorted(state.open),

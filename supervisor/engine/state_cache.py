@@ -103,21 +103,16 @@ class StateCache:
         """
         with self._lock:
             seen = self._known.get(state.job_id, _UNKNOWN).seen
+        if state.as_of != last.at:  # a decision computes its state before its commit
+            state = state.model_copy(update={"as_of": last.at, "tip": last.at})
         return self._keep(_CachedState(state, last, replace(seen, decided=last.version)))
 
     def _keep(self, known: _CachedState) -> JobState:
-        """Keep a state with its last event, and return the state.
-
-        Its `as_of` becomes the time of this event in the journal. A state that a decision
-        computed before its commit has an earlier time.
-        """
-        state, last = known.state, known.last
+        """Keep a state with its last event, and return the state."""
+        state = known.state
         assert state is not None
-        assert last is not None
-        if state.as_of != last.at:
-            state = state.model_copy(update={"as_of": last.at})
         with self._lock:
-            self._known[state.job_id] = replace(known, state=state)
+            self._known[state.job_id] = known
             self._known.move_to_end(state.job_id)
             while len(self._known) > MAX_STATES:
                 self._known.popitem(last=False)

@@ -139,6 +139,7 @@ def begin(job_id: JobId, recorded: RecordedEvent) -> JobState:
         job_id=job_id,
         version=recorded.version,
         as_of=recorded.at,
+        tip=recorded.at,
         submitted=submitted,
         started_at=recorded.at,
         mode=submitted.mode,
@@ -160,7 +161,10 @@ def evolve(state: JobState, recorded: RecordedEvent) -> JobState:
 
 def _after_event(state: JobState, recorded: RecordedEvent) -> JobState:
     """Return the state after one event, with the step index of the state before the event."""
-    changes: dict[str, Any] = {"version": recorded.version, "as_of": recorded.at}
+    changes: dict[str, Any] = {"version": recorded.version, "tip": recorded.at}
+    if isinstance(recorded.event, EventRefused):
+        return state.model_copy(update=changes)
+    changes["as_of"] = recorded.at
     if state.is_only_asking:
         changes["waited_s"] = state.waited_s + max(0.0, recorded.at - state.as_of)
     changes |= _changes_of(state, recorded)

@@ -356,7 +356,11 @@ class JobState(Message):
     job_id: JobId
     version: NonNegativeInt
     as_of: float
-    """Unix time in seconds of its last event."""
+    """Unix time in seconds of its last event that is not refused."""
+    tip: float
+    """Unix time in seconds of its last event, as the journal has it. A commit compares it. Do
+    not compute with it, because a worker may have written the time of a refused event.
+    """
     submitted: JobSubmitted
     started_at: float
     """Unix time in seconds of the submission or the latest retry. The job's time limit counts

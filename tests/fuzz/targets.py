@@ -40,7 +40,7 @@ from handoff_queue.shared.documents.pdf import pdf_text
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.specialists.mcp_servers import read_listings, wrong_listing
 from handoff_queue.shared.specialists.specialist_files import read_specialist
-from handoff_queue.shared.store.journal import parse_stream_entry
+from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
@@ -235,11 +235,8 @@ def event(data: bytes) -> None:
 
 
 def journal_entry(data: bytes) -> None:
-    time, _, text = data.partition(b"\n")
     with suppress(MalformedMessage):
-        parse_stream_entry((b"7-0", {b"t": time, b"e": text}))
-    with suppress(MalformedMessage):
-        parse_stream_entry((b"7-0", {time: text}))
+        parse_entry(7, data)
 
 
 def queue_message(data: bytes) -> None:

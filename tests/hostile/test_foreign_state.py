@@ -28,7 +28,7 @@ def make_running(store: Store, job_id: JobId, **fields: str) -> None:
     """Write a job with a running handoff whose lease has ended."""
     redis = store.connection.redis
     redis.hset(keys.job(job_id), mapping={"status": "running", **fields})
-    redis.hset(keys.progress(job_id), "version", "1")
+    redis.hset(keys.progress(job_id), "turns", "0")
     reservation = {"r_turns": "1", "r_in": "1", "r_out": "1", "r_usd": "1", "r_day": "1"}
     handoff = {"state": "running", "lease": "0", "role": "a", "queue": "a", **reservation}
     redis.hset(keys.roles(job_id), HANDOFF, "a")

@@ -261,8 +261,8 @@ def test_a_submission_is_worthless_under_another_id(signed: SignedSystem) -> Non
     copy = JobId("j-00000000beef")
     fields = redis.hgetall(keys.job(honest))
     redis.hset(keys.job(copy), mapping={**fields, "status": "queued"})
-    redis.hset(keys.progress(copy), "version", 1)
-    redis.xadd(keys.log(copy), {"e": raw, "t": 1}, id="1-0")
+    redis.hset(keys.progress(copy), "turns", 1)
+    redis.rpush(keys.log(copy), f"1 {raw}")
     redis.copy(keys.blobs(honest), keys.blobs(copy))
     for name in (keys.job(copy), keys.progress(copy), keys.log(copy), keys.blobs(copy)):
         redis.expire(name, 600)

@@ -200,7 +200,8 @@ def test_results_that_are_long_together_are_not_decompressed(
     with server.store("supervisor") as supervisor:
         job_id = a_job(supervisor)
         with server.connected_as("worker-analyst") as attacker:
-            attacker.hset(keys.blobs(job_id), mapping=many_bombs)
+            for digest, packed in many_bombs.items():
+                attacker.hsetnx(keys.blobs(job_id), digest, packed)
 
         texts = supervisor.payloads.get(job_id, [], results=list(many_bombs))
 
@@ -226,7 +227,7 @@ def test_a_result_that_is_much_longer_than_any_other_is_not_decompressed(server:
     with server.store("supervisor") as supervisor:
         job_id = a_job(supervisor)
         with server.connected_as("worker-analyst") as attacker:
-            attacker.hset(keys.blobs(job_id), digest, pack(text))
+            attacker.hsetnx(keys.blobs(job_id), digest, pack(text))
 
         assert supervisor.payloads.get(job_id, [], results=[digest]) == {digest: ""}
 
@@ -320,7 +321,6 @@ def endless_renewal(connection: redis.Redis) -> list[str | int]:
     connection.hset(
         job, mapping={"status": "running", "messages": first + 8, f"message:{first}": message}
     )
-    connection.hset(f"{job}:progress", "version", 1)
     connection.hset(f"{job}:roles", "find.1", "analyst")
     fence = hashlib.sha1(b"word", usedforsecurity=False).hexdigest()
     connection.hset(

@@ -27,8 +27,8 @@ def set_status(store: Store, job_id: JobId) -> None:
     store.connection.redis.hset(keys.job(job_id), "status", "no status")
 
 
-def set_figure(store: Store, job_id: JobId) -> None:
-    store.connection.redis.hset(keys.progress(job_id), "version", "much")
+def set_journal(store: Store, job_id: JobId) -> None:
+    store.connection.redis.set(keys.log(job_id), "no list", ex=600)
 
 
 def set_title(store: Store, job_id: JobId) -> None:
@@ -38,7 +38,7 @@ def set_title(store: Store, job_id: JobId) -> None:
 FAULTS: dict[str, Callable[[Store, JobId], None]] = {
     "a key of another type": set_text,
     "an unknown status": set_status,
-    "a figure that is not a number": set_figure,
+    "a journal of another type": set_journal,
     "a title that is not UTF-8": set_title,
 }
 
@@ -95,7 +95,7 @@ def test_a_job_with_an_entry_that_is_not_an_event_is_deleted_with_its_handoffs(
     job_id = a_job(store)
     issue(store, job_id, "a.1")
     store.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})
-    store.connection.redis.xadd(keys.log(job_id), {"e": "no event"}, id="900-0")
+    store.connection.redis.rpush(keys.log(job_id), "no event")
 
     names = (keys.job(job_id), keys.log(job_id), handoff_key(store, job_id, HandoffId("a.1")))
 
@@ -108,7 +108,7 @@ def test_a_journal_of_another_type_breaks_no_list_and_is_deleted(jobs: Client) -
     store = jobs.store
     job_id = a_job(store)
     store.connection.redis.hset(keys.job(job_id), "status", "failed")
-    store.connection.redis.set(keys.log(job_id), "no stream", ex=600)
+    store.connection.redis.set(keys.log(job_id), "no list", ex=600)
 
     reasons = store.journal.end_reasons([job_id])
     jobs.delete(job_id)

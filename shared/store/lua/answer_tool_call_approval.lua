@@ -10,13 +10,11 @@ if not status then return 0 end
 local may_change = false
 for _, allowed in ipairs(cjson.decode(ARGV[4])) do may_change = may_change or allowed == status end
 if not may_change or cancelled then return -1 end
-local version, subject = unpack(
-  redis.call('HMGET', progress_of(job), 'version', 'approval:' .. question)
-)
+local subject = redis.call('HGET', progress_of(job), 'approval:' .. question)
 if subject ~= CALL_APPROVAL then return -2 end
 local at = now_ms()
 keep_payloads(job, ARGV, 5)
-version = append(job, tonumber(version), ARGV, 1, 1, at, {})
+local version = append(job, ARGV, 1, 1, at, {})
 decide_call(job, handoff, question, cjson.encode({ 1, event }), at)
 redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
 return version

@@ -4,7 +4,6 @@
 -- Returns the new version; 0: there is no such job; -1: the job has none of the statuses.
 local job, due = KEYS[1], KEYS[2]
 local status = redis.call('HGET', job, 'status')
-local last = redis.call('HGET', progress_of(job), 'version')
 if not status then return 0 end
 local statuses = cjson.decode(ARGV[3])
 local fits = #statuses == 0
@@ -12,6 +11,6 @@ for _, allowed in ipairs(statuses) do fits = fits or allowed == status end
 if not fits then return -1 end
 local at = now_ms()
 keep_payloads(job, ARGV, 4)
-local version = append(job, tonumber(last or 0), ARGV, 1, 1, at, cjson.decode(ARGV[2]))
+local version = append(job, ARGV, 1, 1, at, cjson.decode(ARGV[2]))
 redis.call('ZADD', due, at + 1000, id_of(job))
 return version

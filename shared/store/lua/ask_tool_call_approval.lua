@@ -34,8 +34,8 @@ if #events > 0 then
   local status, job_asks = unpack(redis.call('HMGET', job, 'status', 'asks'))
   local asked_last = redis.call('HGET', progress_of(job), 'asked_last')
   if not waits_for_person(status, job_asks, asked_last, job) then fields.asked_at = integer(at) end
-  keep_payloads(job, ARGV, FIRST + #calls)
-  append(job, version, events, 1, #events, at, fields)
+  add_payloads(job, ARGV, FIRST + #calls)
+  append(job, events, 1, #events, at, fields)
   put_open_calls(job, open)
   redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
 end

@@ -37,8 +37,9 @@ end
 local children, status, evaluations, assigned, messages, parent, tenant = unpack(redis.call(
   'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant'
 ))
-local last, tip, tally = unpack(redis.call('HMGET', progress_of(job), 'version', 'tip', 'tally'))
-local version = tonumber(status and last or 0)
+local tally = redis.call('HGET', progress_of(job), 'tally')
+local version = status and version_of(job) or 0
+local tip = status and newest_time(job) or 0
 decision.keep_ms = keep_from_now(decision.keep_ms, decision.deadline or 0)
 if decision.created then decision.fields.status = decision.fields.status or 'queued' end
 
@@ -46,18 +47,18 @@ if decision.created then decision.fields.status = decision.fields.status or 'que
 -- read.
 local function only_results_since()
   local MAX_RESULTS = 5000
-  local entries = redis.call(
-    'XRANGE', job .. ':log', decision.expected .. '-0', '+', 'COUNT', MAX_RESULTS
-  )
-  if #entries ~= version - decision.expected + 1 then return false end
-  if decision.tip >= 0 and tonumber(entry_time(entries[1])) ~= decision.tip then return false end
+  if decision.expected == 0 or version - decision.expected >= MAX_RESULTS then return false end
+  local entries = redis.call('LRANGE', log_of(job), integer(decision.expected - 1), '-1')
+  if decision.tip >= 0 and entry_time(entries[1]) ~= decision.tip then return false end
   for i = 2, #entries do
-    if cjson.decode(entry_event(entries[i])).type ~= 'handoff_finished' then return false end
+    local is_json, event = pcall(cjson.decode, entry_event(entries[i]))
+    local is_event = is_json and type(event) == 'table'
+    if not is_event or event.type ~= 'handoff_finished' then return false end
   end
   return true
 end
 
-local has_other_tip = decision.tip >= 0 and decision.tip ~= tonumber(tip or 0)
+local has_other_tip = decision.tip >= 0 and decision.tip ~= tip
 local is_overtaken = version ~= decision.expected or has_other_tip
 local is_still_valid = not is_overtaken
 if is_overtaken and decision.regardless == 1 and version > decision.expected then
@@ -185,9 +186,8 @@ local function drop_all()
     )
     local is_child = its_parent and string.sub(its_parent, 1, #id + 1) == id .. '/'
     if is_child and is_open(child_status) and not cancelled then
-      local child_version = tonumber(redis.call('HGET', progress_of(key), 'version') or 0)
       local events = { decision.cancels[child] or decision.cancels['*'] }
-      append(key, child_version, events, 1, #events, at, { cancelled = 1 })
+      append(key, events, 1, #events, at, { cancelled = 1 })
       redis.call('ZADD', due, at, child)
     end
   end
@@ -273,7 +273,7 @@ local function count_end()
   if not submitted then return end
   add_to_metric('1', 'jobs_ended', label('tenant', job_of(job).tenant), result)
   observe(at - math.floor(tonumber(submitted)), 'job_duration_seconds', result)
-  observe(ended and 0 or at - tonumber(tip or at), 'job_end_delay_seconds')
+  observe(ended and 0 or at - (tip > 0 and tip or at), 'job_end_delay_seconds')
 end
 
 -- Shorten the time to live of an ended job and its child jobs, if it is much longer than the
@@ -295,7 +295,11 @@ decision.fields.evaluations = evaluations_without(decision.evaluation, evaluatio
 if decision.evaluation ~= '' and not is_overtaken then
   decision.fields.seen = integer(version + decision.events)
 end
-version = append(job, version, ARGV, first_event, decision.events, at, decision.fields)
+if not status then
+  redis.call('DEL', log_of(job))
+  redis.call('HSET', progress_of(job), 'turns', '0') -- it exists now, so it expires with the job
+end
+version = append(job, ARGV, first_event, decision.events, at, decision.fields)
 for _, answer in ipairs(decision.decided or {}) do
   local batch = { answer.place }
   for place = 1, decision.events do batch[1 + place] = ARGV[first_event + place - 1] end

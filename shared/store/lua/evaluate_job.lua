@@ -2,10 +2,10 @@
 -- other script ends; or store the heartbeat of a long evaluation.
 -- KEYS job, due, log.  ARGV: evaluation, 'end'; or evaluation, 'heartbeat'; or evaluation, 'begin',
 -- version, most events, most evaluations, frozen_ms, together_ms, lease_ms, wants ends (1|0).
--- Returns {verdict, entries, ends}: for each entry that ends a handoff, its id, and the fence and
--- the version of the end in the handoff's hash. Verdicts: ok | frozen (too many evaluations never
--- ended) | crowded (as many evaluations as may run have not ended, and the job is due again soon).
--- Only `ok` has entries.
+-- Returns {verdict, entries, ends}: for each entry that ends a handoff, its place among the entries
+-- (from 1), and the fence and the version of the end in the handoff's hash. Verdicts: ok | frozen
+-- (too many evaluations never ended) | crowded (as many evaluations as may run have not ended, and
+-- the job is due again soon). Only `ok` has entries.
 local job, due, log = KEYS[1], KEYS[2], KEYS[3]
 local name = ARGV[1]
 if ARGV[2] == 'end' then
@@ -63,17 +63,18 @@ if status then
   begin_evaluation(job, name, at, evaluations)
   if verdict == 'frozen' then return { verdict, {} } end
 end
-local entries = redis.call('XRANGE', log, (tonumber(ARGV[3]) + 1) .. '-0', '+', 'COUNT', ARGV[4])
+local after = tonumber(ARGV[3])
+local entries = redis.call('LRANGE', log, integer(after), integer(after + ARGV[4] - 1))
 local ends = {}
 if ARGV[9] == '1' then
-  for _, entry in ipairs(entries) do
+  for place, entry in ipairs(entries) do
     local FINISHED = '^{"type":"handoff_finished","handoff_id":"([^"]+)"'
     local handoff = string.match(entry_event(entry), FINISHED)
     if handoff then
       local fence, version = unpack(
         redis.call('HMGET', handoff_key(job, handoff), 'fence', 'end_version')
       )
-      table.insert(ends, { entry[1], fence, version })
+      table.insert(ends, { place, fence, version })
     end
   end
 end

@@ -6,8 +6,8 @@
 -- Returns {Unix ms, submitted (Unix ms, or '' if the job is not in the list), {values of the fields
 -- in the job's hash, values in its progress}, {first event}, tail (oldest first), running handoffs,
 -- deferred handoffs, 1 if there may be more handoffs (or 0), subject of the newest question ('' if
--- it was answered), newest messages of users (see `newest_messages`)}. Each event is {version, Unix
--- ms, event}. The text of an event that is too long is '', except for the first event. Returns
+-- it was answered), newest messages of users (see `newest_messages`), version of the journal}. Each
+-- event is {version, entry}. An entry that is too long is '', except for the first event. Returns
 -- nothing if there is no such job.
 local job, due, jobs = KEYS[1], KEYS[2], KEYS[3]
 local max_bytes = tonumber(ARGV[2])
@@ -27,20 +27,17 @@ if asked_last then
   question = redis.call('HGET', progress_of(job), 'approval:' .. asked_last) or ''
 end
 
-local function events_of(entries)
+local function events_from(from, last)
   local events = {}
-  for n, entry in ipairs(entries) do
-    local event = entry_event(entry)
-    local version = string.match(entry[1], '^%d+')
-    local is_short = #event <= max_bytes or version == '1'
-    events[n] = { version, entry_time(entry) or '', is_short and event or '' }
+  for n, entry in ipairs(redis.call('LRANGE', log_of(job), integer(from - 1), integer(last - 1))) do
+    local is_short = #entry <= max_bytes or from + n - 1 == 1
+    events[n] = { from + n - 1, is_short and entry or '' }
   end
   return events
 end
-local first = events_of(redis.call('XRANGE', job .. ':log', '-', '+', 'COUNT', 1))
-local newest = events_of(redis.call('XREVRANGE', job .. ':log', '+', '-', 'COUNT', ARGV[1]))
-local tail = {}
-for n = #newest, 1, -1 do tail[#tail + 1] = newest[n] end
+local version = version_of(job)
+local first = events_from(1, 1)
+local tail = events_from(math.max(1, version - ARGV[1] + 1), version)
 
 -- The due time of a running handoff is the end of its lease; that of a deferred handoff is the end
 -- of its deferral. Both are in the future.
@@ -91,5 +88,5 @@ for child in string.gmatch(redis.call('HGET', job, 'children') or '', '%S+') do
 end
 return {
   at, redis.call('ZSCORE', jobs, id) or '', { fields, progress }, first, tail, runs, deferred, more,
-  question, newest_messages(job, max_messages),
+  question, newest_messages(job, max_messages), version,
 }

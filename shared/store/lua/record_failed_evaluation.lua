@@ -7,7 +7,7 @@ local id = id_of(job)
 local failures, failed_at, status, evaluations = unpack(
   redis.call('HMGET', job, 'failures', 'failed_at', 'status', 'evaluations')
 )
-local version = redis.call('HGET', progress_of(job), 'version')
+local version = integer(version_of(job))
 note_evaluated(id, status)
 end_evaluation(job, ARGV[2], evaluations)
 if not status then

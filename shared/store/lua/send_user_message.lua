@@ -12,7 +12,7 @@ local given = cjson.decode(ARGV[5])
 local status, messages, cancelled = unpack(
   redis.call('HMGET', job, 'status', 'messages', 'cancelled')
 )
-local count, last = tonumber(messages or 0), redis.call('HGET', progress_of(job), 'version')
+local count, last = tonumber(messages or 0), version_of(job)
 if not status then return { 'unknown' } end
 for n = 1, count do
   local known = message_at(job, n)
@@ -25,7 +25,7 @@ local may_change = false
 for _, allowed in ipairs(given.open) do may_change = may_change or allowed == status end
 if not may_change or cancelled then return { 'ended' } end
 if count >= tonumber(ARGV[6]) then return { 'full' } end
-if type(given.version) == 'number' and integer(given.version) ~= last then return { 'changed' } end
+if type(given.version) == 'number' and given.version ~= last then return { 'changed' } end
 local unable = 0
 for _, handoff in ipairs(given.readers) do
   if redis.call('HEXISTS', handoff_key(job, handoff), 'takes_none') == 1 then
@@ -33,13 +33,13 @@ for _, handoff in ipairs(given.readers) do
   end
 end
 if unable > 0 and unable == #given.readers then return { 'last_turn' } end
-local at, version = now_ms(), tonumber(last) + 1
+local at, version = now_ms(), last + 1
 keep_payloads(job, ARGV, 7)
 local message = {
   id = id, digest = digest, version = version, at = at, step = step ~= '' and step or nil,
 }
 append(
-  job, version - 1, ARGV, 1, 1, at,
+  job, ARGV, 1, 1, at,
   { messages = integer(count + 1), ['message:' .. integer(count + 1)] = cjson.encode(message) }
 )
 redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))

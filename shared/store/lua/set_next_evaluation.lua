@@ -6,9 +6,8 @@
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
 local status, evaluations = unpack(redis.call('HMGET', job, 'status', 'evaluations'))
-local version = redis.call('HGET', progress_of(job), 'version')
 note_evaluated(id, status)
-local is_current = tonumber(version or 0) == tonumber(ARGV[1])
+local is_current = version_of(job) == tonumber(ARGV[1])
 set_fields(job, {
   evaluations = evaluations_without(ARGV[3], evaluations),
   seen = status and is_current and ARGV[1] or nil,

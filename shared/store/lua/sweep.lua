@@ -152,7 +152,7 @@ end
 -- nothing to do.
 local function is_seen(job)
   local seen = redis.call('HGET', key_of(job), 'seen')
-  return seen and seen == redis.call('HGET', progress_of(key_of(job)), 'version')
+  return tonumber(seen) == version_of(key_of(job))
 end
 
 -- Evaluate an entry of a set of due jobs and handoffs. `role`: the role of the set, or nil.

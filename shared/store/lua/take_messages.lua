@@ -27,6 +27,6 @@ note_taken(job, handoff, untaken(job, h, handoff, messages), knows, cjson.decode
 redis.call('RPUSH', t, unpack(ARGV, FIRST + new))
 redis.call('PEXPIRE', t, integer(keep))
 redis.call('HSET', h, 'messages', integer(knows))
-append(job, version, ARGV, FIRST, new, at, {})
+append(job, ARGV, FIRST, new, at, {})
 redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
 return 'ok'

@@ -120,7 +120,7 @@ SORTED_SETS = (
     "zcount",
     "zpopmin",
 )
-STREAMS = ("xadd", "xrange", "xrevrange", "xread")
+STREAMS = ("xadd", "xrevrange", "xread")
 KEYS = (
     "del",
     "unlink",
@@ -169,6 +169,7 @@ _PROGRESS = f"{_JOB}:progress"
 _TITLE = f"{_JOB}:title"
 _BLOB = f"{_JOB}:blob"
 _LOG = f"{_JOB}:log"
+_NEWEST = f"{_JOB}:newest"
 _FETCHED = f"{_JOB}:fetched"
 _REFUSED = f"{_JOB}:refused"
 _WHOLE_JOB = (
@@ -181,6 +182,7 @@ _WHOLE_JOB = (
     _DRAFTS,
     _BLOB,
     _LOG,
+    _NEWEST,
     _FETCHED,
     _REFUSED,
 )
@@ -293,13 +295,16 @@ def worker_access(roles: Sequence[str]) -> Access:
             Selector((*SETS, *KEYS), KOMBU_SETS),
             Selector(("hget", "hmget", "hexists", "exists", "pttl"), (_JOB,)),
             Selector((*FIELDS, "type"), (_PROGRESS, *_handoffs(roles))),
-            Selector(FIELDS, (_BLOB,)),
+            # not `hset`, `hdel`: a worker changes and removes no payload
+            Selector(("hget", "hmget", "hexists", "hsetnx"), (_BLOB,)),
             # not `hget`: the digests of its task and of its result open the texts
             Selector(("exists", "hexists"), _handoffs((SUB_SUPERVISOR,))),
             Selector(("rpush", "llen", "lrange", "del", "pexpire"), _turns(roles)),
             Selector(("set", "del"), _drafts(roles)),
             Selector(("hget",), (_ROLES,)),
-            Selector(("xadd",), (_LOG,)),
+            # not `lset`, `ltrim`: a worker changes and removes no event
+            Selector(("rpush", "llen"), (_LOG,)),
+            Selector(("xadd",), (_NEWEST,)),
             Selector(("hset", "hvals", "pttl", "pexpire"), (_FETCHED,)),
             Selector(("get", "mget", "set", "exists", "pttl", "pexpire"), (keys.document("*"),)),
             Selector(("exists", "zadd"), (keys.USED_DOCUMENTS,)),
@@ -475,6 +480,7 @@ def observer_access(roles: Sequence[str]) -> Access:
             _HANDOFF,
             _ROLES,
             _LOG,
+            _NEWEST,
             keys.DUE,
             keys.due("*"),
             keys.JOBS,

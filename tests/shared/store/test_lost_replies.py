@@ -63,7 +63,7 @@ def counts_of(store: Store, job_id: JobId) -> list[int]:
             *job,
             claims,
             redis.llen(turns_key(store, job_id, HANDOFF_ID)),
-            redis.xlen(keys.log(job_id)),
+            redis.llen(keys.log(job_id)),
         )
     ]
 

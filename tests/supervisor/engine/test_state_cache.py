@@ -33,7 +33,7 @@ def restore(store: Store, backup: dict[str, bytes]) -> None:
 
 def range_reads(store: Store) -> int:
     stats: dict[str, Any] = store.connection.redis.info("commandstats")
-    return int(stats.get("cmdstat_xrange", {"calls": 0})["calls"])
+    return int(stats.get("cmdstat_lrange", {"calls": 0})["calls"])
 
 
 def test_an_unknown_job_has_no_state(store: Store) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested
+from handoff_queue.shared.types.events import EventRefused, JobEnded, JobStatus, RetryRequested
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -57,3 +57,15 @@ def test_later_work_of_a_job_is_added_without_the_time_between() -> None:
     job.append(JobEnded(status=JobStatus.OK))
 
     assert working_seconds(job.state.job_id, job.journal) == 13.0
+
+
+def test_the_time_of_a_refused_event_moves_no_deadline() -> None:
+    """A worker may have written that time."""
+    job = job_planned_after(4.0)
+    before = job.state
+    job.now += MANY_S
+    job.append(EventRefused(reason="it has no signature"))
+
+    assert (job.state.as_of, job.state.waited_s) == (before.as_of, before.waited_s)
+    assert job.state.deadline == before.deadline
+    assert job.state.tip == job.now

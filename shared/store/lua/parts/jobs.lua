@@ -6,6 +6,16 @@ local function progress_of(job)
   return job .. ':progress'
 end
 
+-- Return the key with the journal of a job: see `parts/journal.lua`.
+local function log_of(job)
+  return job .. ':log'
+end
+
+-- Return the version of the journal, which is the number of its events.
+local function version_of(job)
+  return redis.call('LLEN', log_of(job))
+end
+
 -- Return the key with the title of a job, which no worker may read.
 local function title_key(job)
   return job .. ':title'
@@ -42,9 +52,8 @@ local function job_of(job)
         'HMGET', job, 'status', 'cancelled', 'parent', 'tenant', 'month', 'messages', 'mode'
       ))
     end
-    local version = status and redis.call('HGET', progress_of(job), 'version')
     known = {
-      version = tonumber(version), cancelled = cancelled, parent = parent,
+      version = status and version_of(job), cancelled = cancelled, parent = parent,
       tenant = tenant or 'default', month = month, messages = messages, mode = mode or '',
     }
     jobs_read[job] = known

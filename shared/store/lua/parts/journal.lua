@@ -1,26 +1,28 @@
 -- The journal of a job: append events, and store payloads.
+--
+-- The journal is a list. Entry n is event n: its time (Unix ms), a space, and the event as JSON.
+-- A worker may only append to the list (`RPUSH`), so it can remove and change no event.
 
 -- Return whether a field belongs to the progress of a job, and not to its hash.
 local PROGRESS = {
-  version = true, tip = true, tally = true, failed_last = true, failed_roles = true,
+  tally = true, failed_last = true, failed_roles = true,
   dropped_last = true, calls = true, asked_last = true, asked_at = true,
 }
 local function is_progress(name)
   return PROGRESS[name] or string.find(name, '^approval:') or string.find(name, '^g:')
 end
 
--- Append events to the journal after `version`, and set `fields` of the job and of its progress.
--- The field `title` has a key of its own.
--- Entry n has the stream id n-0, so a version is a place in the stream. Version and time of the
--- last event are the tip of the journal. Two different histories have different tips, also after a
--- restore of older data. Returns the new version.
--- `all` has `count` events from position `from` on.
-local function append(job, version, all, from, count, at, fields)
-  local log, now, last = job .. ':log', integer(at), version + count
-  for n = 1, count do
-    redis.call('XADD', log, integer(version + n) .. '-0', 'e', all[from + n - 1], 't', now)
+-- Append events to the journal, and set `fields` of the job and of its progress. The field `title`
+-- has a key of its own. `all` has `count` events from position `from` on. Returns the new version.
+-- A second key wakes the readers that wait for a version. A worker can make its command fail, and
+-- readers then find the events later.
+local function append(job, all, from, count, at, fields)
+  local version = version_of(job)
+  for place = from, from + count - 1 do
+    version = redis.call('RPUSH', log_of(job), integer(at) .. ' ' .. all[place])
   end
-  local fixed, progress = {}, { version = integer(last), tip = now }
+  redis.pcall('XADD', job .. ':newest', 'MAXLEN', '1', integer(version) .. '-0', 'v', '')
+  local fixed, progress = {}, {}
   for name, value in pairs(fields) do
     if name == 'title' then
       redis.call('SET', title_key(job), value, 'KEEPTTL')
@@ -32,24 +34,38 @@ local function append(job, version, all, from, count, at, fields)
   end
   set_fields(job, fixed)
   set_fields(progress_of(job), progress)
-  return last
+  return version
 end
 
--- Return the text of the event of an entry of the journal, and its time (Unix ms) as text. An entry
--- is {stream id, {'e', event, 't', time}}.
+-- Return the JSON of the event of an entry; '' if the entry has another form.
 local function entry_event(entry)
-  return entry[2][2]
+  return string.match(entry, '^%d+ (.*)$') or ''
 end
 
+-- Return the time (Unix ms) of an entry; 0 if the entry has another form.
+local MAX_TIME_DIGITS = 15 -- as in `journal.py`
 local function entry_time(entry)
-  return entry[2][4]
+  local digits = string.match(entry or '', '^(%d+) ')
+  return digits and #digits <= MAX_TIME_DIGITS and tonumber(digits) or 0
 end
 
--- Store pairs of digest and compressed payload, from position `from` of `all` to its end. A payload
--- that is stored already has the same content.
-local MAX_AT_ONCE = 1000 -- values in one command: Lua's stack has room for a few thousand
+-- Return the time of the last event. Two histories of the same length have different times, also
+-- after a restore of older data.
+local function newest_time(job)
+  return entry_time(redis.call('LINDEX', log_of(job), '-1'))
+end
+
+-- Store pairs of digest and compressed payload, from position `from` of `all` to its end.
 local function keep_payloads(job, all, from)
   for first = from, #all, MAX_AT_ONCE do
     redis.call('HSET', job .. ':blob', unpack(all, first, math.min(first + MAX_AT_ONCE - 1, #all)))
+  end
+end
+
+-- Store payloads as `keep_payloads`, but no digest that has a payload already. A worker may only do
+-- this, so it can change and remove no payload.
+local function add_payloads(job, all, from)
+  for place = from, #all, 2 do
+    redis.call('HSETNX', job .. ':blob', all[place], all[place + 1])
   end
 end

@@ -61,6 +61,9 @@ local function keep_newest(list, text, most, keep_ms)
   redis.call('PEXPIRE', list, integer(keep_ms))
 end
 
+-- Most values in one command: Lua's stack has room for a few thousand.
+local MAX_AT_ONCE = 1000
+
 local function from_json(text)
   if text == '' then return nil end
   return cjson.decode(text)

@@ -91,7 +91,7 @@ local function finish(job, arguments)
       }
     end
   end
-  local version, tally = unpack(redis.call('HMGET', progress_of(job), 'version', 'tally'))
+  local tally = redis.call('HGET', progress_of(job), 'tally')
   local refusal = fence_refusal(job_of(job).version, kept_fence, state, fence)
   if refusal then return { refusal } end
   local may_wait = takes_messages == '1' and not is_cancelled(job)
@@ -112,9 +112,9 @@ local function finish(job, arguments)
   if checkpoints > 0 then
     redis.call('RPUSH', t, unpack(arguments, first_checkpoint, first_payload - 1))
   end
-  keep_payloads(job, arguments, first_payload)
+  add_payloads(job, arguments, first_payload)
   local progress = progress_after(job, handoff, role, status, tally)
-  version = append(job, tonumber(version), arguments, FIRST, events, at, progress)
+  local version = append(job, arguments, FIRST, events, at, progress)
   redis.call(
     'HSET', h, 'state', 'done', 'status', status, 'result', digest, 'finished_at', integer(at),
     'end_version', integer(version)

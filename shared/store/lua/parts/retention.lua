@@ -30,7 +30,8 @@ end
 -- roles and progress live as long as the job's hash.
 local function extend_job(job, h, ms)
   if extend_key(job, ms) then
-    redis.call('PEXPIRE', job .. ':log', integer(ms))
+    redis.call('PEXPIRE', log_of(job), integer(ms))
+    redis.call('PEXPIRE', job .. ':newest', integer(ms))
     redis.call('PEXPIRE', job .. ':blob', integer(ms))
     redis.call('PEXPIRE', job .. ':roles', integer(ms))
     redis.call('PEXPIRE', title_key(job), integer(ms))
@@ -56,7 +57,8 @@ local function shorten_job(job, ms)
     redis.call('PEXPIRE', handoff_key(job, handoff), integer(ms))
     redis.call('PEXPIRE', turns_key(job, handoff), integer(ms))
   end
-  for _, part in ipairs({ '', ':progress', ':log', ':blob', ':fetched', ':roles', ':title' }) do
-    redis.call('PEXPIRE', job .. part, integer(ms))
-  end
+  local parts = {
+    '', ':progress', ':log', ':newest', ':blob', ':fetched', ':roles', ':title',
+  }
+  for _, part in ipairs(parts) do redis.call('PEXPIRE', job .. part, integer(ms)) end
 end

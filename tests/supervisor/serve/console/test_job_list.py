@@ -243,7 +243,7 @@ def test_a_row_says_why_its_job_failed_also_after_later_events(
     failed = JobEnded(status=JobStatus.FAILED, reason="<i>no worker</i>")
     jobs.store.journal.append(job_id, failed, {"status": "failed"})
     jobs.store.journal.append(job_id, CancelRequested())
-    jobs.store.connection.redis.xadd(keys.log(job_id), {"t": 1, "e": "{}"}, id="9-0")
+    jobs.store.connection.redis.rpush(keys.log(job_id), "1 {}")
 
     page = local.get("/").text
 
