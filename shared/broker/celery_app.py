@@ -9,7 +9,7 @@ as little as possible in Redis.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +22,6 @@ from kombu import Queue
 
 from handoff_queue.shared.broker.flower_options import prepare_flower_command
 from handoff_queue.shared.broker.isolated_app import IsolatedCelery
-from handoff_queue.shared.broker.message_publisher import RETRY
 from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.observability.logs import configure_logging, log_of
 from handoff_queue.shared.settings.foreign_environment import (
@@ -43,6 +42,15 @@ DEFAULT_THREADS = 16
 process with 200 slots used 147 MB in a measurement.
 """
 SOCKET_TIMEOUT_S = 30
+PUBLISH_RETRY: Mapping[str, Any] = {
+    "max_retries": 3,
+    "interval_start": 0,
+    "interval_step": 0.2,
+    "interval_max": 1,
+}
+"""kombu's policy for tries to send while Redis refuses or is unreachable; times are seconds.
+After the last try, the publication fails, and the sweeper publishes the message later.
+"""
 
 
 def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
@@ -156,7 +164,7 @@ def _messages() -> dict[str, Any]:
         "task_send_sent_event": False,  # one more message for each task, without a reader
         # arguments' reprs go to headers, logs and Flower; senders set argsrepr besides
         "task_repr_maxlevels": 1,
-        "task_publish_retry_policy": dict(RETRY),
+        "task_publish_retry_policy": dict(PUBLISH_RETRY),
         "task_acks_late": True,  # a part counts when it is done, not when it is fetched
         # prefork: a dead child's message goes back at once; the store caps the claims
         "task_reject_on_worker_lost": True,

@@ -86,10 +86,10 @@ class IsolatedAMQP(AMQP):  # type: ignore[misc]
     @property
     def producer_pool(self) -> Any:
         """Return a pool that `kombu.pools` does not know, so that other apps cannot resize or
-        reset it.
+        reset it. An app that was closed has a new connection pool, and so new producers.
         """
-        if self._producer_pool is None:
-            pool = self.app.pool
+        pool = self.app.pool
+        if self._producer_pool is None or self._producer_pool.connections is not pool:
             self._producer_pool = ProducerPool(pool, limit=pool.limit, Producer=self.Producer)
         return self._producer_pool
 

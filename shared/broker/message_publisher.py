@@ -21,15 +21,6 @@ from handoff_queue.shared.types.names import ADVANCE, SUPERVISOR_QUEUE
 
 SIGNATURE = "handoff_signature"
 """Header with the signature of a handoff. The task finds it in its request."""
-RETRY: Mapping[str, Any] = {
-    "max_retries": 3,
-    "interval_start": 0,
-    "interval_step": 0.2,
-    "interval_max": 1,
-}
-"""kombu's policy for tries to send while Redis refuses or is unreachable; times are seconds.
-After the last try, the publication fails, and the sweeper publishes the message later.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,14 @@ def test_the_headers_of_tracing_are_sent_with_the_message(app: Celery, queues: A
     ] == ["00-1-2-01"]
 
 
+def test_an_app_that_was_closed_opens_a_new_connection(app: Celery, queues: Any) -> None:
+    publish(app, wake_up_message())
+    app.close()
+    publish(app, wake_up_message())
+
+    assert queues.llen(SUPERVISOR_QUEUE) == 2
+
+
 def test_an_undeclared_queue_is_refused(app: Celery) -> None:
     with pytest.raises(KeyError):
         publish(app, wake_up(JobId(JOB), queue="nobodys"))
