@@ -329,20 +329,28 @@ def test_a_duration_never_shows_60_seconds_or_60_minutes(
     assert f"{text} of work in 1 handoff" in window.text("#head")
 
 
-def test_a_thousand_handoffs_are_shown_and_clickable_within_seconds(
+def test_the_time_to_show_and_open_handoffs_grows_with_their_number_and_not_with_its_square(
     window: Browser, tmp_path: Path
 ) -> None:
+    took_s = {count: seconds_to_open_a_handoff(window, tmp_path, count) for count in (100, 1_000)}
+
+    assert took_s[1_000] < 30 * took_s[100]
+
+
+def seconds_to_open_a_handoff(window: Browser, tmp_path: Path, count: int) -> float:
+    """Return the seconds to load the page of a job, search one of its handoffs and open it."""
     builder = JobRecordBuilder()
     builder.role("planner", (0, 0, 1))
-    for n in range(1_000):
+    for n in range(count):
         builder.step(f"s{n}", (1, 1 + n % 50, 3 + n % 50), output="It is so. " * 200)
-    page = write_page(builder, tmp_path / "many.html")
+    page = write_page(builder, tmp_path / f"{count}.html")
     began = time.monotonic()
 
     window.open(page)
-    window.type("input[type=search]", "s777")
-    window.click('[id$="/s777.1"] button')
+    name = f"s{count - 1}"
+    window.type("input[type=search]", name)
+    window.click(f'[id$="/{name}.1"] button')
 
     assert window.count(".row") == 1
     assert "It is so." in window.text(".detail")
-    assert time.monotonic() - began < 10
+    return time.monotonic() - began

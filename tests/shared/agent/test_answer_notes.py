@@ -15,6 +15,7 @@ from handoff_queue.shared.agent.answer_notes import (
     with_notes,
     without_notes,
 )
+from tests.machine_pace import slowdown
 
 WORK = "It is written in Rust. [c1]"
 BLOCK = '<notes>\n[c1] qdrant.md: "It is written in Rust."\n</notes>'
@@ -270,7 +271,7 @@ def test_a_long_answer_is_read_in_linear_time(piece: str) -> None:
     started = process_time()
     read_noted_answer(text)
     without_notes(text)
-    assert process_time() - started < 2
+    assert process_time() - started < 2 * slowdown()
 
 
 @pytest.mark.parametrize(
@@ -299,7 +300,7 @@ def test_a_text_with_words_in_quotation_marks_is_not_a_source() -> None:
 def test_the_end_of_a_quote_is_found_in_linear_time() -> None:
     started = process_time()
     noted(f'[c1] a.md: "It{" " * 50_000}"{" " * 50_000}has (three) pumps')
-    assert process_time() - started < 2
+    assert process_time() - started < 2 * slowdown()
 
 
 def test_a_line_behind_the_status_is_not_part_of_it() -> None:

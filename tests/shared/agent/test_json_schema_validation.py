@@ -11,6 +11,7 @@ from handoff_queue.shared.agent.json_schema_validation import (
     problem_with,
 )
 from handoff_queue.shared.providers.anthropic.request import strict
+from tests.machine_pace import slowdown
 from tests.refusals import refusal_of
 
 
@@ -132,7 +133,7 @@ LONG = "a" * 100_000 + "b"
 def test_no_pattern_takes_long(value: Any, schema: dict[str, Any]) -> None:
     before = time.process_time()
     assert problem_with(value, schema)
-    assert time.process_time() - before < 1
+    assert time.process_time() - before < slowdown()
 
 
 def test_patterns_are_matched_anywhere_and_cover_additional_properties() -> None:

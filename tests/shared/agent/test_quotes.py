@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.quote_verification import MAX_QUOTE_CHARS, FoldedText, Span
+from tests.machine_pace import slowdown
 
 words = st.lists(
     st.text(st.characters(codec="utf-8", categories=("Lu", "Ll", "Nd")), min_size=1, max_size=8),
@@ -202,7 +203,7 @@ def test_a_text_made_to_be_slow_takes_time_linear_in_its_length(piece: str, quot
     find_quote("Make the tables of the first use", "é")
     before = time.process_time()
     find_quote(quote, text)
-    assert time.process_time() - before < 5
+    assert time.process_time() - before < 5 * slowdown()
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from handoff_queue.supervisor.workflows.expansion import (
     expand,
 )
 from handoff_queue.workers.specialists import BUILT_IN
+from tests.machine_pace import slowdown
 from tests.supervisor.workflows.workflow_files import make_workflow, write_workflow
 
 LOOK = "id: look, specialist: researcher, task: 'Look at {item}', for_each: lines"
@@ -254,7 +255,9 @@ def test_a_plan_that_would_be_too_large_is_refused_before_it_is_built(tmp_path: 
 
 
 @pytest.mark.slow
-def test_ten_thousand_rows_become_a_plan_in_under_a_second(tmp_path: Path) -> None:
+def test_ten_thousand_rows_become_a_plan_in_less_than_a_second(
+    tmp_path: Path,
+) -> None:
     look = "id: look, specialist: researcher, task: 'Look at {name} for {request}', for_each: rows"
     definition = make_workflow(tmp_path, f"{look}\n{WRITE}")
     rows = [{"name": f"n{n}", "town": "Ulm"} for n in range(10_000)]
@@ -262,7 +265,7 @@ def test_ten_thousand_rows_become_a_plan_in_under_a_second(tmp_path: Path) -> No
 
     plan = expand(definition, "What of it?", rows=rows)
 
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < slowdown()
     assert (len(plan.steps), plan.steps[-2].id, len(plan.by_id[plan.sinks[0]].depends_on)) == (
         10_001,
         "look_10000",

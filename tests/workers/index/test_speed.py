@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.workers.index.index import DocumentIndex
+from tests.machine_pace import slowdown
 from tests.workers.index.sets import Library
 
 MAX_P95_S = 0.1
@@ -56,4 +57,4 @@ def test_ten_thousand_documents_are_searched_within_a_tenth_of_a_second(tmp_path
         f"\n10,000 documents: filled in {filling_s:.1f} s; search p50"
         f" {p50_s * 1e3:.0f} ms, p95 {p95_s * 1e3:.0f} ms"
     )
-    assert p95_s < MAX_P95_S
+    assert p95_s < MAX_P95_S * slowdown()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from handoff_queue.shared.providers.offline.citations import markers_in
 from handoff_queue.shared.providers.offline.conversation import Claim
 from handoff_queue.shared.providers.offline.forms import Filled, fill
+from tests.machine_pace import slowdown
 from tests.shared.providers.offline.answer_schemas import SCHEMAS, TREES, object_schema
 from tests.shared.providers.offline.offline_requests import (
     EXAMPLES,
@@ -155,7 +156,7 @@ def test_no_pattern_takes_long() -> None:
     text = f"The license is {'a' * 200}b."
 
     assert optional_value({**TEXT, "pattern": "^(a+)+$"}, "license", text) is ...
-    assert time.process_time() - before < 1
+    assert time.process_time() - before < slowdown()
 
 
 def test_an_answer_with_missing_fields_is_partial_and_names_them() -> None:

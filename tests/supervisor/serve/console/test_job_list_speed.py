@@ -11,11 +11,13 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.supervisor.client.client import Client
 from tests.doubles.many_jobs import many_jobs
+from tests.machine_pace import slowdown
 from tests.supervisor.serve.console.visitor import Visitor
 
 pytestmark = pytest.mark.slow
 MANY = 10_000
-WITHIN_S = 0.3
+MAX_COST_S = 0.3
+"""Promised processor seconds of a page on the machine of docs/performance.md."""
 QUERIES = (
     "",
     "specialist=writer",
@@ -46,10 +48,11 @@ def test_with_10_000_jobs_a_filtered_page_and_its_counts_take_less_than_300_ms(
         """
         for _ in range(3):
             cost_s = timed(path)
-            if cost_s < WITHIN_S:
+            if cost_s < limit_s:
                 break
         return cost_s
 
+    limit_s = MAX_COST_S * slowdown()
     timed("/")  # loads the templates and the scripts
     cost_s: dict[str, float] = {}
     for query in QUERIES:
@@ -57,4 +60,4 @@ def test_with_10_000_jobs_a_filtered_page_and_its_counts_take_less_than_300_ms(
             cost_s[path] = cost_s_of(path)
 
     assert f'<tr id="{first}"' in local.get("/?specialist=writer").text
-    assert {path: cost for path, cost in cost_s.items() if cost >= WITHIN_S} == {}
+    assert {path: cost for path, cost in cost_s.items() if cost >= limit_s} == {}
