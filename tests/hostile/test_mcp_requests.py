@@ -19,6 +19,8 @@ from handoff_queue.workers.tools.mcp.allowance import (
     MAX_BYTES,
     REQUEST_BYTES,
     Allowance,
+    JsonStream,
+    TooManyBytes,
 )
 from handoff_queue.workers.tools.mcp.connections import McpConnections
 from tests.waiting import wait_until
@@ -39,10 +41,13 @@ PINGS = b"".join(
 
 
 class Server(ThreadingHTTPServer):
-    """Counts the requests of each kind. `stream`: the body of the answer to each GET."""
+    """Counts the requests of each kind. `stream`: the body of the answer to each GET.
+    `media_type`: the media type of the answer to each POST.
+    """
 
     daemon_threads = True
     stream = b""
+    media_type = "application/json"
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -61,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         self.send_response(200)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", self.server.media_type)
         self.send_header("mcp-session-id", "s1")
         self.end_headers()
         answer = {"jsonrpc": "2.0", "id": message["id"], "result": result}
@@ -153,13 +158,71 @@ def test_a_result_of_many_empty_parts_is_too_much(
         connections.call(tickets_at(server), "act", {})
 
 
+def take_in_pieces(stream: JsonStream, data: bytes, piece_bytes: int) -> None:
+    for begin in range(0, len(data), piece_bytes):
+        stream.take(data[begin : begin + piece_bytes])
+
+
+PART_WITHOUT_OBJECT = {
+    "arrays": b"[],",
+    "numbers": b"0,",
+    "texts": b'"",',
+    "texts with quotes": b'"\\"",',
+    "nested arrays": b"[" * 100 + b"]" * 100 + b",",
+    "lines": b"\n",
+}
+
+
+@pytest.mark.parametrize("kind", PART_WITHOUT_OBJECT)
+@pytest.mark.parametrize("piece_bytes", [1, 7, 65_536])
+def test_many_small_values_are_too_much_in_pieces_of_each_size(kind: str, piece_bytes: int) -> None:
+    part = PART_WITHOUT_OBJECT[kind]
+    data = b'{"a": [' + part * (400_000 // len(part))
+    stream = JsonStream(Allowance(MAX_BYTES // 4))
+
+    with pytest.raises(TooManyBytes):
+        take_in_pieces(stream, data, piece_bytes)
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r"])
+def test_a_quote_in_a_comment_of_a_stream_hides_no_values(line_end: bytes) -> None:
+    stream = JsonStream(Allowance())
+    stream.take(b': "' + line_end)
+
+    with pytest.raises(TooManyBytes):
+        stream.take(b"data: [" + b"0," * 200_000)
+
+
+def test_a_result_of_many_numbers_costs_one_result_and_not_the_memory_of_the_worker(
+    server: Server, connections: McpConnections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ANSWERS, "tools/call", {"content": [0] * 1_000_000})
+
+    with pytest.raises(ToolFailed, match="the server has sent too much"):
+        connections.call(tickets_at(server), "act", {})
+
+
+def test_a_response_in_another_charset_is_refused(
+    server: Server, connections: McpConnections
+) -> None:
+    server.media_type = "application/json; charset=utf-7"
+
+    with pytest.raises(ToolFailed, match="the server has ended"):
+        connections.call(tickets_at(server), "act", {})
+
+
 @pytest.mark.parametrize(
     "piece",
-    [b"A" * 5_000_000, b'{"city": "Bonn", "people": 331885},' * 20_000],
-    ids=["an image", "a table"],
+    [
+        b"A" * 5_000_000,
+        b'{"city": "Bonn", "people": 331885},' * 20_000,
+        b'"' + b"1,2,{[" * 1_000_000 + b'"',
+    ],
+    ids=["an image", "a table", "a text with a table"],
 )
-def test_a_large_result_of_few_objects_is_not_too_much(piece: bytes) -> None:
+def test_a_large_result_of_few_values_is_not_too_much(piece: bytes) -> None:
     allowance = Allowance()
-    allowance.take_text(piece)
+    stream = JsonStream(allowance)
+    take_in_pieces(stream, piece, 65_536)
 
     assert not allowance.is_exceeded

@@ -18,11 +18,17 @@ from handoff_queue.shared.network.ssrf_guard import (
     is_public,
     system_resolver,
 )
-from handoff_queue.workers.tools.mcp.allowance import PIECE_BYTES, REQUEST_BYTES, Allowance
+from handoff_queue.workers.tools.mcp.allowance import (
+    PIECE_BYTES,
+    REQUEST_BYTES,
+    Allowance,
+    JsonStream,
+)
 
 CONNECT_S = 5.0
 """Longest time in seconds to connect to one address of a host."""
 _MAX_ADDRESSES = 3
+_CHARSETS = ("", "utf-8", "utf8", "us-ascii", "ascii")
 
 
 def http_client(
@@ -54,10 +60,15 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
         stream = response.extensions["network_stream"]
         if isinstance(stream, _LimitedStream):
             stream.head.end()
-        encoding = httpx2.Headers(response.headers).get("content-encoding", "identity")
+        headers = httpx2.Headers(response.headers)
+        encoding = headers.get("content-encoding", "identity")
         if encoding.strip().lower() not in ("", "identity"):
             await response.aclose()
             raise httpx2.DecodingError("the response is compressed, which was not asked for")
+        charset = _charset_of(headers)
+        if charset not in _CHARSETS:  # its values could not be counted
+            await response.aclose()
+            raise httpx2.DecodingError("the response is not UTF-8")
         return httpx2.Response(
             response.status,
             headers=response.headers,
@@ -67,6 +78,11 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._pool.aclose()
+
+
+def _charset_of(headers: httpx2.Headers) -> str:
+    """Return the charset of a response as the package `httpx2` reads it; "" if there is none."""
+    return (httpx2.Response(200, headers=headers).charset_encoding or "").lower()
 
 
 def _tls() -> ssl.SSLContext:
@@ -81,9 +97,10 @@ class _Body(httpx2.AsyncByteStream):
         self._allowance = allowance
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        counted = JsonStream(self._allowance)
         async for piece in self._response.aiter_stream():
             self._allowance.take(PIECE_BYTES)
-            self._allowance.take_text(piece)
+            counted.take(piece)
             yield piece
 
     async def aclose(self) -> None:

@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from handoff_queue.shared.local.parent_death_guard import guarded_command
-from handoff_queue.workers.tools.mcp.allowance import Allowance, TooManyBytes
+from handoff_queue.workers.tools.mcp.allowance import Allowance, JsonStream, TooManyBytes
 
 GRACE_S = 0.5
 """Seconds that a process gets to end after its stdin was closed."""
@@ -83,10 +83,11 @@ async def _read(
     """Pass on each line of stdout as a message, until the server ends or sends too much."""
     assert process.stdout is not None
     pieces: list[bytes] = []
+    counted = JsonStream(allowance)
     try:
         with received:
             while piece := await process.stdout.read(_PIECE):
-                allowance.take_text(piece)
+                counted.take(piece)
                 *lines, rest = piece.split(b"\n")
                 for line in lines:
                     await received.send(_message_in(b"".join((*pieces, line))))
