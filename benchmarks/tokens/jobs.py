@@ -51,10 +51,14 @@ class Part:
     def task(self) -> str:
         """The task of the specialist that does this part."""
         return (
-            f"Report the facts about {self.title} that the request needs, from the document"
-            f" {self.path}: three bullet points, each with its source. Other steps report on the"
-            " other documents."
+            f"Report the facts that the request needs about {self.subject}: three bullet points,"
+            " each with its source. Other steps report on the other documents."
         )
+
+    @property
+    def subject(self) -> str:
+        """The words of the task that differ from those of other parts."""
+        return f"{self.title}, from the document {self.path}"
 
     @property
     def document(self) -> str:

@@ -34,6 +34,7 @@ PASSED = "PASS"
 """The review of the team that is written by hand."""
 TEAMS = (("worker", "author"), ("researcher", "writer"))
 """Specialists of this project that report on one document, and that write the answer."""
+_RESULT = re.compile(r'<result step="([^"]+)"')
 _WHY = "The parts are independent of each other."
 
 
@@ -48,7 +49,7 @@ def answer_of_this_project(request: Json) -> Reply:
         route = "team" if len(job.parts) > 1 else "single"
         return json_reply({"route": route, "specialist": "generalist", "why": _WHY})
     if "steps" in wanted:
-        return json_reply(_plan(job, wanted, request))
+        return json_reply(_plan(job, wanted))
     if "verdict" in wanted:
         best = {"scores": _best(wanted["scores"], _definitions(request)), "verdict": "PASS"}
         verdict = {**best, "revisions": [], "open_points": []}
@@ -143,7 +144,9 @@ def _of_specialist(request: Json, text: str, wanted: Json) -> Reply:
     """Reply to a specialist: the step that writes, a part, or the whole job."""
     if WRITE in text:
         job = job_in(text)
-        sections = [part.section(f"[{part.name}.c{{number}}]") for part in job.parts]
+        sections: list[str] = []
+        for step, part in zip(_RESULT.findall(text), job.parts, strict=True):
+            sections.append(part.section(f"[{step}.c{{number}}]"))
         return _result("\n\n".join(sections), (), wanted)
     parts = parts_in(text)
     unread = _unread(request, parts)
@@ -216,37 +219,25 @@ def _claim(name: str, part: Part, fact: Fact, *, has_parts: bool) -> Json:
     }
 
 
-def _plan(job: Job, wanted: Json, request: Json) -> Json:
-    """Return one step for each part, and with several parts a step that writes the answer. Fields
-    that the schema does not require are left out, except dependencies.
+def _plan(job: Job, wanted: Json) -> Json:
+    """Return one step that is repeated for each part, and with several parts a step that writes the
+    answer. Optional fields that are not needed are left out.
     """
     offered = wanted["steps"]["items"]["properties"]["specialist"]["enum"]
     specialists = next(pair for pair in TEAMS if pair[0] in offered)
-    steps: list[Json] = []
-    for part in job.parts:
-        steps.append(
-            {"id": part.name, "title": part.title, "specialist": specialists[0]}
-            | {"task": part.task, "depends_on": []}
-        )
-    if len(steps) > 1:
-        names = [part.name for part in job.parts]
-        task = f"{WRITE} {job.request}"
-        steps.append(
-            {"id": "answer", "title": "Answer", "specialist": specialists[-1]}
-            | {"task": task, "depends_on": names}
-        )
-    rest = {
-        "fallback": "Report the facts that the document has.",
-        "on_failure": "retry",
-        "join": {"enough": 0, "within_s": 0, "must": []},
+    first, *others = job.parts
+    report = {"id": "report", "specialist": specialists[0], "task": "{request}"}
+    if not others:
+        return {"steps": [report]}
+    subjects = [part.subject for part in job.parts]
+    task = first.task.replace(first.subject, "{item}")
+    answer = {"id": "answer", "specialist": specialists[-1], "task": f"{WRITE} {{request}}"}
+    return {
+        "steps": [
+            report | {"task": task, "for_each": subjects},
+            answer | {"depends_on": ["report"]},
+        ]
     }
-    given = wanted["steps"]["items"]["required"]
-    shown: list[Json] = []
-    for step in steps:
-        needed = {*given, "depends_on"} if step["depends_on"] else given
-        shown.append(_only(step | rest, needed))
-    plan = {"steps": shown, "synthesis": "merge", "why": "Each document is one part."}
-    return _only(plan, _required(request))
 
 
 def _only(values: Json, names: Collection[str]) -> Json:

@@ -41,7 +41,7 @@ class Plan(Message):
     given: tuple[StepIdField, ...] = ()
     """Results that the job has from the beginning, and that steps may depend on."""
     why: Annotated[str, StringConstraints(max_length=2_000)] = ""
-    """The planner's reason, for readers of the plan."""
+    """The reason for a plan that code has made, for readers of the plan."""
 
     @model_validator(mode="after")
     def _is_a_dag(self) -> Self:

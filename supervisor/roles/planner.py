@@ -21,6 +21,7 @@ from handoff_queue.shared.types.plan_validation import count_problems, name_prob
 from handoff_queue.shared.types.step import Join, OnFailure, Step
 from handoff_queue.supervisor.lifecycle.routing import default_specialist, one_step
 from handoff_queue.supervisor.roles.answer_text import (
+    MAX_ID_CHARS,
     clip,
     closed_object,
     name_of,
@@ -31,7 +32,14 @@ from handoff_queue.supervisor.text.markdown import title_of
 from handoff_queue.supervisor.text.task_similarity import twice_in
 
 MAX_FALLBACK_CHARS = 4_000
-MAX_WHY_CHARS = 2_000
+ITEM = "{item}"
+"""In a task: the place of a text of `PlannedStepAnswer.for_each`."""
+REQUEST = "{request}"
+"""In a task: the place of the job's request, so that the planner need not write it again."""
+MAX_TASK_CHARS = 99_000
+"""Most characters of a task with the request in it."""
+_SUFFIX_CHARS = 20
+"""Most characters that `for_each` adds to the id of a step."""
 
 
 def failure_policies(*, may_ask: bool) -> tuple[str, ...]:
@@ -146,10 +154,75 @@ class StepAnswer(LenientAnswer):
         )
 
 
+class PlannedStepAnswer(StepAnswer):
+    """A step of a plan, or several steps that differ in one text."""
+
+    for_each: list[str] = Field(default_factory=list)
+    """Texts that stand for `ITEM`. Each text makes a step. Empty: there is one step."""
+
+    @field_validator("for_each", mode="before")
+    @classmethod
+    def _none_or_one_text_is_a_list(cls, value: Any) -> Any:
+        return _names_in(value)
+
+    def copies(self, most: int) -> list[StepAnswer]:
+        """Return the step for each text, at most this number, or the one step."""
+        texts = self.for_each[:most]
+        if not texts:
+            return [self]
+        suffixes = [name_of(text.split()[0])[:_SUFFIX_CHARS] for text in texts]
+        if len({*suffixes}) < len(texts):
+            suffixes = [str(number) for number in range(1, len(texts) + 1)]
+        copies: list[StepAnswer] = []
+        for text, suffix in zip(texts, suffixes, strict=True):
+            changes: dict[str, Any] = {"id": _with_suffix(self.id, suffix)}
+            for name in ("task", "title", "fallback"):
+                changes[name] = (getattr(self, name) or "").replace(ITEM, text)
+            copies.append(self.model_copy(update=changes))
+        return copies
+
+
+def _with_suffix(name: str, suffix: str) -> str:
+    return f"{name_of(name)[: MAX_ID_CHARS - len(suffix) - 1]}_{suffix}"
+
+
 class PlanAnswer(LenientAnswer):
-    steps: list[StepAnswer]
+    steps: list[PlannedStepAnswer]
     synthesis: str | None = None
-    why: str | None = None
+
+    def all_steps(self, most: int) -> list[StepAnswer]:
+        """Return the steps, repeated for the texts of `for_each`. A step that depends on a repeated
+        step depends on all of its copies.
+
+        Args:
+            most: most steps that the plan may have. Of a longer plan, more steps than that are
+                returned, and perhaps not all.
+        """
+        steps: list[StepAnswer] = []
+        copies: dict[str, list[str]] = {}
+        for raw in self.steps:
+            repeated = raw.copies(most + 1)
+            steps += repeated
+            if raw.for_each:
+                copies[name_of(raw.id)] = [copy.id for copy in repeated]
+        if not copies:
+            return steps
+        return [_after_copies(step, copies) for step in steps]
+
+
+def _after_copies(step: StepAnswer, copies: Mapping[str, Sequence[str]]) -> StepAnswer:
+    """Return the step with all copies of a repeated step in place of its id."""
+
+    def named(names: Iterable[str]) -> list[str]:
+        all_names: list[str] = []
+        for name in names:
+            all_names += copies.get(name_of(name), [name])
+        return all_names
+
+    join = step.join
+    if join is not None:
+        join = join.model_copy(update={"must": named(join.must)})
+    return step.model_copy(update={"depends_on": named(step.depends_on), "join": join})
 
 
 @dataclass(frozen=True)
@@ -182,6 +255,7 @@ class PlanFormat:
             "id": {**text, "description": "lower case, unique: compare_prices"},
             "specialist": {**text, "enum": sorted(self.specialists)},
             "task": text,
+            "for_each": {"type": "array", "items": text},
             "depends_on": {"type": "array", "items": text, "description": "ids of steps"},
             "title": text,
             "fallback": text,
@@ -192,12 +266,9 @@ class PlanFormat:
             "steps": {
                 "type": "array",
                 "minItems": 1,
-                "items": closed_object(
-                    step, optional=("depends_on", "title", "fallback", "on_failure", "join")
-                ),
+                "items": closed_object(step, optional=step.keys() - {"id", "specialist", "task"}),
             },
             "synthesis": {**text, "enum": values_of(Synthesis)},
-            "why": {**text, "description": "one sentence for readers of the plan"},
         }
         return closed_object(properties, optional=("synthesis",))
 
@@ -208,10 +279,11 @@ class PlanFormat:
 
         Raises:
             InvalidAnswer: the plan has faults, which the message names. Or it has steps that repeat
-                each other; these are accepted on the last try, with a note.
+                each other, which are accepted on the last try, with a note. Or a task has an `ITEM`
+                without texts, which is accepted on the last try, too.
         """
         answer = parse(PlanAnswer, text)
-        steps, problems = _steps_of(answer, may_ask=self.may_ask)
+        steps, problems = _steps_of(answer.all_steps(self.max_steps), may_ask=self.may_ask)
         problems += self._copied_tasks(steps)
         problems += [*shape_problems(steps, self.given), *count_problems(steps, self.max_steps)]
         if not answer.steps:
@@ -225,10 +297,14 @@ class PlanFormat:
         repeats: list[str] = []
         for repeat in twice_in(steps):
             repeats.append(f"step {repeat.step} asks for the same as {repeat.earlier}")
-        if repeats and not last_try:
+        unfilled: list[str] = []
+        for step in steps:
+            if ITEM in step.task:
+                unfilled.append(f"the task of step {step.id} has {ITEM}, but no `for_each`")
+        if (repeats or unfilled) and not last_try:
             raise InvalidAnswer(
                 Defect(
-                    "; ".join(repeats),
+                    "; ".join([*repeats, *unfilled]),
                     "leave out repeated steps, or state the difference in their tasks",
                 )
             )
@@ -236,7 +312,6 @@ class PlanFormat:
             steps=tuple(steps),
             synthesis=_synthesis_of(answer.synthesis),
             given=self.given,
-            why=clip(answer.why or "", MAX_WHY_CHARS),
         )
         notes = (*reassigned, *repeats)
         return AcceptedAnswer(ResultStatus.OK, plan.model_dump(mode="json"), notes=notes)
@@ -250,6 +325,18 @@ class PlanFormat:
                     f'the task of step {step.id} is only "{step.task}", a word of the schema'
                 )
         return problems
+
+
+def with_request(plan: Plan, request: str) -> Plan:
+    """Return the plan with the job's request in place of `REQUEST` in its tasks."""
+    steps: list[Step] = []
+    for step in plan.steps:
+        if REQUEST in step.task:
+            task = step.task.replace(REQUEST, request.strip())[:MAX_TASK_CHARS]
+            steps.append(step.model_copy(update={"task": task}))
+        else:
+            steps.append(step)
+    return plan.model_copy(update={"steps": tuple(steps)})
 
 
 def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
@@ -270,10 +357,10 @@ def fallback_plan(
     return one_step(request, default_specialist(specialists), why, given)
 
 
-def _steps_of(answer: PlanAnswer, *, may_ask: bool) -> tuple[list[Step], list[str]]:
+def _steps_of(answers: Iterable[StepAnswer], *, may_ask: bool) -> tuple[list[Step], list[str]]:
     """Return the valid steps, and a problem for each invalid step."""
     steps, problems = [], []
-    for number, raw in enumerate(answer.steps, start=1):
+    for number, raw in enumerate(answers, start=1):
         try:
             steps.append(raw.step(may_ask=may_ask))
         except ValidationError as error:

@@ -49,7 +49,11 @@ from handoff_queue.supervisor.lifecycle.side_effects import with_effects_after_r
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
 from handoff_queue.supervisor.roles.disputed_review import points_of_schema
 from handoff_queue.supervisor.roles.input_requests import steps_of_schema
-from handoff_queue.supervisor.roles.planner import fallback_plan, specialists_of_plan_schema
+from handoff_queue.supervisor.roles.planner import (
+    fallback_plan,
+    specialists_of_plan_schema,
+    with_request,
+)
 from handoff_queue.supervisor.roles.router import Route
 from handoff_queue.supervisor.text.markdown import title_of
 from handoff_queue.supervisor.text.reviewer_address import TELLS_REVIEWER
@@ -133,7 +137,7 @@ def _planned(
         return make_plan_event(
             fallback, written, is_reviewed=_has_review(state, fallback), acting=acting
         )
-    plan = with_effects_after_review(plan, acting)
+    plan = with_effects_after_review(with_request(plan, request), acting)
     event, text = make_plan_event(
         plan, is_reviewed=_has_review(state, plan), acting=acting, origins=origins_of_task(result)
     )

@@ -31,7 +31,7 @@ _SIZE = re.compile(r" \([\d,]+ characters\).*\Z", re.DOTALL)
 
 
 class _Read(Arguments):
-    source: str = Field(description="its path, its label (doc-1) or the URL of a fetched page")
+    source: str = Field(description="path, label (doc-1) or URL")
     offset: int = Field(default=0, description="where to read on")
 
 

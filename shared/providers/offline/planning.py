@@ -79,15 +79,8 @@ def plan(conversation: Conversation) -> dict[str, Any]:
         steps = [{**step, "id": "answer"}]
     else:
         steps = _research_and_write(request, names, cap, earlier_ids)
-    planned: list[dict[str, Any]] = []
-    parts = 0
-    for step in steps:
-        planned.append(only_properties(step, step_fields))
-        parts += step["id"] != "write"
-    why = "The request has one part."
-    if parts > 1:
-        why = f"{parts} parts can be researched side by side."
-    return {"steps": planned, "synthesis": "merge", "why": why}
+    planned = [only_properties(step, step_fields) for step in steps]
+    return {"steps": planned, "synthesis": "merge"}
 
 
 def resolve_needs(conversation: Conversation) -> dict[str, Any]:

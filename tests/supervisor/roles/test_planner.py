@@ -16,7 +16,12 @@ from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.step import Join
-from handoff_queue.supervisor.roles.planner import PlanFormat, fallback_plan
+from handoff_queue.supervisor.roles.planner import (
+    PlanAnswer,
+    PlanFormat,
+    fallback_plan,
+    with_request,
+)
 
 READING = PlanFormat(("writer", "researcher"), max_steps=3)
 
@@ -36,7 +41,7 @@ def step(name: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
 
 
 def answer(*steps: dict[str, Any], **fields: Any) -> str:
-    return json.dumps({"steps": steps, "synthesis": "merge", "why": "Two things.", **fields})
+    return json.dumps({"steps": steps, "synthesis": "merge", **fields})
 
 
 def read_plan(text: str) -> Plan:
@@ -57,16 +62,12 @@ def test_an_answer_that_fits_the_schema_becomes_a_plan() -> None:
     )
     jsonschema.validate(json.loads(text), READING.schema)
     plan = read_plan(text)
-    assert (plan.sinks, plan.synthesis, plan.why) == (
-        ("report",),
-        Synthesis.RECONCILE,
-        "Two things.",
-    )
+    assert (plan.sinks, plan.synthesis) == (("report",), Synthesis.RECONCILE)
 
 
-def test_a_plan_needs_no_more_than_its_steps_and_a_reason() -> None:
+def test_a_plan_needs_no_more_than_its_steps() -> None:
     bare = {"id": "a", "specialist": "writer", "task": "Write."}
-    text = json.dumps({"steps": [bare], "why": "One part."})
+    text = json.dumps({"steps": [bare]})
     jsonschema.validate(json.loads(text), READING.schema)
     assert read_plan(text).sinks == ("a",)
 
@@ -85,6 +86,82 @@ def test_a_title_is_one_line_of_bounded_length_for_any_model_text(
     given: Any, title: str | None
 ) -> None:
     assert read_plan(answer(step("a", title=given))).steps[0].title == title
+
+
+def repeated(*texts: str, **fields: Any) -> str:
+    """Return a plan with one repeated step, and a step that depends on it."""
+    find = step(
+        "find", task="Find out about {item}.", title="{item}", for_each=list(texts), **fields
+    )
+    return answer(find, step("report", "Find", specialist="writer"))
+
+
+def test_a_step_is_repeated_for_each_text_and_a_later_step_depends_on_all_copies() -> None:
+    text = repeated("Qdrant (doc-1)", "Milvus (doc-2)")
+    jsonschema.validate(json.loads(text), READING.schema)
+
+    first, second, report = read_plan(text).steps
+
+    assert (first.id, first.task, first.title) == (
+        "find_qdrant",
+        "Find out about Qdrant (doc-1).",
+        "Qdrant (doc-1)",
+    )
+    assert (second.id, second.task) == ("find_milvus", "Find out about Milvus (doc-2).")
+    assert report.depends_on == ("find_qdrant", "find_milvus")
+
+
+def test_copies_whose_texts_begin_with_the_same_word_are_numbered() -> None:
+    ids = [each.id for each in read_plan(repeated("Release 4.0", "Release 4.1")).steps]
+    assert ids == ["find_1", "find_2", "report"]
+
+
+def test_a_join_that_must_have_a_repeated_step_must_have_all_copies() -> None:
+    find = step("find", task="Find {item}.", for_each=["a", "b"])
+    join = {"enough": 2, "within_s": 0, "must": ["find"]}
+    plan = read_plan(answer(find, step("report", "find", join=join)))
+    assert plan.steps[-1].join == Join(enough=2, must=(StepId("find_a"), StepId("find_b")))
+
+
+def test_each_copy_counts_as_a_step_of_the_plan() -> None:
+    assert "steps, at most 3 are allowed" in refusal(repeated("a", "b", "c"))
+    assert "steps, at most 3 are allowed" in refusal(repeated(*map(str, range(5_000))))
+
+
+def test_a_task_that_does_not_contain_its_text_would_be_done_twice_and_is_sent_back() -> None:
+    text = answer(step("find", task="Find out.", for_each=["a", "b"]))
+    with pytest.raises(InvalidAnswer, match="asks for the same"):
+        READING.read(text, last_try=False)
+
+
+@given(st.lists(st.text(), max_size=3), st.text(min_size=1))
+def test_texts_of_any_form_give_steps_with_different_ids(texts: list[str], name: str) -> None:
+    repeated_step = step(name, task="Find {item}.", for_each=texts)
+    parsed = PlanAnswer.model_validate({"steps": [repeated_step]})
+    ids = [each.step(may_ask=False).id for each in parsed.all_steps(3)]
+    assert len({*ids}) == len(ids) == max(1, sum(bool(text.strip()) for text in texts))
+
+
+def test_a_placeholder_without_texts_is_sent_back_once() -> None:
+    text = answer(step("a", task="Find out about {item}."))
+    with pytest.raises(InvalidAnswer, match=r"step a has \{item\}, but no `for_each`"):
+        READING.read(text, last_try=False)
+    assert READING.read(text, last_try=True).status is ResultStatus.OK
+
+
+def test_the_request_stands_in_each_task_that_asks_for_it() -> None:
+    first = step("a", task="Write an answer.\n\n{request}")
+    plan = read_plan(answer(first, step("b")))
+
+    written = with_request(plan, " What costs {item}? ")
+
+    assert written.steps[0].task == "Write an answer.\n\nWhat costs {item}?"
+    assert written.steps[1] == plan.steps[1]
+
+
+def test_a_long_request_is_cut_to_the_length_of_a_task() -> None:
+    plan = with_request(read_plan(answer(step("a", task="{request}" * 3))), "x" * 60_000)
+    assert Plan.of(plan.model_dump(mode="json")) == plan
 
 
 def test_the_schema_names_the_served_specialists() -> None:
@@ -153,11 +230,10 @@ def test_a_missing_or_null_field_has_a_default() -> None:
             }
         )
     )
-    assert (plan.steps[0].depends_on, plan.steps[0].fallback, plan.synthesis, plan.why) == (
+    assert (plan.steps[0].depends_on, plan.steps[0].fallback, plan.synthesis) == (
         (),
         DEFAULT_FALLBACK,
         Synthesis.MERGE,
-        "",
     )
 
 
@@ -324,7 +400,7 @@ def test_an_impossible_join_is_reported_with_all_other_errors() -> None:
     )
 
 
-@pytest.mark.parametrize("task", ["one sentence for readers of the plan", "string", "Task"])
+@pytest.mark.parametrize("task", ["most seconds of waiting", "string", "Task"])
 def test_a_task_that_is_copied_from_the_schema_is_refused(task: str) -> None:
     message = refusal(answer(step("a"), step("b", task=task)))
     assert f'the task of step b is only "{task}", a word of the schema' in message

@@ -89,6 +89,22 @@ def test_changes_to_a_plan_are_in_its_answer() -> None:
     )
 
 
+def test_the_specialist_reads_the_request_in_a_task_that_asks_for_it() -> None:
+    reading, job = PlanFormat(("generalist",), max_steps=1), SimulatedJob()
+    read = reading.read(
+        '{"steps": [{"id": "a", "specialist": "generalist", "task": "{request}"}]}',
+        last_try=False,
+    )
+    job.advance()
+    handoff = a_handoff(assigned_to="planner", expected_output_format=dict(reading.schema))
+    job.finish("planner", output=read.output)
+    planner = job.texts.result(job.result_of("planner.1"))
+
+    _, (text,) = outcome_of(handoff, job.state, planner, "Compare A with B.", job.texts)
+
+    assert Plan.from_json(text).steps[0].task == "Compare A with B."
+
+
 def test_a_need_that_a_helper_could_not_meet_may_still_be_answered() -> None:
     for status, answered in (("failed", ("a",)), ("ok", ())):
         job = planned(a="", b="")
