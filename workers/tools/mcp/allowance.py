@@ -27,7 +27,7 @@ of a part of a result has 2 bytes of JSON, and its errors take about 2,300 bytes
 """
 LINE_BYTES = 400
 """Bytes that each end of a line counts as, in addition to its length. Over stdin and stdout, each
-line is a message, and one that is not JSON costs about 100 microseconds.
+line is a message, and a line without JSON costs about 100 microseconds.
 """
 _STRING = re.compile(rb'"(?:[^"\\\r\n]++|\\[^\r\n])*+(?P<end>"?)')
 """A text of JSON. Without an end it is not complete, or a line ends in it, which JSON forbids."""
