@@ -253,7 +253,8 @@ def _is_context(hint: Any) -> bool:
 def _check_whole_characters(name: str, text: str) -> None:
     if has_half_a_character(text):
         raise InvalidTool(
-            f"tool {name}: its docstring or types hold half of a character (a lone surrogate)"
+            f"tool {name}: its docstring or types hold half of a character (a lone surrogate):"
+            " write the character itself"
         )
 
 
@@ -281,7 +282,7 @@ def check_definition(name: str, description: str, schema: Mapping[str, Any]) -> 
     if len(text) > MAX_DEFINITION_CHARS:
         raise InvalidTool(
             f"tool {name}: its description and schema have {len(text):,} characters; "
-            f"at most {MAX_DEFINITION_CHARS:,} are sent with each turn"
+            f"shorten them to {MAX_DEFINITION_CHARS:,}, because each turn sends them"
         )
     for keyword in _NOT_AT_THE_TOP:
         if keyword in schema:

@@ -59,7 +59,10 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
         UserError: the text is not the beginning of an id, or several kept ids begin with it.
     """
     if not is_job_id_prefix(text):
-        raise UserError(f"{text!r:.82} is not a job id: it looks like j-0123456789ab")
+        raise UserError(
+            f"{text!r:.82} is not a job id: copy an id such as j-0123456789ab, which the command of"
+            " the job printed"
+        )
     matches: list[JobId] = []
     for name in kept_jobs(settings):
         if name.startswith(text):

@@ -126,7 +126,10 @@ def _accept(file: Path, listings: Mapping[str, Listing]) -> None:
     """
     text = json.dumps(listings, indent=2, sort_keys=True) + "\n"
     if len(text) > MAX_LISTING_BYTES:
-        raise UserError(f"{file}: the tools have more than {MAX_LISTING_BYTES:,} characters")
+        raise UserError(
+            f"{file}: the descriptions of the tools have {len(text):,} characters, at most"
+            f" {MAX_LISTING_BYTES:,} are allowed: name fewer tools in `{MCP}`"
+        )
     digests = {name: digest_of_listing(listing) for name, listing in listings.items()}
     changed = with_digests(file.read_text(encoding="utf-8-sig"), digests)
     write_out(listing_file(file), text)

@@ -577,8 +577,9 @@ def _waiting(
         )
     if question_version not in (None, state.question.version):
         raise UserError(
-            f"{job_id} does not ask question {question_version} any more: it asks question"
+            f"{job_id} does not ask question {question_version} any more: answer its question"
             f" {state.question.version}, about its {state.question.what}"
+            f" (--question {state.question.version})"
         )
     return state, state.question, given
 
@@ -599,7 +600,7 @@ def _check_same(job_id: JobId, given: Approved | Rejected, answer: Approved | Re
         who = f"by {given.actor.name}"
     raise UserError(
         f"{job_id} does not ask question {given.asked} any more: it was {given.type} {who}, with"
-        " another answer"
+        f" another answer, so yours has no effect (`handoff show {job_id} --full` shows the other)"
     )
 
 
@@ -625,7 +626,7 @@ def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequ
     ):
         raise UserError(
             f"{state.job_id} no longer waits for an approval: another person has answered, or the"
-            " time for an answer has ended"
+            f" time for an answer has ended (`handoff show {state.job_id}` shows its state)"
         )
 
 

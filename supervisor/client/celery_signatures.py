@@ -98,9 +98,12 @@ def _routed(signature: Mapping[str, Any]) -> str:
 
 def _name(kind: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise UserError(f"on_end: the {kind} must be a name in one line")
+        raise UserError(f"on_end: the {kind} must be a name in one line, not {value!r:.60}")
     if has_half_a_character(value) or len(value.encode()) > MAX_NAME_CHARS:
-        raise UserError(f"on_end: the {kind} has more than {MAX_NAME_CHARS} bytes")
+        raise UserError(
+            f"on_end: the {kind} {value!r:.60} is not UTF-8 text, or has more than {MAX_NAME_CHARS}"
+            " bytes: use another name"
+        )
     return value
 
 

@@ -125,7 +125,10 @@ def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonVal
     except BrokenSchema as error:
         problem = str(error)
     if problem:
-        raise UserError(f"the arguments do not match {tool}: {' '.join(problem.split())[:500]}")
+        raise UserError(
+            f"the arguments do not match {tool}: {' '.join(problem.split())[:500]}: correct them"
+            " (--arguments)"
+        )
     return text
 
 
@@ -143,4 +146,5 @@ def send_answer(
         raise UserError(
             f"{question.job_id} does not ask question {question.version} any more: another person"
             " has answered, the time for an answer has ended, or the call is no longer needed"
+            f" (`handoff show {question.job_id}` shows its state)"
         )

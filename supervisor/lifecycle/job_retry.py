@@ -68,7 +68,10 @@ def retry_of(
             " parent job"
         )
     if not state.ended and state.asked_at is None:
-        raise UserError(f"{state.job_id} has not ended yet: cancel it first, or wait")
+        raise UserError(
+            f"{state.job_id} has not ended yet: wait for its end (`handoff watch {state.job_id}`),"
+            f" or cancel it (`handoff cancel {state.job_id}`)"
+        )
     if from_step is not None and from_step not in state.steps:
         raise UserError(
             f"{state.job_id} has no step {from_step}: its steps are"
@@ -112,7 +115,10 @@ def check_gaps(state: JobState) -> None:
         UserError: the job has not ended, or its answer has no gaps.
     """
     if not state.ended:
-        raise UserError(f"{state.job_id} has not ended yet: its gaps are known at its end")
+        raise UserError(
+            f"{state.job_id} has not ended yet, and its gaps are known at its end: wait for it"
+            f" (`handoff watch {state.job_id}`)"
+        )
     if not _has_gaps(state):
         raise UserError(
             f"{state.job_id} is {state.status}, and its answer has no gaps to fill: `retry` repeats"

@@ -454,7 +454,7 @@ def _items(given: ItemsBody | None) -> Items:
     taken = columns & OWN_NAMES
     if taken:
         raise UserError(
-            f"items: a column cannot be called {min(taken)}, which stands for something else in"
-            " every workflow"
+            f"items: rename column {min(taken)!r}: this name stands for something else in every"
+            " workflow"
         )
     return Items(lines=given.lines, rows=given.rows)

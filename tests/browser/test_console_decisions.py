@@ -177,6 +177,9 @@ def test_a_user_approves_one_tool_call_with_other_arguments(
     answers = shell.claim(job_id, issued).call_answers()
     assert "send_mail" in asked
     assert "user, web" in asked
-    assert problems == ["the arguments do not match send_mail: $: 'to' is a required property"]
+    assert problems == [
+        "the arguments do not match send_mail: $: 'to' is a required property: correct them"
+        " (--arguments)"
+    ]
     assert (kept, faults) == ('{"too": 1}', [])
     assert answers["toolu_1"].arguments == {"to": "b@example.com"}

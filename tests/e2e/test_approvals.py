@@ -155,7 +155,7 @@ def test_commands_list_open_questions_deliver_an_answer_and_refuse_a_second_answ
     assert "=== approval of the plan: approved" in drafted
     asked = re.search(r"=== approval of the answer: it waits, as question (\d+)", drafted)
     assert asked
-    assert f"it asks question {asked[1]}" in error_line(other, BAD_INPUT)
+    assert f"answer its question {asked[1]}" in error_line(other, BAD_INPUT)
     assert "So it is." in drafted.partition("=== approval of the answer")[2]
     assert error_line(late, BAD_INPUT).startswith(
         f"handoff: {job_id} does not wait for an approval: it has ended: `handoff list"

@@ -137,7 +137,9 @@ def build_registry(
     taken_names = sorted(tools.keys() & from_servers.tools.keys())
     if taken_names:
         hosted.close()
-        raise InvalidTool(f"{taken_names[0]}: a tool and a tool of an MCP server have this name")
+        raise InvalidTool(
+            f"{taken_names[0]}: a tool and a tool of an MCP server have this name: rename one"
+        )
 
     def close() -> None:
         hosted.close()

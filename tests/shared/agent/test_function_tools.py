@@ -166,7 +166,7 @@ def with_parameters_only(kind: str) -> str:
         (with_an_enum_without_values, "has an empty enum"),
         (with_half_a_character, "half of a character"),
         (with_a_schema_that_is_none, "is not a JSON Schema"),
-        (with_too_much_to_say, "at most 30,000 are sent with each turn"),
+        (with_too_much_to_say, "shorten them to 30,000, because each turn sends them"),
         (with_parameters_only, "describe the tool, too"),
     ],
 )

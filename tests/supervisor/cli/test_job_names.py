@@ -126,5 +126,5 @@ def test_an_interrupted_run_is_named_by_the_beginning_of_its_id(tmp_path: Path) 
         kept.find_kept_job(settings, "j-0")
     with pytest.raises(UnknownJob, match="this machine has no interrupted run j-1"):
         kept.find_kept_job(settings, "j-1")
-    with pytest.raises(UserError, match="is not a job id"):
+    with pytest.raises(UserError, match=r"'\.\./j-0a' is not a job id: copy an id such as j-"):
         kept.find_kept_job(settings, "../j-0a")

@@ -53,9 +53,9 @@ def test_a_signature_is_kept_with_its_queue_and_arguments(signature: Any, kept: 
     ("signature", "why"),
     [
         ({}, "the task must be a name in one line"),
-        ({"task": " "}, "the task must be a name in one line"),
+        ({"task": " "}, "the task must be a name in one line, not ' '"),
         ({"task": "a\nb"}, "the task must be a name in one line"),
-        ({"task": "x" * 256}, "the task has more than 255 bytes"),
+        ({"task": "x" * 256}, "more than 255 bytes: use another name"),
         ({"task": "a", "queue": "b"}, "has a field 'queue'; a signature has task, args"),
         ({"task": "a", "options": {"queue": 5}}, "the queue must be a name in one line"),
         ({"task": "a", "options": []}, None),

@@ -55,14 +55,17 @@ def test_a_rubric_and_a_step_after_the_review_need_a_review(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", RESERVED)
 def test_a_reserved_name_is_not_a_specialist(name: str) -> None:
-    assert f"{name} is a reserved name" in refusal(specialists=(name,))
+    assert f"{name!r} is reserved for the supervisor" in refusal(specialists=(name,))
 
 
 def test_a_reserved_name_in_a_workflow_made_in_python_is_not_a_specialist(tmp_path: Path) -> None:
     definition = make_workflow(tmp_path, "id: a, specialist: writer, task: Write")
     changed = replace(definition, steps=(replace(definition.steps[0], specialist="planner"),))
 
-    assert refusal(workflow=changed).startswith("step a: planner is a reserved name")
+    assert refusal(workflow=changed) == (
+        "step a: 'planner' is reserved for the supervisor: use a name that `handoff specialists`"
+        " lists"
+    )
 
 
 @pytest.mark.parametrize("name", ["", "Writer", "a b", "x" * 49, "../x", "w\n"])

@@ -427,4 +427,4 @@ def test_a_folder_with_an_ambiguous_workflow_name_is_refused(tmp_path: Path) -> 
 def test_no_step_is_assigned_to_a_reserved_name(tmp_path: Path, name: str) -> None:
     message = refusal(write_workflow(tmp_path, f"id: a, specialist: {name}, task: Write"))
 
-    assert f"step 'a': {name} is a reserved name" in message
+    assert f"step 'a': {name!r} is reserved for the supervisor" in message

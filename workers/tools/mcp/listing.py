@@ -35,7 +35,7 @@ def listings_of(file: Path) -> dict[str, dict[str, object]]:
                 raise UserError(str(error)) from None
             if gone := [tool for tool in config.tools if tool not in listed]:
                 known = ", ".join(sorted(listed)[:20]) or "none"
-                raise UserError(f"{name}: the server has no tool {gone[0]!r}; there are: {known}")
+                raise UserError(f"{name}: the server has no tool {gone[0]!r}: name one of: {known}")
             listings[name] = {tool: listed[tool] for tool in config.tools}
     finally:
         connections.close()

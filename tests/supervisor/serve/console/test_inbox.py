@@ -97,7 +97,7 @@ def test_a_form_that_is_sent_too_late_answers_no_later_question(
     in_time = local.post(f"/inbox/{waiting}", decision="approve", question=asked)
 
     assert (late.status_code, still_waits) == (422, "plan")
-    assert "asks question" in late.text
+    assert "answer its question" in late.text
     assert in_time.status_code == 303
     assert isinstance(answer(jobs, waiting), Approved)
 

@@ -214,7 +214,7 @@ def test_a_decision_is_for_the_question_that_the_page_showed(
 
     assert f'data-question="{asked}"' in page
     assert (late.status_code, unanswered) == (400, "plan")
-    assert "asks question" in late.text
+    assert "answer its question" in late.text
     assert in_time.status_code == 303
     assert shell.jobs.info(job_id).approval == ""
 
