@@ -120,24 +120,29 @@ class PayloadCache:
                     self._manifests.popitem(last=False)
             return manifest
 
-    def text_of(self, digest: str, tenant: str = DEFAULT_TENANT, scope: str = "") -> str:
-        """Return the text of a document of a tenant.
-
-        Args:
-            scope: see `Sealing.scope`.
+    def text_of(self, job_id: JobId, digest: str, tenant: str = DEFAULT_TENANT) -> str:
+        """Return the text of a document of a tenant, or of a page that was fetched for a job.
 
         Raises:
-            ToolFailed: the document is no longer stored, or its stored text cannot be read.
+            ToolFailed: the text is no longer stored, or cannot be read.
         """
+        scope = self._store.connection.sealing.scope(job_id)
         text = self._documents.get(digest, scope)
         if text is None:
             try:
-                text = self._store.payloads.documents([digest], tenant).get(digest)
+                text = self._stored_text(job_id, digest, tenant)
             except UnreadablePayload as error:
                 raise ToolFailed(f"this document is damaged in Redis: {error}") from error
             if text is None:
                 raise ToolFailed("this document is no longer stored")
             self._documents.put(text, scope)
+        return text
+
+    def _stored_text(self, job_id: JobId, digest: str, tenant: str) -> str | None:
+        """Return the text of a document, or of a page; None: it is not stored."""
+        text = self._store.payloads.documents([digest], tenant).get(digest)
+        if text is None:
+            text = self._store.payloads.get(job_id, [], results=[digest])[digest] or None
         return text
 
     def of_job(
@@ -215,15 +220,14 @@ class _DocumentAccess:
     def keep(self, source: str, media_type: str, text: str) -> Document:
         """Store the text of a fetched page, and return the page."""
         page = Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
-        work_s = self.remaining_s()
-        self._store.payloads.put_fetched(self._job_id, page, text, work_s, self._tenant)
+        self._store.payloads.put_fetched(self._job_id, page, text)
         self._cache.remember_document(text, self._scope)
         self._pages.append(page)
         return page
 
     def text_of(self, digest: str) -> str:
         """Return the text of a document. Raises as `PayloadCache.text_of`."""
-        return self._cache.text_of(digest, self._tenant, self._scope)
+        return self._cache.text_of(self._job_id, digest, self._tenant)
 
     def remaining_s(self) -> float:
         """Return the seconds until the deadline."""

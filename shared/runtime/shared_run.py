@@ -191,7 +191,8 @@ class SharedRequest:
             return
         for page in self.store.payloads.fetched(run.job_id):
             if page.digest in cited:
-                context.keep_document(page.path, page.media_type, context.text_of(page.digest))
+                text = self.payload_cache.payloads(run.job_id, [page.digest])[page.digest]
+                context.keep_document(page.path, page.media_type, text)
 
 
 def check_sharing(spec: SpecialistSpec, tools: Sequence[Tool]) -> None:

@@ -220,7 +220,9 @@ def refused(job_id: JobId) -> str:
 
 
 def fetched(job_id: JobId) -> str:
-    """hash: URL -> the page that was fetched for this job, as a `Document` in JSON."""
+    """list: the pages that were fetched for this job, each as a `Document` in JSON. The newest is
+    the last. The first entry is empty. Workers may only append to it.
+    """
     return f"{job(job_id)}:fetched"
 
 

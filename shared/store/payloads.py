@@ -385,50 +385,40 @@ class PayloadStore:
         job_id: JobId,
         document: Document,
         text: str,
-        work_s: float,
-        tenant: str = DEFAULT_TENANT,
     ) -> None:
-        """Store the text of a fetched page, and the page under its URL. A job that has ended
-        gets no more pages.
-
-        Args:
-            work_s: seconds that the job may take.
+        """Store a fetched page, and its text as a payload of the job. A job that has ended gets no
+        more pages.
         """
-        self.put_new_documents({document.digest: text}, work_s, tenant)
         packed = pack(document.to_json())
         sealed = self._sealing.seal(job_id, FETCHED, packed)
-        name = document.path
         entry: str | bytes = document.to_json()
         if sealed != packed:  # the tenant has a key
-            name = self._sealing.document_names(tenant, f"{job_id} {document.path}")[0]
             entry = sealed
-        self._connection.script("keep_fetched_page", [keys.job(job_id)], [name, entry])
+        payload = payload_arguments(self._sealing, job_id, [text])
+        self._connection.script("keep_fetched_page", [keys.job(job_id)], [entry, *payload])
 
     def _stay_s(self, work_s: float) -> int:
         """Return the seconds for which a document is stored."""
         return self._keep_s + math.ceil(work_s)
 
     def fetched(self, job_id: JobId) -> list[Document]:
-        """Return the pages that were fetched for this job, without entries that cannot be read."""
+        """Return the pages that were fetched for this job, each once, the newest first. Entries
+        that cannot be read are left out. The text of a page is a payload of the job.
+        """
         with translated_errors():
-            texts = self._redis.hvals(keys.fetched(job_id))
-        return fetched_pages(self._sealing, job_id, texts)
+            entries = self._redis.lrange(keys.fetched(job_id), 1, -1)
 
+        def page_in(entry: bytes) -> Document:
+            if entry[:1] != SEALED:
+                return Document.from_json(entry)
+            try:
+                packed = self._sealing.open(job_id, FETCHED, entry)
+                return Document.from_json(unpack(packed, SHORT_BYTES))
+            except UnreadablePayload as error:
+                raise MalformedMessage(str(error)) from None
 
-def fetched_pages(sealing: Sealing, job_id: JobId, entries: Iterable[bytes]) -> list[Document]:
-    """Return the fetched pages in the values of `keys.fetched`, without entries that cannot be
-    read.
-    """
-
-    def page_in(entry: bytes) -> Document:
-        if entry[:1] != SEALED:
-            return Document.from_json(entry)
-        try:
-            return Document.from_json(unpack(sealing.open(job_id, FETCHED, entry), SHORT_BYTES))
-        except UnreadablePayload as error:
-            raise MalformedMessage(str(error)) from None
-
-    return read_entries(list(entries), page_in, keys.fetched(job_id))
+        pages = read_entries(reversed(entries), page_in, keys.fetched(job_id))
+        return list(dict.fromkeys(pages))
 
 
 def opened(sealing: Sealing, job_id: JobId, digest: str, stored: bytes) -> bytes:

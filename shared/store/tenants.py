@@ -12,7 +12,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
-from handoff_queue.shared.store.payloads import fetched_pages, proven
+from handoff_queue.shared.store.payloads import proven
 from handoff_queue.shared.store.redis.connection import Connection, translated_errors
 from handoff_queue.shared.store.script_arguments import name_in, rows
 from handoff_queue.shared.types.errors import (
@@ -39,9 +39,9 @@ class Tenants:
         self._keep_s = keep_s
 
     def documents_of(self, job_ids: Sequence[JobId]) -> dict[str, str]:
-        """Return the names under which documents of jobs and of their child jobs may be stored,
-        with the pages that were fetched for them. Each name has the value `''`. For a job with
-        unknown documents, the entry `of JOB` has the reason.
+        """Return the names under which documents of jobs and of their child jobs may be stored.
+        Each name has the value `''`. For a job with unknown documents, the entry `of JOB` has the
+        reason.
         """
         names: dict[str, str] = {}
         level = list(job_ids)
@@ -61,15 +61,10 @@ class Tenants:
             pipe = redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.lindex(keys.log(job_id), 0)
-                pipe.hvals(keys.fetched(job_id))
                 pipe.hget(keys.job(job_id), "children")
             answers = pipe.execute()
-        for job_id, (first_entry, pages, stored_children) in zip(
-            job_ids, rows(answers, 3), strict=True
-        ):
+        for job_id, (first_entry, stored_children) in zip(job_ids, rows(answers, 2), strict=True):
             children += map(JobId, (stored_children or b"").decode().split())
-            for page in fetched_pages(self._connection.sealing, job_id, pages):
-                self._add(job_id, page.digest, names)
             manifest_digest = _manifest_digest_in(first_entry)
             if manifest_digest:
                 manifests.append((job_id, manifest_digest))

@@ -113,12 +113,14 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         manifest = Manifest.from_json(record.payloads[submitted.manifest.digest])
     else:
         manifest = Manifest()
-    documents = (*manifest.documents, *store.payloads.fetched(job_id))
+    pages = store.payloads.fetched(job_id)
     document_texts = None
     if texts:
         document_texts = store.payloads.documents(
-            [document.digest for document in documents], submitted.tenant
+            [document.digest for document in manifest.documents], submitted.tenant
         )
+        page_digests = [page.digest for page in pages]
+        document_texts |= store.payloads.get(job_id, [], results=page_digests)
     whole = Export(
         made_by=f"handoff-queue {version('handoff-queue')}",
         at=record.at,
@@ -127,7 +129,7 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         payloads=dict(record.payloads),
         handoffs=dict(record.handoffs),
         turns=store.claims.checkpoints_of(job_id, list(record.handoffs)),
-        documents=documents,
+        documents=(*manifest.documents, *pages),
         texts=document_texts,
         waits=record.waits,
         letters=letters_about(store, job_id),

@@ -169,15 +169,14 @@ def record_question(
 
 def keep_documents_for(state: JobState, blobs: PayloadStore, payload_cache: PayloadCache) -> None:
     """Keep the documents of a job for as long as it may wait for an approval and then run. The
-    event of the question keeps the other payloads.
+    event of the question keeps the payloads.
     """
-    digests = [document.digest for document in blobs.fetched(state.job_id)]
     manifest = state.submitted.manifest
-    if manifest is not None:
-        text = payload_cache.payloads(state.job_id, [manifest.digest])[manifest.digest]
-        digests += [document.digest for document in Manifest.from_json(text).documents]
+    if manifest is None:
+        return
+    text = payload_cache.payloads(state.job_id, [manifest.digest])[manifest.digest]
     blobs.missing_documents(
-        digests,
+        [document.digest for document in Manifest.from_json(text).documents],
         state.submitted.approvals.wait_s + state.submitted.limits.max_seconds,
         state.submitted.tenant,
     )

@@ -95,6 +95,14 @@ OTHERS_WORK: tuple[Command, ...] = (
     ("DEL", keys.SERVING),
     ("DEL", keys.DEAD),
     ("DEL", keys.document(DIGEST)),
+    ("SET", keys.document(DIGEST), "x"),
+    ("SETNX", keys.document(DIGEST), "x"),
+    ("PEXPIRE", keys.document(DIGEST), "1"),
+    ("GETEX", keys.document(DIGEST), "PX", "1"),
+    ("ZADD", keys.USED_DOCUMENTS, "1", keys.document(DIGEST)),
+    ("LTRIM", f"{JOB}:fetched", "1", "0"),
+    ("LSET", f"{JOB}:fetched", "0", "x"),
+    ("PEXPIRE", f"{JOB}:fetched", "1"),
     ("DEL", keys.day(1)),
 )
 """Commands that read or remove the work of others."""

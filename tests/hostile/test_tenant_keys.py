@@ -140,7 +140,7 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
         chars=len(SECRET),
         media_type="text/plain",
     )
-    jobs.store.payloads.put_fetched(job_id, page, SECRET, 60, "acme")
+    jobs.store.payloads.put_fetched(job_id, page, SECRET)
     schedule = jobs.add_schedule("news", HANDOFF_PROJECT, ScheduleOptions("0 0 1 1 *"))
     handoff_id = HandoffId("a.1")
 
@@ -259,7 +259,7 @@ def test_a_text_in_the_memory_of_a_process_is_not_found_by_a_job_of_another_tena
     ours = jobs.submit(HANDOFF_PROJECT)
     cache, digest = PayloadCache(jobs.store), request_digest(jobs, ours)
     assert cache.payloads(ours, [digest])
-    assert cache.text_of(digest_of(TEXT), "acme", "acme")
+    assert cache.text_of(ours, digest_of(TEXT), "acme")
 
     for tenant in ("globex", "default"):
         theirs = jobs.submit(Request("What is it?", tenant=tenant))

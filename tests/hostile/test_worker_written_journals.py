@@ -52,9 +52,10 @@ def commands_on(server: Server, key: str) -> set[str]:
         ("log", {"rpush", "llen"}),
         ("blob", {"hget", "hmget", "hexists", "hsetnx"}),
         ("newest", {"xadd"}),
+        ("fetched", {"rpush", "lrange"}),
     ],
 )
-def test_a_worker_has_no_command_that_changes_or_removes_a_part_of_a_journal(
+def test_a_worker_has_no_command_that_changes_or_removes_an_entry_of_a_job(
     server: Server, part: str, commands: set[str]
 ) -> None:
     assert commands_on(server, f"{JOB}:{part}") == commands

@@ -297,7 +297,9 @@ if decision.evaluation ~= '' and not is_overtaken then
 end
 if not status then
   redis.call('DEL', log_of(job))
-  redis.call('HSET', progress_of(job), 'turns', '0') -- it exists now, so it expires with the job
+  -- These keys exist now, so they expire with the job. Workers may not set their time to live.
+  redis.call('HSET', progress_of(job), 'turns', '0')
+  redis.call('RPUSH', job .. ':fetched', '')
 end
 version = append(job, ARGV, first_event, decision.events, at, decision.fields)
 for _, answer in ipairs(decision.decided or {}) do

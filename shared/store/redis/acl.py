@@ -305,9 +305,8 @@ def worker_access(roles: Sequence[str]) -> Access:
             # not `lset`, `ltrim`: a worker changes and removes no event
             Selector(("rpush", "llen"), (_LOG,)),
             Selector(("xadd",), (_NEWEST,)),
-            Selector(("hset", "hvals", "pttl", "pexpire"), (_FETCHED,)),
-            Selector(("get", "mget", "set", "exists", "pttl", "pexpire"), (keys.document("*"),)),
-            Selector(("exists", "zadd"), (keys.USED_DOCUMENTS,)),
+            Selector(("rpush", "lrange"), (_FETCHED,)),
+            Selector(("mget",), (keys.document("*"),)),
             Selector((*FIELDS, "hgetall", "hlen", "pexpire", "type"), _FIGURES),
             Selector(("incrby", "pexpire"), (_MONTHS,)),
             Selector(LABELS, (_LABELS,)),

@@ -100,7 +100,7 @@ def list_documents(
         has_children: include the pages that child jobs fetched. Each child is a round trip.
     """
     by_name: dict[str, Document] = {}
-    for entry in _documents(store, job_id, MAX_CHILDREN if has_children else 1):
+    for _, entry in _documents(store, job_id, MAX_CHILDREN if has_children else 1):
         by_name.setdefault(entry.path, entry)
     documents = tuple(by_name.values())
     return DocumentList(documents[begin : begin + limit], begin, len(documents))
@@ -166,15 +166,21 @@ def find_document(store: Store, job_id: JobId, name: str) -> str | None:
 
     None: the job has no such document, or retention has removed the text.
     """
-    for entry in _documents(store, job_id, MAX_CHILDREN):
-        if entry.path == name:
-            tenant = store.connection.sealing.owner(job_id)
-            return store.payloads.documents([entry.digest], tenant).get(entry.digest)
+    for owner, entry in _documents(store, job_id, MAX_CHILDREN):
+        if entry.path != name:
+            continue
+        if owner is not None:
+            return store.payloads.get(owner, [], results=[entry.digest])[entry.digest] or None
+        tenant = store.connection.sealing.owner(job_id)
+        return store.payloads.documents([entry.digest], tenant).get(entry.digest)
     return None
 
 
-def _documents(store: Store, job_id: JobId, max_jobs: int) -> Iterator[Document]:
-    """Yield the documents of a job, and the pages that it and its child jobs fetched.
+def _documents(
+    store: Store, job_id: JobId, max_jobs: int
+) -> Iterator[tuple[JobId | None, Document]]:
+    """Yield the documents of a job, and the pages that it and its child jobs fetched. Each page has
+    its job; None: the document is not a page.
 
     Args:
         max_jobs: most jobs whose fetched pages are read, with the job itself.
@@ -182,10 +188,12 @@ def _documents(store: Store, job_id: JobId, max_jobs: int) -> Iterator[Document]
     submitted = store.journal.first_events([job_id]).get(job_id)
     if isinstance(submitted, JobSubmitted) and submitted.manifest:
         digest = submitted.manifest.digest
-        yield from Manifest.from_json(store.payloads.get(job_id, [digest])[digest]).documents
+        for document in Manifest.from_json(store.payloads.get(job_id, [digest])[digest]).documents:
+            yield None, document
     family = [job_id]
     for member in family:  # the loop also visits the child jobs that it appends
-        yield from store.payloads.fetched(member)
+        for page in store.payloads.fetched(member):
+            yield member, page
         if len(family) >= max_jobs:
             continue
         for info in store.jobs.read([member]):

@@ -148,7 +148,7 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
 
     (document,) = store.payloads.fetched(handoff.job_id)
     assert (document.path, result.claims[0].sources[0].source) == (name, name)
-    assert store.payloads.documents([document.digest]) == {document.digest: text}
+    assert store.payloads.get(handoff.job_id, [document.digest]) == {document.digest: text}
 
 
 @pytest.mark.slow

@@ -135,11 +135,25 @@ def test_a_fetched_page_belongs_to_its_job(store: Store) -> None:
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    store.payloads.put_fetched(job_id, page, "text", JOB_TIME_S)
+    store.payloads.put_fetched(job_id, page, "text")
 
     assert store.payloads.fetched(job_id) == [page]
     assert store.payloads.fetched(other) == []
-    assert store.payloads.documents([page.digest]) == {page.digest: "text"}
+    assert store.payloads.get(job_id, [page.digest]) == {page.digest: "text"}
+
+
+def test_each_version_of_a_fetched_page_can_be_cited_and_the_newest_is_found_first(
+    store: Store,
+) -> None:
+    job_id = a_job(store)
+    versions = [
+        Document(path="https://e.com/", digest=digest_of(text), media_type="text/html", chars=3)
+        for text in ("old", "new")
+    ]
+    for page, text in zip((*versions, versions[0]), ("old", "new", "old"), strict=True):
+        store.payloads.put_fetched(job_id, page, text)
+
+    assert store.payloads.fetched(job_id) == versions
 
 
 def _poison(store: Store, job_id: JobId, digest: str, stored: bytes) -> None:
@@ -184,7 +198,7 @@ def test_a_damaged_document_is_reported_to_the_tool_that_reads_it(store: Store) 
     store.connection.redis.set(keys.document(digest), pack("another text"), ex=60)
 
     with pytest.raises(ToolFailed, match="damaged"):
-        PayloadCache(store).text_of(digest)
+        PayloadCache(store).text_of(a_job(store), digest)
 
 
 def test_a_compressed_payload_is_unpacked_to_the_limit_and_no_further() -> None:
@@ -205,7 +219,7 @@ def test_an_unreadable_entry_among_fetched_pages_is_skipped(store: Store) -> Non
     page = Document(
         path="https://example.com/", digest=digest_of("t"), media_type="text/plain", chars=1
     )
-    store.payloads.put_fetched(job_id, page, "t", JOB_TIME_S)
-    store.connection.redis.hset(keys.fetched(job_id), "https://example.com/2", '{"path": NaN')
+    store.payloads.put_fetched(job_id, page, "t")
+    store.connection.redis.rpush(keys.fetched(job_id), '{"path": NaN')
 
     assert store.payloads.fetched(job_id) == [page]
