@@ -96,6 +96,13 @@ class OpenAnswerFormat(Protocol):
         ...
 
 
+class ShortenedAnswerFormat(Protocol):
+    """An answer format that knows how a model can make an answer shorter."""
+
+    how_to_shorten: str
+    """A sentence for the model."""
+
+
 class SlowAnswerFormat(Protocol):
     """An answer format whose `read` may take seconds, because it searches quotes in documents."""
 
@@ -147,6 +154,13 @@ def looks_cut(answer_format: AnswerFormat, text: str) -> bool:
     return hasattr(answer_format, "is_whole") and not cast(
         OpenAnswerFormat, answer_format
     ).is_whole(text)
+
+
+def how_to_shorten(answer_format: AnswerFormat) -> str:
+    """Return a sentence for the model about a shorter answer, or ''."""
+    if hasattr(answer_format, "how_to_shorten"):
+        return cast(ShortenedAnswerFormat, answer_format).how_to_shorten
+    return ""
 
 
 def takes_time(answer_format: AnswerFormat, text: str) -> bool:

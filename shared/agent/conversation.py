@@ -60,9 +60,10 @@ LAST_TURN = (
 )
 """It asks for no length, because `TOO_LONG` may stand before it."""
 UNUSABLE = "Your answer cannot be used: "
-TOO_LONG = (
-    "Your answer was cut off because it was too long. Give it again, whole, and much shorter."
-)
+TOO_LONG = "Your answer was cut off because it was too long."
+"""Beginning of `too_long_prompt`."""
+MIN_NAMED_WORDS = 50
+"""A smaller number of words is not named, because the server did not report the tokens."""
 FROM_THE_USER = (
     "A message from the person who runs this job. Treat it like your task, and follow it from now"
     " on:"
@@ -91,6 +92,20 @@ MAX_IMAGE_CHARS = 10_000_000
 conversation carries them.
 """
 NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many images as it can]"
+
+
+def too_long_prompt(output_tokens: int, how: str = "") -> str:
+    """Return the prompt for a shorter answer: about half as long, at 0.6 words for each token.
+
+    Args:
+        output_tokens: tokens of the answer that was cut off.
+        how: a sentence about the parts that can be shorter.
+    """
+    words = output_tokens * 3 // 10
+    size = "much shorter"
+    if words >= MIN_NAMED_WORDS:
+        size = f"in at most {words:,} words"
+    return f"{TOO_LONG} Give it again, whole, and {size}. {how}".rstrip()
 
 
 def ids_in(content: Iterable[Block]) -> list[str]:
@@ -507,13 +522,27 @@ class Conversation:
         return total
 
     @property
+    def shortenings(self) -> int:
+        """Number of answers that were sent back to the model as too long."""
+        total = 0
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, AgentPrompted):
+                total += checkpoint.text.startswith(TOO_LONG)
+        return total
+
+    @property
+    def cut_calls(self) -> int:
+        """Number of calls of tools that were cut off at the length limit of a reply."""
+        return sum(observed.text == CUT_CALL for observed in self.observed)
+
+    @property
     def _too_long_answers(self) -> set[int]:
         """Indexes of the replies of text alone that the model was told to give again, shorter."""
         indexes: set[int] = set()
         for index, (earlier, later) in enumerate(pairwise(self.checkpoints)):
             if isinstance(earlier, ModelReplied) and isinstance(later, AgentPrompted):
                 kinds = {block.get("type") for block in earlier.content}
-                if later.text == TOO_LONG and kinds <= {"text", *_THINKING}:
+                if later.text.startswith(TOO_LONG) and kinds <= {"text", *_THINKING}:
                     indexes.add(index)
         return indexes
 

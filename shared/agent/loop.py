@@ -17,6 +17,7 @@ from handoff_queue.shared.agent.answer_format import (
     AcceptedAnswer,
     Defect,
     InvalidAnswer,
+    how_to_shorten,
     looks_cut,
     tool_call_format,
 )
@@ -26,11 +27,11 @@ from handoff_queue.shared.agent.compaction import MAX_REQUESTS, make_compaction
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
     LAST_TURN,
-    TOO_LONG,
     UNUSABLE,
     Conversation,
     calls_of,
     text_of,
+    too_long_prompt,
 )
 from handoff_queue.shared.agent.handoff_result import ResultBuilder
 from handoff_queue.shared.agent.model_turn import ModelTurns
@@ -70,8 +71,10 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MAX_REPAIRS = 1
 """Times that a model may fix an invalid answer. A model that fails twice fails again."""
-MAX_SHORTENINGS = 2
-"""Fixes after which an answer that was cut off is not sent back again."""
+MAX_SHORTENINGS = 1
+"""Times that a model may shorten an answer that was cut off. Each answer costs its whole length
+limit, and a model that writes too much twice writes too much again.
+"""
 REPEATS_PROMPTS = Defect("the answer only repeats its instructions", "give the work itself")
 _log = log_of(__name__)
 
@@ -333,10 +336,10 @@ class Agent:
             )
         has_turns = self._conversation.turns < self._limits.max_turns
         was_cut = reply.stop_reason in ("max_tokens", "model_context_window_exceeded")
-        max_repairs = MAX_REPAIRS
         if was_cut:
-            max_repairs = MAX_SHORTENINGS
-        may_repair = has_turns and self._conversation.repairs < max_repairs
+            may_repair = has_turns and self._conversation.shortenings < MAX_SHORTENINGS
+        else:
+            may_repair = has_turns and self._conversation.repairs < MAX_REPAIRS
         if reply.stop_reason == "model_context_window_exceeded":
             may_repair = may_repair and self._clear_refused_results()
         try:
@@ -347,7 +350,8 @@ class Agent:
                 return self._end_without_answer(str(problem), was_cut=was_cut)
             is_empty = not text.strip() and not calls_of(reply)
             if was_cut:
-                self._prompt(TOO_LONG)
+                how = how_to_shorten(self._dependencies.answer_format)
+                self._prompt(too_long_prompt(reply.usage.output_tokens, how))
             elif is_empty:
                 self._prompt(EMPTY)
             else:
@@ -394,7 +398,7 @@ class Agent:
             return self._result_builder.stopped(
                 self._conversation,
                 StopReason.MAX_TOKENS,
-                "the answer was cut off at its length limit",
+                f"the answer was cut off at its limit of {self._limits.max_output_tokens:,} tokens",
             )
         if self._conversation.turns >= self._limits.max_turns and self._conversation.repairs == 0:
             return self._result_builder.stopped(

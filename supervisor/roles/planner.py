@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -238,6 +238,7 @@ class PlanFormat:
     """Inputs that the job has from the beginning. Steps can depend on them."""
     may_ask: bool = False
     """True if the user asked for approvals, so that a step may be `on_failure: ask`."""
+    how_to_shorten: ClassVar[str] = "Make fewer steps, with shorter tasks."
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.conversation import EMPTY, LAST_TURN, TOO_LONG
+from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
+from handoff_queue.shared.agent.conversation import EMPTY, LAST_TURN, TOO_LONG, too_long_prompt
+from handoff_queue.shared.agent.model_turn import MAX_CUT_CALLS
 from handoff_queue.shared.agent.prompt import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import CUT_CALL, MAX_RESULT_CHARS
@@ -233,7 +235,41 @@ def test_a_reply_that_was_cut_is_asked_for_again_and_shorter() -> None:
         text_reply('{"status": "ok", "output": "It is', stop_reason="max_tokens"), answer_reply()
     )
     assert run.go().status is ResultStatus.OK
-    assert last_message(run)[-1]["text"] == TOO_LONG
+    assert last_message(run)[-1]["text"].startswith(TOO_LONG)
+
+
+def test_a_shorter_answer_has_at_most_half_of_the_words() -> None:
+    assert "in at most 1,200 words." in too_long_prompt(4_000)
+    assert "much shorter." in too_long_prompt(0), "the server did not report the tokens"
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """An answer format that accepts only whole JSON, and knows how to shorten it."""
+
+    schema = None
+    how_to_shorten = "Leave out the small numbers."
+
+    def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
+        raise InvalidAnswer("no JSON")
+
+
+def test_an_answer_that_is_cut_off_twice_is_not_paid_for_a_third_time() -> None:
+    run = run_with_replies(*[text_reply('{"n": [1', stop_reason="max_tokens")] * 5)
+    run.answer_format = _Numbers()
+
+    result = run.go()
+
+    assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.MAX_TOKENS)
+    assert "cut off at its limit of " in (result.error or "")
+    assert len(run.calls) == 2
+    assert last_message(run)[-1]["text"].endswith("Leave out the small numbers.")
+
+
+def test_an_answer_that_was_cut_off_after_a_repair_is_still_asked_for_again() -> None:
+    cut = text_reply('{"status": "ok", "output": "It is', stop_reason="max_tokens")
+    run = run_with_replies(Reply(), cut, answer_reply())
+    assert run.go().status is ResultStatus.OK
 
 
 def test_an_answer_that_was_cut_off_is_not_repeated_to_the_model() -> None:
@@ -241,7 +277,8 @@ def test_an_answer_that_was_cut_off_is_not_repeated_to_the_model() -> None:
     run = run_with_replies(cut, answer_reply())
     assert run.go().status is ResultStatus.OK
     (opening,) = run.calls[1].messages
-    assert [block["text"] for block in opening["content"][1:]] == [TOO_LONG]
+    (prompt,) = [block["text"] for block in opening["content"][1:]]
+    assert prompt.startswith(TOO_LONG)
 
 
 def test_an_answer_that_stays_too_long_is_salvaged() -> None:
@@ -267,6 +304,17 @@ def test_a_call_that_was_cut_is_not_run() -> None:
     run.go()
     assert ran == []
     assert "cut off" in last_message(run)[0]["content"]
+
+
+def test_calls_that_are_cut_off_again_and_again_end_in_the_last_turn() -> None:
+    replies: list[Reply] = []
+    for number in range(MAX_CUT_CALLS):
+        block = {"type": "tool_use", "id": f"t{number}", "name": "look", "input": {"q": "half"}}
+        replies.append(Reply(blocks=(block,), stop_reason="max_tokens"))
+    run = run_with_replies(*replies, answer_reply(), tools=(LOOK,))
+
+    assert run.go().status is ResultStatus.OK
+    assert [call.may_call_tools for call in run.calls] == [True] * MAX_CUT_CALLS + [False]
 
 
 @pytest.mark.parametrize(
@@ -464,8 +512,8 @@ def test_a_failure_of_the_offline_model_has_the_last_error_of_a_tool() -> None:
     "copied",
     [
         LAST_TURN,
-        f"\n\n{TOO_LONG}\n",
-        f"{LAST_TURN}\n{TOO_LONG}",
+        f"\n\n{too_long_prompt(0)}\n",
+        f"{LAST_TURN}\n{too_long_prompt(0)}",
         LAST_TURN.replace("call", "answer"),
         f"{CUT_CALL}er",
     ],

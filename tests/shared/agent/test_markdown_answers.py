@@ -136,7 +136,7 @@ def test_an_answer_that_was_cut_off_is_asked_for_again() -> None:
     run = run_with_replies(text_reply("It is wri", **CUT), text_reply("It is written in Rust."))
     result = run.go()
     assert (result.status, result.output) == (ResultStatus.OK, "It is written in Rust.")
-    assert run.calls[1].messages[-1]["content"][-1]["text"] == TOO_LONG
+    assert run.calls[1].messages[-1]["content"][-1]["text"].startswith(TOO_LONG)
 
 
 def test_an_answer_that_is_always_cut_off_keeps_its_text_and_its_whole_notes() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.agent.answer_format import InvalidAnswer, how_to_shorten
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
@@ -140,6 +140,10 @@ def test_texts_of_any_form_give_steps_with_different_ids(texts: list[str], name:
     parsed = PlanAnswer.model_validate({"steps": [repeated_step]})
     ids = [each.step(may_ask=False).id for each in parsed.all_steps(3)]
     assert len({*ids}) == len(ids) == max(1, sum(bool(text.strip()) for text in texts))
+
+
+def test_a_planner_whose_plan_was_cut_off_is_told_to_make_fewer_steps() -> None:
+    assert "fewer steps" in how_to_shorten(READING)
 
 
 def test_a_placeholder_without_texts_is_sent_back_once() -> None:
