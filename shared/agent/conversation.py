@@ -346,17 +346,33 @@ class Conversation:
 
     def results_of(self, call: Block) -> list[ToolObserved]:
         """Return the results of earlier calls of this tool with these arguments."""
+        return [item for item in self._observed_for(call) if item.text not in NOT_OF_THE_TOOL]
+
+    def shows_result_of(self, call: Block, text: str) -> bool:
+        """Return whether requests show this text as the result of an earlier call of this tool
+        with these arguments.
+        """
+        cleared = self.cleared
+        for observed in self._observed_for(call):
+            if observed.text == text and observed.tool_use_id not in cleared:
+                return True
+        return False
+
+    def _observed_for(self, call: Block) -> list[ToolObserved]:
+        """Return the results of earlier calls of this tool with these arguments, and the texts
+        for such calls that did not run.
+        """
         called: dict[str, Block] = {}
-        results: list[ToolObserved] = []
+        observed: list[ToolObserved] = []
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, ModelReplied):
                 for earlier in calls_of(checkpoint):
                     called[earlier["id"]] = earlier
-            elif isinstance(checkpoint, ToolObserved) and checkpoint.text not in NOT_OF_THE_TOOL:
+            elif isinstance(checkpoint, ToolObserved):
                 answered = called.get(checkpoint.tool_use_id)
                 if answered is not None and is_same_call(answered, call):
-                    results.append(checkpoint)
-        return results
+                    observed.append(checkpoint)
+        return observed
 
     def has_result(self, text: str) -> bool:
         """Return whether requests show this text as the result of an earlier call."""
@@ -443,8 +459,8 @@ class Conversation:
         return names
 
     @property
-    def repeated_lookups(self) -> int:
-        """Number of look-ups that brought nothing new."""
+    def repeated_calls(self) -> int:
+        """Number of calls that brought nothing new: look-ups, and calls that may not run."""
         total = 0
         for checkpoint in self.checkpoints:
             total += isinstance(checkpoint, ToolObserved) and checkpoint.text in REPEATED

@@ -67,8 +67,8 @@ from handoff_queue.shared.types.presence import HandoffWait
 from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits, Wait
 from handoff_queue.shared.types.usage import Usage
 
-MAX_REPEATED_LOOKUPS = 3
-"""Look-ups that brought nothing new, after which the next turn must be the answer."""
+MAX_REPEATED_CALLS = 3
+"""Repeated calls that brought nothing new, after which the next turn must be the answer."""
 MAX_CUT_CALLS = 2
 """Calls of tools that were cut off, after which the next turn must be the answer. Each call
 costs the whole length limit of a reply.
@@ -140,12 +140,12 @@ class ModelTurns:
 
     def is_last(self, conversation: Conversation) -> bool:
         """Return whether the next turn must be the answer. The turns, the tokens or the time
-        would not suffice for one more turn. Or the model only repeats its look-ups, or its calls
-        are cut off.
+        would not suffice for one more turn. Or the model only repeats its calls, or its calls are
+        cut off.
         """
         if conversation.turns + 1 >= self._limits.max_turns or conversation.is_told_last:
             return True
-        if conversation.repeated_lookups >= MAX_REPEATED_LOOKUPS:
+        if conversation.repeated_calls >= MAX_REPEATED_CALLS:
             return True
         if conversation.cut_calls >= MAX_CUT_CALLS:
             return True

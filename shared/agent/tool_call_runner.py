@@ -88,7 +88,7 @@ class ToolCallRunner:
             checkpoints.call_answers,
             asks=approval_s is not None,
         )
-        refused += checked.refused
+        refused += map(self._told_once, checked.refused)
         if refused:
             self._transcript.store(*refused)
         self._run_allowed(checked)
@@ -106,7 +106,10 @@ class ToolCallRunner:
         for call in self._transcript.conversation.unanswered:
             refusal = self._refusal(call, reply, first_ids)
             if refusal is not None:
-                results.append(observe_result(call, refusal, is_error=True))
+                result = observe_result(call, refusal, is_error=True)
+                if refusal == MAY_HAVE_RUN:
+                    result = self._told_once(result)
+                results.append(result)
                 continue
             stored = self._stored_result(call, runnable)
             if stored is not None:
@@ -114,6 +117,15 @@ class ToolCallRunner:
             else:
                 runnable.append(call)
         return runnable, results
+
+    def _told_once(self, refused: ToolObserved) -> ToolObserved:
+        """Return the result of a call that may not run. If an equal call had the same result
+        before, return one line that counts as a repetition.
+        """
+        call = self._call_of(refused)
+        if self._transcript.conversation.shows_result_of(call, refused.text):
+            return observe_result(call, SAME_CALL)
+        return refused
 
     def _refusal(self, call: Block, reply: ModelReplied, first_ids: Collection[str]) -> str | None:
         """Return why a call must not run, for the model; None if it may run.

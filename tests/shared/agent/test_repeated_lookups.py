@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.conversation import LAST_TURN
-from handoff_queue.shared.agent.model_turn import MAX_REPEATED_LOOKUPS
+from handoff_queue.shared.agent.model_turn import MAX_REPEATED_CALLS
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.agent.tool_calls import SAME_CALL, SAME_RESULT
+from handoff_queue.shared.agent.tool_policy import ToolPolicy
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.testing import Reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
@@ -94,7 +95,7 @@ def test_equal_results_of_a_tool_that_is_not_a_look_up_are_shown_each_time() -> 
 
 def test_repeated_look_ups_end_the_search() -> None:
     index = Index()
-    repeats = [look_up("a")] * (MAX_REPEATED_LOOKUPS + 1)
+    repeats = [look_up("a")] * (MAX_REPEATED_CALLS + 1)
     run = run_of(index, *repeats)
     assert run.go().status is ResultStatus.OK
     assert run.calls[-1].messages[-1]["content"][-1]["text"] == LAST_TURN
@@ -132,13 +133,47 @@ def test_a_repeated_call_of_an_unknown_tool_is_answered_in_one_line() -> None:
     assert results_in(run, 2) == [SAME_CALL]
 
 
+@pytest.mark.parametrize("is_lookup", [False, True])
+def test_a_call_that_the_policy_refuses_again_and_again_ends_in_the_last_turn(
+    is_lookup: bool,
+) -> None:
+    index = Index()
+    tool = replace(a_tool("look_up", index), is_lookup=is_lookup, url_argument="q")
+    repeats = [look_up("https://b.example")] * (MAX_REPEATED_CALLS + 1)
+    run = run_with_replies(
+        *repeats,
+        answer_reply(),
+        tools=(tool,),
+        tool_policy=ToolPolicy(hosts=("a.example",), asks=frozenset({"look_up"})),
+    )
+
+    assert run.go().status is ResultStatus.OK
+    assert index.queries == []
+    assert "b.example is not in the list of hosts" in results_in(run, 1)[0]
+    assert results_in(run, 2) == [SAME_CALL]
+    assert [call.may_call_tools for call in run.calls][-2:] == [True, False]
+
+
+def test_refused_calls_with_other_arguments_are_not_repetitions() -> None:
+    tool = replace(a_tool("look_up", Index()), url_argument="q")
+    run = run_with_replies(
+        look_up("https://b.example"),
+        look_up("https://b.example/other"),
+        answer_reply(),
+        tools=(tool,),
+        tool_policy=ToolPolicy(hosts=("a.example",), asks=frozenset({"look_up"})),
+    )
+    run.go()
+    assert "not in the list of hosts" in results_in(run, 2)[0]
+
+
 def test_a_page_that_fails_again_and_again_ends_the_search() -> None:
-    repeats = [look_up("broken")] * (MAX_REPEATED_LOOKUPS + 1)
+    repeats = [look_up("broken")] * (MAX_REPEATED_CALLS + 1)
     run = run_of(Index(), *repeats, sends=True)
     run.go()
     assert results_in(run, 2) == [SAME_RESULT]
     assert not run.calls[-1].may_call_tools
-    assert len(run.calls) == MAX_REPEATED_LOOKUPS + 2
+    assert len(run.calls) == MAX_REPEATED_CALLS + 2
 
 
 def test_other_look_ups_that_fail_with_the_same_error_are_not_repetitions() -> None:
