@@ -36,7 +36,9 @@ class Quote(Message):
     live_seconds: Annotated[Estimate | None, OmitNone] = None
     """Of a job whose calls wait for batches: the time without these waits."""
     deadline_s: Annotated[NonNegativeInt | None, OmitNone] = None
-    """Of such a job: seconds from its submission to its end at the latest."""
+    """Of such a job: seconds from its submission, or its latest retry, to its end at the latest. It
+    has the waits for a person before the quote, but not those after it.
+    """
     handoffs: NonNegativeInt = 0
     """Number of earlier handoffs of this installation that the quote is based on."""
     jobs: NonNegativeInt = 0

@@ -267,8 +267,8 @@ class JobResult(Message):
     the first step. Null: the user asked for no quote, or there is no plan yet. Nine of ten
     jobs stay below `most`, after twelve jobs with a quote have ended. If calls go through batches,
     `time` is null, and `cost` has `half_price_usd`: the part of `likely_usd` for these calls.
-    `deadline_s` is then the longest time of the job, and `time_without_batches` has the form of
-    `time`, without the waits for batches.
+    `deadline_s` is then the longest time of the job, with the waits for a person before the quote.
+    `time_without_batches` has the form of `time`, without the waits for batches.
     """
     usage: dict[str, Any] = {}  # noqa: RUF012 (pydantic copies it)
     """{turns, input_tokens, output_tokens, cost_usd, cut: {calls, tokens, cost_usd}}: the sum

@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.agent.conversation import LAST_TURN
 from handoff_queue.shared.agent.model_turn import MAX_REPEATED_CALLS
-from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.agent.tool import ANY_HOST, ToolFailed
 from handoff_queue.shared.agent.tool_calls import SAME_CALL, SAME_RESULT
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
 from handoff_queue.shared.types.handoff import ResultStatus
@@ -139,6 +139,8 @@ def test_a_call_that_the_policy_refuses_again_and_again_ends_in_the_last_turn(
 ) -> None:
     index = Index()
     tool = replace(a_tool("look_up", index), is_lookup=is_lookup, url_argument="q")
+    if is_lookup:
+        tool = replace(tool, sends=(ANY_HOST,))
     repeats = [look_up("https://b.example")] * (MAX_REPEATED_CALLS + 1)
     run = run_with_replies(
         *repeats,

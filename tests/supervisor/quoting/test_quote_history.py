@@ -11,6 +11,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.cost_quote import Quote
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan
@@ -59,6 +60,24 @@ def test_a_step_and_the_assessor_cost_half_and_the_fact_checker_the_full_price(
     assert quoted["time"] is None
     assert quoted["time_without_batches"]["likely_s"] > 0
     assert quoted["deadline_s"] == JobLimits().max_seconds
+
+
+def test_a_wait_for_a_person_before_the_quote_moves_the_quoted_deadline(
+    store_with_samples: Store,
+) -> None:
+    plan = Plan(steps=(Step(id=StepId("a"), specialist="writer", task="Do it."),))
+    job = SimulatedJob(is_batched=True, approvals=Approvals(what=(ApprovalOf.PLAN,)))
+    job.advance()
+    job.make_plan(plan)
+    job.advance()
+    job.now += 3_600
+    job.reject("Use other words.")
+    job.advance()
+    job.make_plan(plan)
+
+    quote = make_quote(job.state, store_with_samples)
+
+    assert quote.deadline_s == JobLimits().max_seconds + 3_600
 
 
 @pytest.mark.parametrize(
