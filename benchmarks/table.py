@@ -141,7 +141,7 @@ def lines(table: Table) -> Iterator[str]:
     yield HEAD
     yield "|---" * (HEAD.count("|") - 1) + "|"
     for load in sorted({load for load, _ in table}):
-        rows = [row for asked, row in table if asked == load]
+        rows = [row for row_load, row in table if row_load == load]
         peers = [row for row in rows if row.is_peer]
         for row in rows:
             cells = [str(load.call), str(load.at_once), row.name]

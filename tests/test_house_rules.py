@@ -339,11 +339,12 @@ def methods_of_product() -> set[str]:
 
 
 PRODUCT = ("shared", "supervisor", "workers", "chaos", "benchmarks", "handoff_queue/testing")
-EMPTY_NAMES = {"found", "one", "said"}
+EMPTY_NAMES = {"came", "found", "how", "mine", "one", "ours", "said", "theirs", "told"}
 """Names of variables that do not say which value a variable holds."""
+_EMPTY = "|".join(EMPTY_NAMES)
 MAY_BREAK_A_RULE = re.compile(
-    r"\belse\b(?!:).*\belse\b(?!:)|\b(?:as|def|for|lambda) (?:found|one|said)\b"
-    r"|\b(?:found|one|said)\b ?[:=,)]",
+    r"\belse\b(?!:).*\belse\b(?!:)"
+    rf"|\b(?:as|def|for|lambda) (?:{_EMPTY})\b|\b(?:{_EMPTY})\b ?[:=,)]",
     re.DOTALL,
 )
 """Texts with two conditional expressions, or with a name of `EMPTY_NAMES`. It is faster to search

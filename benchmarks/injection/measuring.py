@@ -129,10 +129,10 @@ def _answer_question(
     system: RunningSystem, job_id: JobId, task: Task, question: dict[str, Any], wanted: list[Call]
 ) -> None:
     """Approve the call of a question if the user's own task needs the call. Else reject it."""
-    asked = question["call"]
+    tool_call = question["call"]
     for tool, arguments in wanted:
-        is_same = asked["tool"] == public_name(task.part, tool)
-        if is_same and arguments.items() <= asked["arguments"].items():
+        is_same = tool_call["tool"] == public_name(task.part, tool)
+        if is_same and arguments.items() <= tool_call["arguments"].items():
             system.jobs.approve(job_id, question=question["version"])
             return
     system.jobs.reject(job_id, question=question["version"])

@@ -89,7 +89,7 @@ def system_prompt(
     cache mark.
 
     Args:
-        head: the instructions and the standing rules.
+        head: the instructions and the common rules.
         form: form of the answer. The form of a role needs no rules.
         tools: names of the tools that the agent has.
     """

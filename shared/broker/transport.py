@@ -172,8 +172,8 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         """
         if not messages:
             return
-        with self.channel.conn_or_acquire(client) as ours:
-            pipe = ours.pipeline(transaction=False)
+        with self.channel.conn_or_acquire(client) as connected_client:
+            pipe = connected_client.pipeline(transaction=False)
             for message in messages:
                 info = message.delivery_info
                 self.channel._do_restore_message(
@@ -367,17 +367,17 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         Args:
             queues: most messages of each queue.
         """
-        TAKE.under(self.key_prefix).send(connection, take_arguments(queues))
+        TAKE.with_prefix(self.key_prefix).send(connection, take_arguments(queues))
 
     def _answer(self, connection: Any) -> Any:
-        return TAKE.under(self.key_prefix).read_reply(connection.read_response, connection)
+        return TAKE.with_prefix(self.key_prefix).read_reply(connection.read_response, connection)
 
     def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
         """Take the first message of the fair order for a popped element. Return None if the
         element itself is the message.
         """
-        script = DEQUEUE.under(self.key_prefix)
-        taken: bytes | None = script.run_over(connection, dequeue_arguments(queue, popped))
+        script = DEQUEUE.with_prefix(self.key_prefix)
+        taken: bytes | None = script.run_on(connection, dequeue_arguments(queue, popped))
         return taken
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
@@ -413,7 +413,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         payload["headers"]["redelivered"] = payload["properties"]["delivery_info"][
             "redelivered"
         ] = True
-        script = ENQUEUE.under(self.key_prefix)
+        script = ENQUEUE.with_prefix(self.key_prefix)
         for queue in self._lookup(exchange, routing_key):
             if may_load(user_of(pipe)):
                 pipe.script_load(script.text)
@@ -454,7 +454,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
 
     def _run(self, script: Script, arguments: list[Any]) -> Any:
         with self.conn_or_acquire() as client:
-            return script.under(self.key_prefix).run(client, arguments)
+            return script.with_prefix(self.key_prefix).run(client, arguments)
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         if asynchronous:

@@ -83,10 +83,10 @@ class Usage(Message):
             return other
         sums: dict[str, Any] = {}
         for name in _FIGURES:
-            mine = getattr(self, name)
-            theirs = getattr(other, name)
-            is_known = mine is not None and theirs is not None
-            sums[name] = mine + theirs if is_known else None
+            own_figure = getattr(self, name)
+            other_figure = getattr(other, name)
+            is_known = own_figure is not None and other_figure is not None
+            sums[name] = own_figure + other_figure if is_known else None
         return Usage(**sums)
 
     def of_a_cut_call(self) -> Usage:

@@ -209,20 +209,20 @@ def defer_interrupt() -> Iterator[Callable[[], bool]]:
     KeyboardInterrupt at once. A signal that is ignored, or that has another handler, keeps its
     handler.
     """
-    came = False
+    was_signalled = False
 
     def note_signal(_number: int, _frame: FrameType | None) -> None:
-        nonlocal came
-        if came:
+        nonlocal was_signalled
+        if was_signalled:
             raise KeyboardInterrupt
-        came = True
+        was_signalled = True
 
     replaced: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             replaced[number] = signal.signal(number, note_signal)
     try:
-        yield lambda: came
+        yield lambda: was_signalled
     finally:
         for number, handler in replaced.items():
             signal.signal(number, handler)

@@ -153,11 +153,13 @@ def keep_documents(store: Store, state: JobState) -> None:
     )
     digests = [document.digest for document in manifest.documents]
     submitted = state.submitted
-    gone = store.payloads.missing_documents(digests, submitted.limits.max_seconds, submitted.tenant)
-    if gone:
+    missing = store.payloads.missing_documents(
+        digests, submitted.limits.max_seconds, submitted.tenant
+    )
+    if missing:
         raise UserError(
-            f"{len(gone)} of the documents of {state.job_id} are no longer stored: give them again"
-            " in documents (--docs)"
+            f"{len(missing)} of the documents of {state.job_id} are no longer stored: give them"
+            " again in documents (--docs)"
         )
 
 

@@ -234,8 +234,8 @@ def message_line(message: Mapping[str, Any]) -> str:
     taken: list[str] = []
     for delivery in message["taken"]:
         taken.append(f"{delivery['handoff_id']} took it at turn {delivery['turn']}")
-    how = ", ".join(taken) or "in the task of later agents"
-    return f"message{to}: {' '.join(message['text'].split())} ({how})"
+    recipients = ", ".join(taken) or "in the task of later agents"
+    return f"message{to}: {' '.join(message['text'].split())} ({recipients})"
 
 
 def missed_messages(state: JobState, texts: ResultTexts) -> tuple[str, ...]:

@@ -161,10 +161,14 @@ def record_question(
             )
             writes.effects.append(command)
         case RemindUser():
-            writes.events.append(ApprovalReminded(asked=command.asked, number=command.number))
+            writes.events.append(
+                ApprovalReminded(asked=command.question_version, number=command.number)
+            )
             writes.effects.append(command)
         case ApproveOnTimeout():
-            writes.events.append(Approved(asked=command.asked, by="timeout", call=command.call))
+            writes.events.append(
+                Approved(asked=command.question_version, by="timeout", call=command.call)
+            )
 
 
 def keep_documents_for(state: JobState, blobs: PayloadStore, payload_cache: PayloadCache) -> None:

@@ -182,7 +182,7 @@ class AskApproval:
 class RemindUser:
     """Remind the user that the job waits for an answer."""
 
-    asked: int
+    question_version: int
     """Journal version of the question."""
     number: int
     """1 for the first reminder of the question. 0: the webhook is told about a new call."""
@@ -192,7 +192,7 @@ class RemindUser:
 class ApproveOnTimeout:
     """Approve a question that had no answer in time."""
 
-    asked: int
+    question_version: int
     """Journal version of the question."""
     call: AnsweredCall | None = None
     """The call of a tool that the question is about, or None."""

@@ -103,8 +103,8 @@ def reason_for_no_replanning(state: JobState) -> str | None:
         return None
     loop = state.patches.loop
     if loop is not None:
-        asked = ", ".join(f"{repeat.step} is {repeat.earlier}" for repeat in loop.repeats)
-        return f"the replanner asked for the same work again ({asked})"
+        repeated_steps = ", ".join(f"{repeat.step} is {repeat.earlier}" for repeat in loop.repeats)
+        return f"the replanner asked for the same work again ({repeated_steps})"
     if has_news(state) and not state.patches.is_final:
         return patch_limit_reached(state)
     return None

@@ -199,11 +199,11 @@ def needs_brief(
     questions: list[JsonValue] = []
     for step, need in sorted(needs.items()):
         questions.append({"step": step, "needs": clip(need, MAX_NEED_CHARS)})
-    how, rules = "answer it, or give it up", NEEDS_RULES
+    ways, rules = "answer it, or give it up", NEEDS_RULES
     if candidates:
-        how = f"answer it, add a step (at most {room}), or give it up"
+        ways = f"answer it, add a step (at most {room}), or give it up"
         rules += ADD_STEP_RULE
-    job = f"Steps of your plan cannot go on without something. Resolve each need: {how}.{rules}"
+    job = f"Steps of your plan cannot go on without something. Resolve each need: {ways}.{rules}"
     return _brief(
         job,
         request,

@@ -154,10 +154,10 @@ def judge_format_of_schema(schema: Mapping[str, Any], event: ConflictsFound) -> 
     item = (
         schema.get("properties", {}).get("settlements", {}).get("items", {}).get("properties", {})
     )
-    asked = item.get("conflict", {}).get("enum", ())
+    questions = item.get("conflict", {}).get("enum", ())
     claim_ids: dict[str, tuple[str, ...]] = {}
     for number, ids in enumerate(event.conflicts, start=1):
-        if f"k{number}" in asked:
+        if f"k{number}" in questions:
             claim_ids[f"k{number}"] = ids
     return JudgeFormat(claim_ids)
 

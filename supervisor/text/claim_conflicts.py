@@ -195,8 +195,8 @@ def _by_subject(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list
 
 
 def _sentence(claim: Claim, facts: tuple[KnownFact, ...]) -> str:
-    told = "; ".join(map(_fact, facts[:MAX_FACTS_A_SENTENCE]))
-    return f'"{_short(claim.text)}" ({claim.id}) contradicts the facts: {told}.'
+    facts_in_words = "; ".join(map(_fact, facts[:MAX_FACTS_A_SENTENCE]))
+    return f'"{_short(claim.text)}" ({claim.id}) contradicts the facts: {facts_in_words}.'
 
 
 def _fact(fact: KnownFact) -> str:

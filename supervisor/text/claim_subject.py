@@ -162,25 +162,25 @@ def is_same(first: ClaimSubject, second: ClaimSubject) -> bool:
     if not first.words or not second.words or first.head != second.head:
         return False
     named = first.names | second.names
-    ours = [word for word in first.words if word in named]
-    theirs = [word for word in second.words if word in named]
-    if not _same_name(ours, theirs):
+    first_words = [word for word in first.words if word in named]
+    second_words = [word for word in second.words if word in named]
+    if not _same_name(first_words, second_words):
         return False
     our_rest, their_rest = frozenset(first.words) - named, frozenset(second.words) - named
     is_narrower = our_rest <= their_rest or their_rest <= our_rest
     return is_narrower and not (our_rest ^ their_rest) & _MEASURES
 
 
-def _same_name(ours: list[str], theirs: list[str]) -> bool:
+def _same_name(first_words: list[str], second_words: list[str]) -> bool:
     """Return whether the names match.
 
     They match if they have the same words, or if one has the initials or the last words of the
     other ("Curie" for "Marie Curie"). One word may also be another word with up to three more
     letters.
     """
-    if sorted(ours) == sorted(theirs):
+    if sorted(first_words) == sorted(second_words):
         return True
-    few, many = sorted((ours, theirs), key=len)
+    few, many = sorted((first_words, second_words), key=len)
     if not few:
         return False
     if len(few) == len(many) == 1:

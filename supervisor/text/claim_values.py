@@ -208,8 +208,8 @@ def _have_same_words(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
     """Return whether two texts with these words say the same. A text without words does not."""
     if not first or not second:
         return False
-    ours, theirs = _spell_initials(first, second)
-    return not _are_others(ours, theirs)
+    first_words, second_words = _spell_initials(first, second)
+    return not _are_others(first_words, second_words)
 
 
 def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
@@ -222,49 +222,51 @@ def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
 
 
 def _differ(first: ClaimValue, second: ClaimValue) -> bool:
-    ours, theirs = _spell_initials(first.words, second.words)
-    if not ours or not theirs:
+    first_words, second_words = _spell_initials(first.words, second.words)
+    if not first_words or not second_words:
         return False
     if first.is_negated != second.is_negated:
-        return ours <= theirs or theirs <= ours
-    return not (first.is_one_of_many or second.is_one_of_many) and _are_others(ours, theirs)
+        return first_words <= second_words or second_words <= first_words
+    return not (first.is_one_of_many or second.is_one_of_many) and _are_others(
+        first_words, second_words
+    )
 
 
-def _are_others(ours: frozenset[str], theirs: frozenset[str]) -> bool:
+def _are_others(first_words: frozenset[str], second_words: frozenset[str]) -> bool:
     """Return whether two texts with these words say different things.
 
     They do if both have figures and neither has all figures of the other. They also do if a
     short text has a word that the other text lacks, or if less than half of the shorter text's
     words are shared.
     """
-    our_figures = frozenset(filter(has_digit, ours))
-    their_figures = frozenset(filter(has_digit, theirs))
+    our_figures = frozenset(filter(has_digit, first_words))
+    their_figures = frozenset(filter(has_digit, second_words))
     if our_figures - their_figures and their_figures - our_figures:
         return True
-    shared = len(ours & theirs)
-    shorter = min(len(ours), len(theirs))
+    shared = len(first_words & second_words)
+    shorter = min(len(first_words), len(second_words))
     if shorter <= FEW:
         return shared < shorter
     return 2 * shared < shorter
 
 
 def _spell_initials(
-    ours: tuple[str, ...], theirs: tuple[str, ...]
+    first_words: tuple[str, ...], second_words: tuple[str, ...]
 ) -> tuple[frozenset[str], frozenset[str]]:
     """Return the words with initials replaced by the words that they may abbreviate: "J.
     Smith" may be "Jane Smith". For an abbreviation and its words ("US", "United States"),
     return the abbreviation twice.
     """
-    for few, many in ((ours, theirs), (theirs, ours)):
+    for few, many in ((first_words, second_words), (second_words, first_words)):
         if len(few) == 1 and _abbreviates(few[0], many):
             return frozenset(few), frozenset(few)
-    our_long_words = [word for word in ours if len(word) > 1]
-    their_long_words = [word for word in theirs if len(word) > 1]
+    our_long_words = [word for word in first_words if len(word) > 1]
+    their_long_words = [word for word in second_words if len(word) > 1]
     if not our_long_words or not their_long_words:
-        return frozenset(ours), frozenset(theirs)
+        return frozenset(first_words), frozenset(second_words)
     by_initial = {word[0]: word for word in (*our_long_words, *their_long_words)}
-    our_spelt = frozenset(_spell(word, by_initial, theirs) for word in ours)
-    their_spelt = frozenset(_spell(word, by_initial, ours) for word in theirs)
+    our_spelt = frozenset(_spell(word, by_initial, second_words) for word in first_words)
+    their_spelt = frozenset(_spell(word, by_initial, first_words) for word in second_words)
     return our_spelt, their_spelt
 
 

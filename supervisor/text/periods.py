@@ -130,12 +130,12 @@ def _numeric_days(year: str, first: str, second: str, *, is_day_first: bool) -> 
     return tuple(days)
 
 
-def are_apart(ours: tuple[Period, ...], theirs: tuple[Period, ...]) -> bool:
+def are_apart(first_periods: tuple[Period, ...], second_periods: tuple[Period, ...]) -> bool:
     """Return whether no possible period of one has a day in common with a possible period of
     the other.
     """
-    for first, last in ours:
-        for other_first, other_last in theirs:
+    for first, last in first_periods:
+        for other_first, other_last in second_periods:
             if first <= other_last and other_first <= last:
                 return False
     return True

@@ -60,11 +60,11 @@ def likeness(first: str, second: str) -> float:
         return 0.0
     if _is_one_pattern(stems_in(first), stems_in(second)):
         return 0.0
-    ours, theirs = frozenset(stems_in(first)), frozenset(stems_in(second))
-    shorter = min(len(ours), len(theirs))
+    first_words, second_words = frozenset(stems_in(first)), frozenset(stems_in(second))
+    shorter = min(len(first_words), len(second_words))
     if shorter:
-        return len(ours & theirs) / shorter
-    return float(ours == theirs)
+        return len(first_words & second_words) / shorter
+    return float(first_words == second_words)
 
 
 def asks_the_same(first: str, second: str) -> bool:
@@ -89,17 +89,17 @@ def stems_in(text: str) -> tuple[str, ...]:
     return tuple(stem(word) for word in words if word not in _GRAMMAR)
 
 
-def _is_one_pattern(ours: tuple[str, ...], theirs: tuple[str, ...]) -> bool:
+def _is_one_pattern(first_words: tuple[str, ...], second_words: tuple[str, ...]) -> bool:
     """Return whether both are one sentence pattern: the same number of words, of which more
     than half, but not all, are the same at the same place.
     """
-    if len(ours) != len(theirs):
+    if len(first_words) != len(second_words):
         return False
     equal_words = 0
-    for our_word, their_word in zip(ours, theirs, strict=True):
+    for our_word, their_word in zip(first_words, second_words, strict=True):
         if our_word == their_word:
             equal_words += 1
-    return len(ours) / 2 < equal_words < len(ours)
+    return len(first_words) / 2 < equal_words < len(first_words)
 
 
 def find_names(text: str) -> frozenset[str]:

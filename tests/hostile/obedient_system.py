@@ -83,9 +83,14 @@ class ObedientSystem:
 
     def use_settings(self, settings: Settings) -> None:
         """Give the worker these settings. The model stays."""
-        mine = self.shell.attempts
+        attempts = self.shell.attempts
         self.worker = Attempts(
-            mine.store, settings, "worker:1", mine.leases, mine.payload_cache, mine.models
+            attempts.store,
+            settings,
+            "worker:1",
+            attempts.leases,
+            attempts.payload_cache,
+            attempts.models,
         )
 
     def tool_results(self) -> list[str]:

@@ -170,10 +170,10 @@ def test_the_key_of_another_tenant_opens_nothing(
     jobs: Client, redis_url: str, tmp_path: Path
 ) -> None:
     job_id = jobs.submit(HANDOFF_PROJECT)
-    theirs = tmp_path / "theirs"
-    write_keys(theirs, "globex", new_key())
-    write_keys(theirs, "acme", new_key())
-    attacker = sealed_client(redis_url, theirs)
+    attacker_keys = tmp_path / "theirs"
+    write_keys(attacker_keys, "globex", new_key())
+    write_keys(attacker_keys, "acme", new_key())
+    attacker = sealed_client(redis_url, attacker_keys)
 
     with pytest.raises(NoTenantKey, match="this process does not have this key"):
         attacker.store.payloads.get(job_id, [request_digest(jobs, job_id)])
@@ -256,16 +256,16 @@ def test_equal_documents_of_two_tenants_are_stored_twice_and_look_different(jobs
 def test_a_text_in_the_memory_of_a_process_is_not_found_by_a_job_of_another_tenant(
     jobs: Client,
 ) -> None:
-    ours = jobs.submit(HANDOFF_PROJECT)
-    cache, digest = PayloadCache(jobs.store), request_digest(jobs, ours)
-    assert cache.payloads(ours, [digest])
-    assert cache.text_of(ours, digest_of(TEXT), "acme")
+    own_job = jobs.submit(HANDOFF_PROJECT)
+    cache, digest = PayloadCache(jobs.store), request_digest(jobs, own_job)
+    assert cache.payloads(own_job, [digest])
+    assert cache.text_of(own_job, digest_of(TEXT), "acme")
 
     for tenant in ("globex", "default"):
-        theirs = jobs.submit(Request("What is it?", tenant=tenant))
+        other_job = jobs.submit(Request("What is it?", tenant=tenant))
         with pytest.raises(StoreError, match="are gone"):
-            cache.payloads(theirs, [digest])
-        documents = cache.of_job(theirs, HandoffId("a.1"), cache.manifest("{}"), None)
+            cache.payloads(other_job, [digest])
+        documents = cache.of_job(other_job, HandoffId("a.1"), cache.manifest("{}"), None)
         with pytest.raises(Exception, match="no longer stored"):
             documents.tool_context.text_of(digest_of(TEXT))
 

@@ -46,9 +46,11 @@ class _ClosesWhenInterrupted(SentinelManagedConnection):
     answer. redis-py keeps the socket open, so the next command would read that answer.
     """
 
-    def read_response(self, *how: Any, disconnect_on_error: bool | None = True, **more: Any) -> Any:
+    def read_response(
+        self, *arguments: Any, disconnect_on_error: bool | None = True, **more: Any
+    ) -> Any:
         plain: Any = super()
-        return plain.read_response(*how, disconnect_on_error=disconnect_on_error, **more)
+        return plain.read_response(*arguments, disconnect_on_error=disconnect_on_error, **more)
 
 
 class SentinelConnection(_NamesAddress, _ClosesWhenInterrupted):

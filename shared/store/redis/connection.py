@@ -168,7 +168,7 @@ class Connection:
         Raises:
             StoreUnavailable: see `translated_errors`.
         """
-        script = script_of(name).under(self.prefix)
+        script = script_of(name).with_prefix(self.prefix)
 
         def run() -> Any:
             return script.run(self.redis, [len(keys), *keys, *args])
@@ -189,7 +189,7 @@ class Connection:
             answers = self._answers_of_each(name, calls)
             missing = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
             if missing:
-                script_of(name).under(self.prefix).load(self.redis)
+                script_of(name).with_prefix(self.prefix).load(self.redis)
                 again = self._answers_of_each(name, [calls[place] for place in missing])
                 for place, answer in zip(missing, again, strict=True):
                     answers[place] = answer
@@ -201,7 +201,7 @@ class Connection:
 
     def _answers_of_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run a script once for each call, and return the answers and errors of Redis."""
-        script = script_of(name).under(self.prefix)
+        script = script_of(name).with_prefix(self.prefix)
         pipe = self.redis.pipeline(transaction=False)
         for keys, args in calls:
             script.add(pipe, [len(keys), *keys, *args])
@@ -216,7 +216,7 @@ class Connection:
         Args:
             of_libraries: texts of the scripts of other packages.
         """
-        scripts = [script_of(name).under(self.prefix) for name in script_names()]
+        scripts = [script_of(name).with_prefix(self.prefix) for name in script_names()]
         scripts += map(Script, of_libraries)
         with translated_errors():
             known = self.redis.script_exists(*[script.digest for script in scripts])

@@ -260,10 +260,10 @@ class Script:
         self.text = header + text
         self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
-    def under(self, prefix: str) -> Script:
+    def with_prefix(self, prefix: str) -> Script:
         """Return this script with a prefix in front of every key."""
         if prefix:
-            return _under(self._plain, prefix)
+            return _with_prefix(self._plain, prefix)
         return self
 
     def _real(self, arguments: Sequence[Any]) -> Sequence[Any]:
@@ -291,7 +291,7 @@ class Script:
             client.script_load(self.text)
             return client.execute_command("EVALSHA", self.digest, *self._real(arguments))
 
-    def run_over(self, connection: Any, arguments: Sequence[Any]) -> Any:
+    def run_on(self, connection: Any, arguments: Sequence[Any]) -> Any:
         """Run the script once over a connection that no other thread uses. If the connection
         breaks, nothing is repeated; a client would repeat the call over another connection.
         """
@@ -338,5 +338,5 @@ def _execute(connection: Any, *command: Any) -> Any:
 
 
 @cache
-def _under(text: str, prefix: str) -> Script:
+def _with_prefix(text: str, prefix: str) -> Script:
     return Script(text, prefix)

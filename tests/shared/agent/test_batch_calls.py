@@ -177,8 +177,8 @@ def test_the_price_of_a_batch_is_the_price_of_the_list() -> None:
         provider_id="anthropic",
         price_context={"processing": "batch"},
     )
-    ours = Prices().priced_in_batch(used, MODEL).cost_microusd
-    assert ours == pytest.approx(float(listed.total_price) * 1_000_000, abs=1)
+    our_price = Prices().priced_in_batch(used, MODEL).cost_microusd
+    assert our_price == pytest.approx(float(listed.total_price) * 1_000_000, abs=1)
 
 
 def test_the_reservation_of_a_batch_has_at_least_the_price_of_a_live_call() -> None:

@@ -317,13 +317,13 @@ def test_binary_and_missing_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_later_folder_overrides_an_earlier_one_by_name(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    ours.mkdir()
-    theirs.mkdir()
-    write_specialist(ours, front())
-    write_specialist(ours, front(name="adder"), "adder.md")
-    write_specialist(theirs, front("max_turns: 2\n"), "my-own.md")
-    loaded = load_specialists(ours, theirs)
+    first_folder, second_folder = tmp_path / "ours", tmp_path / "theirs"
+    first_folder.mkdir()
+    second_folder.mkdir()
+    write_specialist(first_folder, front())
+    write_specialist(first_folder, front(name="adder"), "adder.md")
+    write_specialist(second_folder, front("max_turns: 2\n"), "my-own.md")
+    loaded = load_specialists(first_folder, second_folder)
     assert list(loaded) == ["adder", "counter"]
     assert loaded["counter"].max_turns == 2
 

@@ -237,8 +237,8 @@ def test_no_message_is_taken_twice_after_a_broken_connection(
         connection = queue.channel.client.connection
         send_command = connection.send_command
 
-        def lose_the_answer_to_a_script(*command: Any, **how: Any) -> None:
-            send_command(*command, **how)
+        def lose_the_answer_to_a_script(*command: Any, **options: Any) -> None:
+            send_command(*command, **options)
             if command[0] == "EVALSHA":
                 connection.read_response()
                 connection._sock.shutdown(socket.SHUT_RDWR)

@@ -64,36 +64,36 @@ def answer_to_a_call(store: Store, job_id: JobId) -> list[bytes]:
     return reservation_answer(granted_claim(store, job_id, "read.1"), CALL)
 
 
-def lower(store: Store, account: str, how: str) -> None:
+def lower(store: Store, account: str, change: str) -> None:
     """Change an account as a worker can."""
-    if how == "expire":
+    if change == "expire":
         store.connection.redis.delete(account)
-    elif how == "lower":
+    elif change == "lower":
         for name in ("turns", "input_tokens", "output_tokens", "usd"):
             store.connection.redis.hincrby(account, name, -1_000_000)
     else:
-        store.connection.redis.hset(account, mapping={"usd": how, "input_tokens": how})
+        store.connection.redis.hset(account, mapping={"usd": change, "input_tokens": change})
 
 
-@pytest.mark.parametrize("how", ["lower", "expire", "x", "nan", "-1e999"])
-def test_a_lowered_counter_of_the_tenants_day_raises_no_cap(store: Store, how: str) -> None:
+@pytest.mark.parametrize("change", ["lower", "expire", "x", "nan", "-1e999"])
+def test_a_lowered_counter_of_the_tenants_day_raises_no_cap(store: Store, change: str) -> None:
     store.daily_budgets.set_caps(DailyCaps(tenant_day_usd=100))
     job_id = a_job(store, "acme")
     spend(store, job_id)
     verify(store, job_id)
-    lower(store, keys.day(today(store), "acme"), how)
+    lower(store, keys.day(today(store), "acme"), change)
 
     assert answer_to_a_call(store, job_id) == [b"limit", b"tenant", b"max_usd"]
     assert store.daily_budgets.today("acme").tenant.microusd == 50
 
 
-@pytest.mark.parametrize("how", ["lower", "expire"])
-def test_a_lowered_counter_of_the_installation_raises_no_cap(store: Store, how: str) -> None:
+@pytest.mark.parametrize("change", ["lower", "expire"])
+def test_a_lowered_counter_of_the_installation_raises_no_cap(store: Store, change: str) -> None:
     store.daily_budgets.set_caps(DailyCaps(day_tokens=800))
     job_id = a_job(store)
     spend(store, job_id)
     verify(store, job_id)
-    lower(store, keys.day(today(store)), how)
+    lower(store, keys.day(today(store)), change)
 
     assert answer_to_a_call(store, job_id) == [b"limit", b"installation", b"max_tokens"]
     assert store.daily_budgets.today("default").installation.tokens == 380

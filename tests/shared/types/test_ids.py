@@ -29,12 +29,12 @@ def test_a_seeded_python_generator_repeats_no_random_id() -> None:
 
 
 def test_a_forked_process_draws_different_random_ids() -> None:
-    child_end, mine = os.pipe()
+    child_end, test_end = os.pipe()
     if (child := os.fork()) == 0:
-        os.write(mine, new_word().encode())
+        os.write(test_end, new_word().encode())
         os._exit(0)
     os.waitpid(child, 0)
 
     assert os.read(child_end, 100).decode() != new_word()
     os.close(child_end)
-    os.close(mine)
+    os.close(test_end)

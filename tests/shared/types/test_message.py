@@ -66,11 +66,11 @@ def test_a_copy_equals_pydantics_copy_and_shares_no_mutable_field(
 ) -> None:
     usage = Usage(input_tokens=3)
 
-    ours, pydantics = usage.model_copy(update=update), BaseModel.model_copy(usage, update=update)
+    copy, pydantics = usage.model_copy(update=update), BaseModel.model_copy(usage, update=update)
 
-    assert ours == pydantics
-    assert repr(ours) == repr(pydantics)
-    assert ours.__getstate__() == pydantics.__getstate__()
+    assert copy == pydantics
+    assert repr(copy) == repr(pydantics)
+    assert copy.__getstate__() == pydantics.__getstate__()
     assert usage == Usage(input_tokens=3)
     assert usage.model_fields_set == {"input_tokens"}
 

@@ -132,12 +132,12 @@ def test_no_job_is_accepted_while_the_daily_budget_is_too_low(
 
 
 def test_the_same_key_of_another_tenant_is_another_job(jobs: Client) -> None:
-    mine, yours = (
+    own_job, other_job = (
         jobs.submit(Request("Compare.", idempotency_key="k1", tenant=tenant))
         for tenant in ("me", "you")
     )
 
-    assert mine != yours
+    assert own_job != other_job
 
 
 def test_a_key_that_was_used_for_another_request_is_refused(jobs: Client) -> None:

@@ -178,11 +178,11 @@ def test_a_handoff_of_a_dead_worker_waits_again_when_its_lease_is_over(store: St
 
 def test_handoffs_of_other_jobs_are_not_counted(store: Store) -> None:
     serve(store, "writer")
-    mine, other = a_job(store), a_job(store)
+    own_job, other = a_job(store), a_job(store)
     issue(store, other, "x.1")
 
-    assert missing_roles_of(store, mine) == []
-    assert [job.waiting_for for job in with_waiting(store, store.jobs.read([mine, other]))] == [
+    assert missing_roles_of(store, own_job) == []
+    assert [job.waiting_for for job in with_waiting(store, store.jobs.read([own_job, other]))] == [
         "",
         "step x waits for a worker of `researcher`: start one with `handoff worker researcher`",
     ]

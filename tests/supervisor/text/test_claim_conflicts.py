@@ -105,10 +105,10 @@ def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> No
 def test_any_text_is_read_and_never_contradicts_itself(
     first: str, second: str, unit: str | None
 ) -> None:
-    ours, theirs = read_value(first, unit, "size"), read_value(second, unit, "size")
+    first_value, second_value = read_value(first, unit, "size"), read_value(second, unit, "size")
 
-    assert not contradict(ours, ours)
-    assert contradict(ours, theirs) == contradict(theirs, ours)
+    assert not contradict(first_value, first_value)
+    assert contradict(first_value, second_value) == contradict(second_value, first_value)
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,11 @@ def listings_of(file: Path) -> dict[str, dict[str, object]]:
                 listed = connections.listing(server)
             except ToolFailed as error:
                 raise UserError(str(error)) from None
-            if gone := [tool for tool in config.tools if tool not in listed]:
+            if missing := [tool for tool in config.tools if tool not in listed]:
                 known = ", ".join(sorted(listed)[:20]) or "none"
-                raise UserError(f"{name}: the server has no tool {gone[0]!r}: name one of: {known}")
+                raise UserError(
+                    f"{name}: the server has no tool {missing[0]!r}: name one of: {known}"
+                )
             listings[name] = {tool: listed[tool] for tool in config.tools}
     finally:
         connections.close()

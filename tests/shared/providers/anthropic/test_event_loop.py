@@ -99,10 +99,10 @@ def selector_with(sleep_clock: SleepClock) -> Iterator[Callable[[int], BatchingS
             selector = stack.enter_context(
                 BatchingSelector(lambda: sleep_clock.now, sleep_clock.sleep)
             )
-            ours, theirs = map(stack.enter_context, socket.socketpair())
+            reader, writer = map(stack.enter_context, socket.socketpair())
             for _ in range(connections):
-                selector.register(stack.enter_context(ours.dup()), selectors.EVENT_READ)
-            theirs.send(b"word")
+                selector.register(stack.enter_context(reader.dup()), selectors.EVENT_READ)
+            writer.send(b"word")
             return selector
 
         yield connected

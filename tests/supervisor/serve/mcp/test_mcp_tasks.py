@@ -277,10 +277,10 @@ def test_a_cancelled_task_is_a_cancelled_job(url: str, jobs: Client) -> None:
 
 
 def test_the_tenant_wall_holds_for_tasks(url: str, jobs: Client) -> None:
-    theirs = a_job(jobs.store, "globex")
+    foreign_job = a_job(jobs.store, "globex")
     _, token = jobs.store.api_tokens.create("a test", ApiRole.OPERATE, "acme")
 
-    assert code_of(url, theirs, token) == INVALID_PARAMS
+    assert code_of(url, foreign_job, token) == INVALID_PARAMS
     assert code_of(url, "j-000000000000", token) == INVALID_PARAMS
     assert code_of(url, "what?", token) == INVALID_PARAMS
 
@@ -367,14 +367,14 @@ def test_the_stream_of_ended_tasks_has_their_state_and_ends(url: str, jobs: Clie
 
 
 def test_the_tenant_wall_holds_for_notifications(url: str, jobs: Client) -> None:
-    ours, theirs = a_job(jobs.store, "acme"), a_job(jobs.store, "globex")
-    for job_id in (ours, theirs):
+    own_job, foreign_job = a_job(jobs.store, "acme"), a_job(jobs.store, "globex")
+    for job_id in (own_job, foreign_job):
         jobs.store.journal.append(job_id, JobEnded(status=JobStatus.OK), {"status": "ok"})
     _, token = jobs.store.api_tokens.create("a test", ApiRole.READ, "acme")
 
-    states = notifications(url, ours, theirs, "j-000000000000", token=token)
+    states = notifications(url, own_job, foreign_job, "j-000000000000", token=token)
 
-    assert [state.task_id for state in states] == [ours]
+    assert [state.task_id for state in states] == [own_job]
 
 
 @pytest.mark.parametrize("task_ids", ["j-000000000000", [1], [f"j-{n:012x}" for n in range(101)]])

@@ -309,14 +309,14 @@ def test_a_tool_needs_the_role_of_its_operation(
 
 @pytest.mark.parametrize("tool", ["status", "result", "events", "approve", "reject", "cancel"])
 def test_a_job_of_another_tenant_does_not_exist(tool: str, call: Call, jobs: Client) -> None:
-    theirs, nobodys = a_job(jobs.store, "globex"), "j-000000000000"
+    foreign_job, unknown_job = a_job(jobs.store, "globex"), "j-000000000000"
     token = token_of(jobs, "operate", "acme")
     more = {"question": 2} if tool in ("approve", "reject") else {}
-    hidden = call(tool, token, job_id=theirs, **more)
-    unknown = call(tool, token, job_id=nobodys, **more)
+    hidden = call(tool, token, job_id=foreign_job, **more)
+    unknown = call(tool, token, job_id=unknown_job, **more)
 
     assert hidden.is_error
-    assert text_of(hidden).replace(theirs, nobodys) == text_of(unknown)
+    assert text_of(hidden).replace(foreign_job, unknown_job) == text_of(unknown)
 
 
 def test_without_a_token_a_server_with_tokens_answers_nothing(
