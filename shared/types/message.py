@@ -116,6 +116,8 @@ def _digest(text: str | bytes) -> str:
 _digest_again = lru_cache(maxsize=256)(_digest)
 
 
+MAX_PROBLEMS = 1_000
+"""Most problems of one value. Foreign text may have a wrong value in each second byte."""
 MAX_FIELDS_LISTED = 12
 """Most fields that a message about an unknown field lists."""
 
@@ -123,7 +125,8 @@ MAX_FIELDS_LISTED = 12
 def each_problem(
     error: ValidationError, kind: type[BaseModel] | None = None, *, shows_values: bool = False
 ) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield each problem: its place, from the outermost field inwards, and its text.
+    """Yield each problem: its place, from the outermost field inwards, and its text. At most the
+    first `MAX_PROBLEMS` are yielded.
 
     If a list is too short only because its items are invalid, only the problems of the items
     are yielded.
@@ -134,7 +137,8 @@ def each_problem(
         shows_values: True if the text may contain the wrong value. False for a value that may be
             a secret, or that a process received.
     """
-    errors = error.errors(include_url=False, include_context=False)
+    errors = error.errors(include_url=False, include_context=False, include_input=shows_values)
+    errors = errors[:MAX_PROBLEMS]
     places = [problem["loc"] for problem in errors]
     for problem in errors:
         place = problem["loc"]

@@ -22,6 +22,7 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
+from handoff_queue.shared.types.json_count import has_more_values
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, Seconds
 from handoff_queue.shared.types.names import NAME_PATTERN
@@ -41,6 +42,8 @@ FORMS = (FORM, "application/x-www-form-urlencoded")
 REQUEST_FIELD = "request"
 """The field of a form that holds the JSON. Every other part of the form is a document."""
 MAX_FIELDS = 20
+MAX_VALUES = 200_000
+"""Most JSON values of a body. Each wrong value costs about 1,200 bytes of memory for its error."""
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -284,7 +287,18 @@ def _check_encoding(http: HttpRequest) -> None:
         )
 
 
+def too_many_values() -> Problem:
+    """Return the problem of a body with more than `MAX_VALUES` values."""
+    return Problem(
+        413,
+        f"the body has more than {MAX_VALUES:,} values: send fewer values, or several jobs",
+        headers={"Connection": "close"},
+    )
+
+
 def _parsed(content: bytes, kind: type[Body]) -> Body:
+    if has_more_values(content, MAX_VALUES):
+        raise too_many_values()
     try:
         body = kind.model_validate_json(content)
     except ValidationError as error:

@@ -26,6 +26,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.types.json_count import has_more_values
 from handoff_queue.workers.tools.sandbox_limits import (
     FOLDERS_IN_MEMORY,
     SandboxLimits,
@@ -33,6 +34,9 @@ from handoff_queue.workers.tools.sandbox_limits import (
 )
 from handoff_queue.workers.tools.seccomp_filter import sandbox_filter
 
+MAX_RESULT_VALUES = 1_000
+"""JSON values of one result. A true result has fewer than 30: its fields and its files."""
+MAX_LEFT_OUT = 10**9
 AT_ONCE = 2
 """Sandboxes of one worker process that run at the same time. Other calls wait."""
 CHECK_EVERY_S = 0.1
@@ -53,14 +57,14 @@ class SandboxRun(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    exit_code: int
+    exit_code: Annotated[int, Field(ge=-1_000, le=1_000)]
     stopped: str = Field(pattern=r"^(time|output|)$")
     """Limit that ended the run, or ""."""
     stdout: str
     stderr: str
     files: dict[Annotated[str, Field(max_length=1_000)], str]
     """Path below `outputs` -> content as base64."""
-    left_out: int = Field(ge=0)
+    left_out: int = Field(ge=0, le=MAX_LEFT_OUT)
     """Files that are not plain files, or too many, or too large."""
 
     def contents(self) -> dict[str, bytes]:
@@ -120,10 +124,19 @@ def run_in_sandbox(
         output = _run(json.dumps(request).encode(), limits, is_abandoned, python)
     finally:
         _free.release()
-    try:
-        return SandboxRun.model_validate_json(output)
-    except ValidationError:
-        raise ToolFailed("the code ended its sandbox without a result") from None
+    return parsed_run(output)
+
+
+def parsed_run(output: bytes) -> SandboxRun:
+    """Return the end of a run from all that its sandbox has written.
+
+    Raises:
+        ToolFailed: the text is not a result.
+    """
+    if not has_more_values(output, MAX_RESULT_VALUES):
+        with suppress(ValidationError):
+            return SandboxRun.model_validate_json(output)
+    raise ToolFailed("the code ended its sandbox without a result")
 
 
 def _run(

@@ -21,6 +21,7 @@ from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_return_values import image_of
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.types.json_count import has_more_values
 from handoff_queue.workers.tools.network_proxy import CallNetwork, NetworkProxy
 from handoff_queue.workers.tools.tenant_credentials import without_values
 from handoff_queue.workers.tools.tool_host import (
@@ -31,6 +32,7 @@ from handoff_queue.workers.tools.tool_host import (
 )
 from handoff_queue.workers.tools.tool_host_protocol import (
     MAX_RESULT_BYTES,
+    MAX_RESULT_VALUES,
     CallRequest,
     CallResult,
     Failed,
@@ -76,10 +78,9 @@ def run_in_process(
         line = _run(host, limits, name, request, is_abandoned, network)
     except _NotStarted:  # the host had just ended, and the tool has not run
         line = _run(host, limits, name, request, is_abandoned, network)
-    try:
-        result = CallResult.validate_json(line)
-    except ValidationError:
-        raise ToolFailed(f"{name} returned data that is not a result of a tool") from None
+    result = parsed_result(line)
+    if result is None:
+        raise ToolFailed(f"{name} returned data that is not a result of a tool")
     if isinstance(result, Returned):
         images = [_image(name, data) for data in result.images]
         return ToolOutput(result.text, tuple(images))
@@ -88,6 +89,16 @@ def run_in_process(
         raise ToolFailed(f"{name} failed with {result.raised}; try other arguments, or do without")
     assert isinstance(result, Failed)
     raise ToolFailed(result.failed)
+
+
+def parsed_result(line: bytes) -> Returned | Failed | Raised | None:
+    """Return the result in a line; None if it is not a result."""
+    if has_more_values(line, MAX_RESULT_VALUES):
+        return None
+    try:
+        return CallResult.validate_json(line)
+    except ValidationError:
+        return None
 
 
 def _run(

@@ -15,6 +15,8 @@ from handoff_queue.workers.tools.tool_decorator import MAX_TIMEOUT_S
 
 MAX_RESULT_BYTES = 24_000_000
 """Bytes of one result as JSON. The four largest images have 20,000,000 bytes of base64."""
+MAX_RESULT_VALUES = 1_000
+"""JSON values of one result. A true result has fewer than 20: its texts and its images."""
 MAX_REPORT_BYTES = 50_000_000
 """Bytes of all definitions of tools."""
 MAX_TEXT_CHARS = 1_000

@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.types.json_count import JsonCounter
 from handoff_queue.supervisor.serve.authentication import (
     Access,
     AppState,
@@ -26,6 +27,7 @@ from handoff_queue.supervisor.serve.authentication import (
     caller_of,
     check_role,
 )
+from handoff_queue.supervisor.serve.request_body import MAX_VALUES, too_many_values
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.access import ApiRole
@@ -119,7 +121,17 @@ class _AsgiResponse(Response):
             else:
                 await send(message)
 
-        await self._application(scope, receive, send_one_line)
+        counter, values = JsonCounter(), 0
+
+        async def receive_counted() -> Message:
+            nonlocal values
+            message = await receive()
+            values += counter.count(message.get("body", b"")).values
+            if values > MAX_VALUES:
+                raise too_many_values()
+            return message
+
+        await self._application(scope, receive_counted, send_one_line)
 
 
 def _in_one_line(body: bytes) -> bytes:

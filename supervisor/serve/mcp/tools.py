@@ -160,7 +160,8 @@ async def run_tool(
 ) -> CallToolResult:
     """Run a tool. An error of the user is one line of the result."""
     try:
-        return await tool.run(access, parse_arguments(tool.arguments, arguments))
+        given = await run_in_threadpool(parse_arguments, tool.arguments, arguments)
+        return await tool.run(access, given)
     except Problem as problem:
         return failed_result(problem.detail)
     except HandoffError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from handoff_queue.shared.types.json_count import JsonCounter
 
 MAX_BYTES = 8_000_000
 """Most bytes that a server sends until its next call. The largest image has 5,000,000 bytes of
@@ -29,8 +29,6 @@ LINE_BYTES = 400
 """Bytes that each end of a line counts as, in addition to its length. Over stdin and stdout, each
 line is a message, and a line without JSON costs about 100 microseconds.
 """
-_STRING = re.compile(rb'"(?:[^"\\\r\n]++|\\[^\r\n])*+(?P<end>"?)')
-"""A text of JSON. Without an end it is not complete, or a line ends in it, which JSON forbids."""
 
 
 class TooManyBytes(OSError):
@@ -66,27 +64,14 @@ class JsonStream:
 
     def __init__(self, allowance: Allowance) -> None:
         self._allowance = allowance
-        self._open_text = b""
-        """The beginning of a text that the last piece has not ended: a quote, and a backslash if
-        the next character belongs to it.
-        """
+        self._counter = JsonCounter()
 
     def take(self, piece: bytes) -> None:
         """Count a piece that the server has sent. Raises as `Allowance.take`."""
-        data = self._open_text + piece
-        self._open_text = b""
-        outside: list[bytes] = []
-        end = 0
-        for text in _STRING.finditer(data):
-            outside.append(data[end : text.start()])
-            end = text.end()
-            if not text["end"] and data[end : end + 2] in (b"", b"\\"):
-                self._open_text = b'"' + data[end:]
-        outside.append(data[end:])
-        values = b"".join(outside)
+        values = self._counter.count(piece)
         self._allowance.take(
             len(piece)
-            + GROUP_BYTES * (values.count(b"{") + values.count(b"["))
-            + ELEMENT_BYTES * values.count(b",")
+            + GROUP_BYTES * values.groups
+            + ELEMENT_BYTES * values.commas
             + LINE_BYTES * (piece.count(b"\n") + piece.count(b"\r"))
         )
