@@ -94,18 +94,18 @@ conversation carries them.
 NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many images as it can]"
 
 
-def too_long_prompt(output_tokens: int, how: str = "") -> str:
+def too_long_prompt(output_tokens: int, advice: str = "") -> str:
     """Return the prompt for a shorter answer: about half as long, at 0.6 words for each token.
 
     Args:
         output_tokens: tokens of the answer that was cut off.
-        how: a sentence about the parts that can be shorter.
+        advice: a sentence about the parts that can be shorter.
     """
     words = output_tokens * 3 // 10
     size = "much shorter"
     if words >= MIN_NAMED_WORDS:
         size = f"in at most {words:,} words"
-    return f"{TOO_LONG} Give it again, whole, and {size}. {how}".rstrip()
+    return f"{TOO_LONG} Give it again, whole, and {size}. {advice}".rstrip()
 
 
 def ids_in(content: Iterable[Block]) -> list[str]:

@@ -350,8 +350,8 @@ class Agent:
                 return self._end_without_answer(str(problem), was_cut=was_cut)
             is_empty = not text.strip() and not calls_of(reply)
             if was_cut:
-                how = how_to_shorten(self._dependencies.answer_format)
-                self._prompt(too_long_prompt(reply.usage.output_tokens, how))
+                advice = how_to_shorten(self._dependencies.answer_format)
+                self._prompt(too_long_prompt(reply.usage.output_tokens, advice))
             elif is_empty:
                 self._prompt(EMPTY)
             else:
