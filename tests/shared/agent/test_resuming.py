@@ -127,8 +127,8 @@ def test_an_unsafe_call_that_the_model_repeats_after_an_interruption_is_not_run(
 
     assert ran == ["c"], "other arguments are another effect"
     assert result.acted
-    told = ToolObserved(tool_use_id="t2", text=SAME_CALL, origins=())
-    assert told in resumed.checkpoints.earlier_checkpoints(), "it counts as a repetition"
+    observed = ToolObserved(tool_use_id="t2", text=SAME_CALL, origins=())
+    assert observed in resumed.checkpoints.earlier_checkpoints(), "it counts as a repetition"
 
 
 def test_a_result_says_whether_a_tool_that_is_not_safe_to_repeat_may_have_run() -> None:
