@@ -37,7 +37,7 @@ MAX_NAMED = 5
 class WaitingReason:
     """A process or a person that a job needs, and that is absent or paused."""
 
-    whom: str
+    awaited: str
     """The missing process or person in words, such as `a worker of ...`."""
     fix: str
     """What to do, with the command that ends the wait."""
@@ -63,7 +63,7 @@ class WaitingReason:
                     at_least = "" if self.are_all else "at least "
                     more = f" and {at_least}{len(self.steps) - len(named):,} more"
                 waits = f"steps {', '.join(named)}{more} wait"
-        return f"{waits} for {self.whom}: {self.fix}"
+        return f"{waits} for {self.awaited}: {self.fix}"
 
 
 def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ...]:
@@ -198,8 +198,8 @@ def _utc(unix_s: float) -> str:
 
 
 def _worker_of(specialists: Sequence[str], *steps: str) -> WaitingReason:
-    whom = " or ".join(f"`{name}`" for name in specialists)
-    return _process(f"a worker of {whom}", f"worker {specialists[0]}", *steps)
+    names = " or ".join(f"`{name}`" for name in specialists)
+    return _process(f"a worker of {names}", f"worker {specialists[0]}", *steps)
 
 
 def _paused(role: str, pause: Pause, *steps: str) -> WaitingReason:
@@ -224,10 +224,10 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return key
 
 
-def _process(whom: str, command: str, *steps: str) -> WaitingReason:
+def _process(awaited: str, command: str, *steps: str) -> WaitingReason:
     """Return the reason for a process that is not running. `command`: starts the process."""
     fix = f"start one with `handoff {command}`"
-    return WaitingReason(whom, fix, steps, fix_in_place="this run starts it again")
+    return WaitingReason(awaited, fix, steps, fix_in_place="this run starts it again")
 
 
 def _may_be_planned(job: JobInfo, presence: Presence) -> bool:

@@ -88,8 +88,8 @@ const PLANNED_CLASSES = {
 };
 const isPlanned = (bar) => bar.handoff_id.startsWith("plan/");
 const idOf = (bar) => (isPlanned(bar) ? bar.step_id : bar.handoff_id);
-const whoOf = (bar) => (bar.who === bar.step_id ? "" : bar.who);
-const nameOf = (bar) => `${idOf(bar)} ${whoOf(bar)}`.trim();
+const agentOf = (bar) => (bar.agent === bar.step_id ? "" : bar.agent);
+const nameOf = (bar) => `${idOf(bar)} ${agentOf(bar)}`.trim();
 const atMost = (isUpperBound) => (isUpperBound ? "at most " : "");
 const costOf = (bar) => atMost(bar.at_most) + money(bar.usd);
 
@@ -98,8 +98,8 @@ function labelOf(bar) {
   const id = bar.handoff_id;
   const begin = el("span", "begin", id.slice(0, -END_CHARS));
   const end = el("span", "end", id.slice(-END_CHARS));
-  const who = el("span", "who", whoOf(bar) && ` ${whoOf(bar)}`);
-  return el("span", "label", begin, end, who);
+  const agent = el("span", "agent", agentOf(bar) && ` ${agentOf(bar)}`);
+  return el("span", "label", begin, end, agent);
 }
 
 // A part of a bar. `placePieces` sets its place and width.
@@ -185,7 +185,7 @@ function trackOf(job, bar) {
 // The texts of a row in which the search looks, in lower case. `all` also has the task.
 function searchTextsOf(job, bar) {
   const workers = bar.past_claims.map((claim) => claim.worker);
-  const names = [bar.handoff_id, bar.who, bar.state, bar.worker, ...workers, lossOf(bar)];
+  const names = [bar.handoff_id, bar.agent, bar.state, bar.worker, ...workers, lossOf(bar)];
   const text = [...names, bar.model ?? ""].join(" ").toLowerCase();
   const task = () => JSON.parse(job.payloads[bar.payload]).task_description.toLowerCase();
   return { names: text, all: once(() => `${text} ${task()}`) };
@@ -398,7 +398,7 @@ function kindsOf(bars) {
   const numberOf = new Map(); // id of a handoff -> the number of its kind
   for (const bar of bars) {
     const behind = [...new Set(bar.after.map((id) => numberOf.get(id)))].sort((a, b) => a - b);
-    const key = `${bar.who}|${isPlanned(bar) ? bar.state : ""}|${behind.join(" ")}`;
+    const key = `${bar.agent}|${isPlanned(bar) ? bar.state : ""}|${behind.join(" ")}`;
     if (!kinds.has(key)) {
       kinds.set(key, []);
       numbers.set(key, numbers.size);
@@ -424,7 +424,7 @@ function groupsOf(job) {
   const groups = [];
   for (const bars of kindsOf(nodes)) {
     if (bars.length > MAX_SIBLINGS) {
-      groups.push({ bars, text: `${bars[0].who} \u00d7 ${bars.length}` });
+      groups.push({ bars, text: `${bars[0].agent} \u00d7 ${bars.length}` });
     } else {
       for (const bar of bars) groups.push({ bars: [bar], text: nameOf(bar) });
     }

@@ -49,7 +49,7 @@ const statusOf = (job) => el("span", `pill ${job.status}`, job.status);
 
 function specialistRow(row) {
   return {
-    specialist: row.who,
+    specialist: row.agent,
     handoffs: row.handoffs,
     turns: row.turns,
     tokens: row.at_most ? `at most ${figure(row.tokens)}` : row.tokens,

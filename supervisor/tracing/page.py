@@ -140,9 +140,9 @@ def _gates(gates: Mapping[str, Any]) -> Iterator[str]:
 def _approval(approval: Mapping[str, Any]) -> str:
     decision = approval["decision"] or "waits for a person"
     by = ""
-    who = approval.get("actor") or approval.get("by")
-    if who:
-        by = f" by {who}"
+    actor = approval.get("actor") or approval.get("by")
+    if actor:
+        by = f" by {actor}"
     note = ""
     if approval.get("note"):
         note = f": {approval['note']}"
@@ -153,13 +153,13 @@ def _approval(approval: Mapping[str, Any]) -> str:
 
 
 def _route(route: Mapping[str, Any]) -> str:
-    who = "A team"
+    doer = "A team"
     if route["specialist"]:
-        who = f"The specialist {route['specialist']}"
+        doer = f"The specialist {route['specialist']}"
     why = route["problem"] or route["why"]
     if not why:
-        return f"{who} got the job"
-    return f"{who} got the job: {why}"
+        return f"{doer} got the job"
+    return f"{doer} got the job: {why}"
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:
@@ -444,11 +444,11 @@ def _by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, 
     """
     bars_by_specialist: dict[str, list[TimelineBar]] = defaultdict(list)
     for bar in bars:
-        bars_by_specialist[bar.who].append(bar)
+        bars_by_specialist[bar.agent].append(bar)
     rows: list[dict[str, Any]] = []
-    for who, specialist_bars in bars_by_specialist.items():
-        rows.append({"who": who, **_totals(specialist_bars, until)})
-    return sorted(rows, key=lambda row: (-row["tokens"], row["who"]))
+    for agent, specialist_bars in bars_by_specialist.items():
+        rows.append({"agent": agent, **_totals(specialist_bars, until)})
+    return sorted(rows, key=lambda row: (-row["tokens"], row["agent"]))
 
 
 def _totals(bars: Sequence[TimelineBar], until: float) -> dict[str, Any]:

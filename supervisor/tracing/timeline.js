@@ -183,7 +183,7 @@ function mergedPeriodsOf(job, bars) {
 // The repeated step if all handoffs are of its copies, or else the specialist.
 function commonName(bars) {
   const names = new Set(bars.map((bar) => bar.step_id.replace(/_\d{4,}$/, "")));
-  return names.size === 1 ? [...names][0] : bars[0].who;
+  return names.size === 1 ? [...names][0] : bars[0].agent;
 }
 
 function groupTrack(job, bars) {
@@ -199,10 +199,10 @@ function groupTrack(job, bars) {
 
 // A row in place of equal rows. A click shows and hides the equal rows.
 function groupOf(job, bars, rows) {
-  const { state, who } = bars[0];
+  const { state, agent } = bars[0];
   const name = commonName(bars);
   const text = `${name} \u00d7 ${bars.length}`;
-  const suffix = el("span", "who", ` ${state}${who === name ? "" : ` ${who}`}`);
+  const suffix = el("span", "agent", ` ${state}${agent === name ? "" : ` ${agent}`}`);
   const label = el("span", "label", el("span", "begin", text), suffix);
   const button = el("button", "", label, groupTrack(job, bars));
   button.type = "button";

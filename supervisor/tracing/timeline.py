@@ -44,7 +44,7 @@ class TimelineBar:
     handoff_id: HandoffId
     step_id: StepId
     attempt: int
-    who: str
+    agent: str
     state: str
     """`ok`, `partial`, `failed` or `needs_input`; without a result `running`, `queued` or
     `STOPPED`.
@@ -100,7 +100,7 @@ class PlannedStep:
     handoff_id: str
     """Name of the step in `after`, in place of the id of a handoff."""
     step_id: StepId
-    who: str
+    agent: str
     state: str
     """`not begun`, `given up`, `skipped`, `failed` if its condition could not be decided, or
     `kept` if a fork has its result from another job.
@@ -383,7 +383,7 @@ def _bar(
         handoff_id=event.handoff_id,
         step_id=event.step_id,
         attempt=event.attempt,
-        who=event.assigned_to,
+        agent=event.assigned_to,
         state=_state(info, done),
         issued_at=info.issued_at or at,
         began_at=info.started_at,

@@ -161,10 +161,10 @@ def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
 
 def no_longer_missing(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each process or person that the job no longer waits for."""
-    still_missing = {reason.whom for reason in after.waiting_reasons}
+    still_missing = {reason.awaited for reason in after.waiting_reasons}
     for reason in before.waiting_reasons:
-        if reason.whom not in still_missing:
-            yield f"no longer waits for {reason.whom}"
+        if reason.awaited not in still_missing:
+            yield f"no longer waits for {reason.awaited}"
 
 
 def _line_of(view: JobView, recorded: RecordedEvent) -> str | None:

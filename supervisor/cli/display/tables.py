@@ -43,23 +43,23 @@ def middle(text: str, limit: int) -> str:
     return f"{text[:begin_chars]}…{text[-end_chars:]}"
 
 
-def cut_name(who: str, limit: int) -> str:
+def cut_name(name: str, limit: int) -> str:
     """Cut `step (role)` to this number of characters. The role stays if it takes at most half."""
-    if len(who) <= limit:
-        return who
-    step, bracket, rest = who.partition(" (")
+    if len(name) <= limit:
+        return name
+    step, bracket, rest = name.partition(" (")
     role = bracket + rest
     if len(role) <= limit - max(_MIN_NAME, limit // 2):
         return middle(step, limit - len(role)) + role
     return middle(step, limit)
 
 
-def cut_words(what: str, limit: int) -> str:
+def cut_words(text: str, limit: int) -> str:
     """Cut parts with two spaces between them to this number of characters.
 
     Secondary figures go first, then the end of the longest part.
     """
-    parts = what.split("  ")
+    parts = text.split("  ")
     for part in list(parts):
         if len("  ".join(parts)) > limit and part.endswith(_SECONDARY):
             parts.remove(part)

@@ -71,13 +71,13 @@ class TreeRow:
 
     mark: str
     style: str
-    who: str
-    what: str
+    name: str
+    activity: str
 
     @property
     def is_below(self) -> bool:
         """Return whether the row belongs to the child job of the row above."""
-        return self.who.startswith(" ")
+        return self.name.startswith(" ")
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,13 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
         ranks = [_RANKS[row.mark] for row in rows]
         shown = [rows[n] for n in choose_rows(ranks, _heads(rows), room - 1)]
     most_name = max(_MIN_NAME, width // 3)
-    names = [cut_name(row.who, most_name) for row in shown]
+    names = [cut_name(row.name, most_name) for row in shown]
     widest = max(map(len, names), default=0)
     max_words = width - widest - _MARK - 2
     for row, name in zip(shown, names, strict=True):
         line = Text(f"{row.mark} ", style=row.style)
         line.append(name.ljust(widest), style="dim" if row.style == "dim" else "default")
-        line.append(f"  {cut_words(row.what, max_words)}", style="dim")
+        line.append(f"  {cut_words(row.activity, max_words)}", style="dim")
         yield _one_line(line)
     if len(rows) > room:
         left_out = len(rows) - len(shown)
@@ -209,10 +209,10 @@ def rows_of(view: JobView) -> Iterator[TreeRow]:
     for event in first:
         yield _role_row(view, state, event)
     if not first and _will_be_planned(state):
-        what = ""
+        activity = ""
         if state.version < _EVALUATED:
-            what = "waits for a supervisor"
-        yield TreeRow(*_WAITING, "planner", what)
+            activity = "waits for a supervisor"
+        yield TreeRow(*_WAITING, "planner", activity)
     elif not first and state.version < _EVALUATED:
         yield TreeRow(*_WAITING, "job", "waits for a supervisor")
     issued = {event.handoff_id: event for event in view.issued}
@@ -254,23 +254,23 @@ def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]
     if child is None:
         return
     for row in rows_of(child):
-        yield TreeRow(row.mark, row.style, f"  {row.who}", row.what)
+        yield TreeRow(row.mark, row.style, f"  {row.name}", row.activity)
 
 
 def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
-    mark, what = _mark_and_words(view, event)
+    mark, activity = _mark_and_words(view, event)
     if event.assigned_to == "assessor" and event.handoff_id in view.finished:
-        what = f"{_verdict(state, event.attempt)}  {what}"
+        activity = f"{_verdict(state, event.attempt)}  {activity}"
     patch = _patch(view, state, event) if event.assigned_to == REPLANNER else None
     if patch:
         change = change_in_words(change_of(patch, view.texts))
-        what = f"{shorten(change, 60)}  {what}"
+        activity = f"{shorten(change, 60)}  {activity}"
     name = event.assigned_to
     if event.is_fact_check:
         name = f"{event.step_id} ({event.assigned_to})"
     if event.attempt > 1:
         name = f"{name} {event.attempt}"
-    return TreeRow(*mark, name, what + _taken_messages(view, event.handoff_id))
+    return TreeRow(*mark, name, activity + _taken_messages(view, event.handoff_id))
 
 
 def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
@@ -302,21 +302,21 @@ def _step_row(
     Args:
         event: its latest handoff; None: it has none.
     """
-    who = f"{step_id} ({step.specialist})"
+    name = f"{step_id} ({step.specialist})"
     if step.status is StepStatus.WAITING:
-        return TreeRow(*_WAITING, who, _waiting_text(view, step_id, step))
+        return TreeRow(*_WAITING, name, _waiting_text(view, step_id, step))
     if step.is_skipped:
-        return TreeRow(*_DROPPED, who, f"skipped  {_why(view, step, '')}")
+        return TreeRow(*_DROPPED, name, f"skipped  {_why(view, step, '')}")
     if event is None and step.usable and step.result_status:
-        return TreeRow(*_MARKS[step.result_status.value], who, _kept_from(view))
+        return TreeRow(*_MARKS[step.result_status.value], name, _kept_from(view))
     if event is None:
-        return TreeRow(*_MARKS["failed"], who, _why(view, step, "it did not run"))
-    mark, what = _mark_and_words(view, event)
+        return TreeRow(*_MARKS["failed"], name, _why(view, step, "it did not run"))
+    mark, activity = _mark_and_words(view, event)
     if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
-        mark, what = _MARKS["failed"], _why(view, step, "given up")
+        mark, activity = _MARKS["failed"], _why(view, step, "given up")
     if step.attempt > 1:
-        what = f"attempt {step.attempt}: {what}"
-    return TreeRow(*mark, who, what + _taken_messages(view, event.handoff_id))
+        activity = f"attempt {step.attempt}: {activity}"
+    return TreeRow(*mark, name, activity + _taken_messages(view, event.handoff_id))
 
 
 def _why(view: JobView, step: StepState, otherwise: str) -> str:
@@ -328,14 +328,14 @@ def _waiting_text(view: JobView, step_id: StepId, step: StepState) -> str:
     """Return the title of a waiting step, or the steps that it waits for, after the feedback for
     its next attempt.
     """
-    what = shorten(step.outline.title, 60)
+    activity = shorten(step.outline.title, 60)
     unfinished = _waits_for(view, step)
     if unfinished:
-        what = f"waits for {', '.join(unfinished)}"
+        activity = f"waits for {', '.join(unfinished)}"
     if not step.remarks:
-        return what
+        return activity
     feedback = view.texts.feedback(step_id, step.remarks[-1]).text
-    return f"again: {shorten(feedback, 60)}  {what}"
+    return f"again: {shorten(feedback, 60)}  {activity}"
 
 
 def _kept_from(view: JobView) -> str:
@@ -403,12 +403,12 @@ def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str
         case _ if info.claims:
             return _QUEUED, "waits for another attempt"
         case _:
-            what = "in its queue"
+            activity = "in its queue"
             if event.child:
-                what = "about to begin"
+                activity = "about to begin"
             if info.issued_at and view.now - info.issued_at >= 1:
-                what += f" for {view.now - info.issued_at:.0f} s"
-            return _QUEUED, what
+                activity += f" for {view.now - info.issued_at:.0f} s"
+            return _QUEUED, activity
 
 
 def _outcome(view: JobView, done: HandoffFinished, info: HandoffInfo) -> str:

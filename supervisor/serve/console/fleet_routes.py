@@ -118,10 +118,10 @@ def _versions(processes: Iterable[LiveProcess]) -> dict[str, tuple[LiveProcess, 
 def _alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list[str]:
     alarms: list[str] = []
     for specialists, count in sorted(unplanned.items()):
-        whom = " or ".join(f"`{name}`" for name in specialists) or "any specialist"
+        names = " or ".join(f"`{name}`" for name in specialists) or "any specialist"
         command = f"worker {specialists[0]}" if specialists else "worker --all"
         alarms.append(
-            f"Jobs that wait for a worker of {whom}: {count:,}. Start a worker with"
+            f"Jobs that wait for a worker of {names}: {count:,}. Start a worker with"
             f" `handoff {command}`."
         )
     for role in stats.roles:

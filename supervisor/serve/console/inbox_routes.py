@@ -64,7 +64,7 @@ def _waiting(access: Access) -> tuple[float, list[WaitingJob]]:
     job_infos = jobs.read(jobs.newest(MAX_JOBS, where))
     labels = jobs.labels([job.job_id for job in job_infos])
     for job in job_infos:
-        reasons = tuple(reason.whom for reason in answers_to_wait_for(job))
+        reasons = tuple(reason.awaited for reason in answers_to_wait_for(job))
         waiting.append(WaitingJob(job, labels[job.job_id].tenant, reasons))
     return access.store.connection.now(), waiting
 

@@ -141,7 +141,7 @@ def missing_roles_of(store: Store, job_id: JobId) -> list[str]:
     assert [info.waiting_for for info in with_waiting(store, [job])] == [
         "; ".join(map(str, waiting_reasons))
     ]
-    return [f"{role.whom}: {', '.join(role.steps)}" for role in waiting_reasons]
+    return [f"{role.awaited}: {', '.join(role.steps)}" for role in waiting_reasons]
 
 
 def claim_in_new_job(store: Store) -> Claim:

@@ -118,7 +118,7 @@ def test_tokens_and_money_are_summed_for_each_specialist() -> None:
 
     (figures,) = embedded_data(page_for(builder))["jobs"][0]["specialists"]
 
-    assert (figures["who"], figures["handoffs"], figures["tokens"], figures["usd"]) == (
+    assert (figures["agent"], figures["handoffs"], figures["tokens"], figures["usd"]) == (
         "researcher",
         2,
         240,

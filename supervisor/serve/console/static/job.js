@@ -39,7 +39,7 @@ async function loadOrAnnounce(bar) {
 function handoffRow(job, bar) {
   return {
     handoff: bar.handoff_id,
-    specialist: bar.who,
+    specialist: bar.agent,
     state: bar.state,
     turns: bar.turns,
     tokens: bar.tokens,
