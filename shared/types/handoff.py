@@ -33,6 +33,7 @@ from handoff_queue.shared.types.ids import (
     StepIdField,
     handoff_id,
 )
+from handoff_queue.shared.types.json_count import has_more_values
 from handoff_queue.shared.types.json_values import StorableJson
 from handoff_queue.shared.types.limits import MAX_DEPTH, HandoffLimits
 from handoff_queue.shared.types.message import Message, OmitNone, digest_of
@@ -280,6 +281,10 @@ class SharedRun(Message):
     """Cost of that run, which was paid there once. None: unknown."""
 
 
+MAX_RESULT_VALUES = 600_000
+"""Most JSON values of a result. A task of the host may return 1,000,000 characters."""
+
+
 class HandoffResult(Message):
     """The result of one handoff. A failure is also a result."""
 
@@ -310,6 +315,17 @@ class HandoffResult(Message):
     """Origins of all that the handoff has seen, which its claims inherit; None: unknown."""
     shared: Annotated[SharedRun | None, OmitNone] = None
     """The run that made this result for an equal handoff; None: the handoff ran itself."""
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Parse and validate a result. Raises as `Message.from_json`.
+
+        A worker that was taken over can write values in wrong places. The error of each costs
+        more than its JSON.
+        """
+        if has_more_values(text, MAX_RESULT_VALUES):
+            raise MalformedMessage(f"{cls.__name__}: it has more than {MAX_RESULT_VALUES:,} values")
+        return super().from_json(text)
 
     @property
     def failure(self) -> str:

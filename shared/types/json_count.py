@@ -52,8 +52,9 @@ class JsonCounter:
         return JsonCount(values.count(b"{") + values.count(b"["), values.count(b","))
 
 
-def has_more_values(text: bytes | bytearray, most: int) -> bool:
+def has_more_values(text: str | bytes | bytearray, most: int) -> bool:
     """Return whether JSON text has more values than `most`."""
     if len(text) <= most:  # each value has a character
         return False
-    return JsonCounter().count(bytes(text)).values > most
+    data = text.encode(errors="replace") if isinstance(text, str) else bytes(text)
+    return JsonCounter().count(data).values > most

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import socket
 from collections.abc import Mapping, Sequence
 
 from handoff_queue.shared.agent.seen_texts import is_allowed_host
@@ -175,8 +176,8 @@ def post(
             client.stream("POST", place, content=body, headers=dict(headers)) as answer,
         ):
             return answer.is_success, str(answer.status_code)
-    except AddressRefused as error:
-        return False, f"{error} ({_SETTING})"
+    except (AddressRefused, socket.gaierror):  # a submitter learns no name of this network
+        return False, f"{place.host} is not on the public internet, or is unknown ({_SETTING})"
     except REQUEST_ERRORS as error:
         return False, type(error).__name__
 

@@ -42,7 +42,11 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        length = Headers(scope=scope).get("content-length", "0")
+        headers = Headers(scope=scope)
+        if "transfer-encoding" in headers and "content-length" in headers:
+            await response_of(_two_lengths())(scope, receive, send)
+            return
+        length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:18]) > self._max_bytes:
             await response_of(self._too_large())(scope, receive, send)
             return
@@ -65,6 +69,17 @@ class BodyLimit:
             "or raise HANDOFF_SERVE_MAX_BODY_BYTES",
             headers={"Connection": "close"},
         )
+
+
+def _two_lengths() -> Problem:
+    """Return the problem of a request whose body a proxy may end at another place than this server.
+    The rest of the body would then be the next request of another user of the proxy.
+    """
+    return Problem(
+        400,
+        "Transfer-Encoding and Content-Length together: send only one",
+        headers={"Connection": "close"},
+    )
 
 
 class WholeBody:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -52,3 +53,27 @@ def test_connections_without_a_request_take_a_limited_number_of_threads(gateway:
         wait_until(lambda: status_of(gateway) is None, expected="the refusal of a connection")
 
     wait_until(lambda: status_of(gateway) == 401, expected="an answer after the end of the others")
+
+
+def test_a_connection_that_goes_away_writes_nothing_to_the_log(
+    gateway: Gateway, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(20):
+        with connected(gateway) as connection:
+            connection.sendall(b"\r\n" + b"x" * 100_000)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_until(lambda: status_of(gateway) == 401, expected="an answer after the end of the others")
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_request_that_is_nested_too_deep_is_refused(gateway: Gateway) -> None:
+    headers = {"x-api-key": gateway.token}
+    body = b"[" * 100_000
+    request = urllib.request.Request(f"{gateway.url}/v1/messages", body, headers)
+
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+
+    refused.value.close()
+    assert refused.value.code == 400

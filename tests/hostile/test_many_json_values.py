@@ -11,6 +11,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.types.handoff import (
+    MAX_RESULT_VALUES,
+    HandoffResult,
+    ResultStatus,
+    result_in,
+)
 from handoff_queue.shared.types.json_count import JsonCounter, has_more_values
 from handoff_queue.supervisor.serve.request_body import MAX_VALUES, JobBody
 from handoff_queue.workers.tools import sandbox, tool_call_process
@@ -52,6 +58,16 @@ def test_the_result_of_a_sandbox_is_not_validated(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(ToolFailed, match="ended its sandbox without a result"):
         sandbox.parsed_run(b'{"files": {' + MANY + b"}}")
+
+
+def test_the_result_of_a_worker_is_unreadable_and_not_validated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HandoffResult, "model_validate_json", never)
+
+    result = result_in('{"claims": [' + "0," * MAX_RESULT_VALUES + "0]}")
+
+    assert result.status is ResultStatus.FAILED
 
 
 @pytest.mark.parametrize("digits", ["9" * 4_300, "-1", "1" + "0" * 10])

@@ -148,3 +148,21 @@ def test_a_client_that_leaves_in_the_middle_of_a_body_stores_nothing(
     assert errors == []
     assert after == before
     assert stored(jobs) != before, "the whole body submits a job"
+
+
+def test_a_request_with_two_lengths_is_refused_and_its_rest_is_no_request(app: FastAPI) -> None:
+    request = (
+        b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        b"GET /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-User: admin\r\n\r\n"
+    )
+    with serving(app) as url:
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname, address.port or 0), 30) as connection:
+            connection.sendall(request)
+            answer = b""
+            while piece := connection.recv(65_536):
+                answer += piece
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1

@@ -4,10 +4,13 @@ other than an HTTP server.
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.engine import webhooks
 
 ADDRESSES = {
     "a file": "file:///etc/passwd",
@@ -63,3 +66,21 @@ def test_an_address_that_is_not_a_plain_http_url_is_refused(jobs: Client, kind: 
 )
 def test_a_plain_address_is_accepted(jobs: Client, url: str) -> None:
     assert jobs.submit(Request("Look.", webhook_url=url))
+
+
+def test_a_submitter_learns_no_name_of_the_private_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def resolve(host: str, _port: int) -> list[str]:
+        if host == "known.example":
+            return ["10.0.0.1"]
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    monkeypatch.setattr(webhooks, "system_resolver", resolve)
+    details: set[str] = set()
+    for host in ("known.example", "unknown.example"):
+        delivered, detail = webhooks.post(f"http://{host}/", b"{}", {}, (), 30.0)
+        assert not delivered
+        details.add(detail.replace(host, "HOST"))
+
+    assert len(details) == 1, details

@@ -75,6 +75,11 @@ class _Listener(ThreadingHTTPServer):
         finally:
             self._free.release()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore the error of a connection that has gone. The base class would print a traceback,
+        and each process of the machine could fill the log.
+        """
+
 
 class Gateway:
     """Takes the requests of one CLI process until `close`."""
@@ -145,7 +150,7 @@ class Gateway:
         try:
             request = CliRequest(json.loads(body))
             is_next = is_expected(request.body)
-        except (ValueError, TypeError, AttributeError, KeyError):
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             is_next = False
         if not is_next:
             connection.send_error(400)

@@ -107,7 +107,7 @@ def test_a_webhook_reaches_no_private_address_by_default(store: Store, host: str
     attempt = last_attempt(store, state)
     assert not attempt.delivered
     assert attempt.detail.endswith(
-        "is not on the public internet (HANDOFF_WEBHOOK_PRIVATE_HOSTS)"
+        "is not on the public internet, or is unknown (HANDOFF_WEBHOOK_PRIVATE_HOSTS)"
     ), attempt.detail
 
 
