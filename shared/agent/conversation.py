@@ -567,6 +567,20 @@ class Conversation:
         """True if the model was told that this is its last turn."""
         return AgentPrompted(text=LAST_TURN) in self.checkpoints
 
+    @property
+    def calls_after_last_turn(self) -> int:
+        """Number of replies with calls of tools after the model was told that it can call no
+        more. Some servers ignore the request for a reply without calls.
+        """
+        total = 0
+        is_told = False
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, AgentPrompted):
+                is_told = is_told or checkpoint.text == LAST_TURN
+            elif isinstance(checkpoint, ModelReplied):
+                total += is_told and bool(calls_of(checkpoint))
+        return total
+
     def only_repeats_prompts(self, text: str) -> bool:
         """Return whether each line of a text is a copy of a message of this agent to the model,
         or of a line about a call that was not run. Such a text is not work. Words that a message

@@ -75,6 +75,8 @@ MAX_SHORTENINGS = 1
 """Times that a model may shorten an answer that was cut off. Each answer costs its whole length
 limit, and a model that writes too much twice writes too much again.
 """
+MAX_CALLS_AFTER_LAST_TURN = 2
+"""Replies with calls of tools after the last turn. A model that calls once more may answer then."""
 REPEATS_PROMPTS = Defect("the answer only repeats its instructions", "give the work itself")
 _log = log_of(__name__)
 
@@ -260,6 +262,8 @@ class Agent:
             raise LimitReached(
                 StopReason.MAX_TURNS, f"no answer within {self._limits.max_turns} turns"
             )
+        if self._conversation.calls_after_last_turn >= MAX_CALLS_AFTER_LAST_TURN:
+            raise LimitReached(StopReason.MAX_TURNS, "no answer: it calls tools in its last turn")
         if not self._conversation.is_paused and not self._conversation.is_summarizing:
             self._shorten()
         # A role that decides by calls must be able to call.

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.conversation import LAST_TURN
+from handoff_queue.shared.agent.loop import MAX_CALLS_AFTER_LAST_TURN
 from handoff_queue.shared.agent.model_turn import MAX_REPEATED_CALLS
 from handoff_queue.shared.agent.tool import ANY_HOST, ToolFailed
 from handoff_queue.shared.agent.tool_calls import SAME_CALL, SAME_RESULT
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
-from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.testing import Reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
-from tests.doubles.handoffs import a_tool
+from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 
 LONG = "A long passage about queues. " * 20
@@ -101,6 +103,16 @@ def test_repeated_look_ups_end_the_search() -> None:
     assert run.calls[-1].messages[-1]["content"][-1]["text"] == LAST_TURN
     assert not run.calls[-1].may_call_tools
     assert index.queries == ["a"]
+
+
+def test_a_server_that_allows_calls_after_the_last_turn_ends_the_handoff_soon() -> None:
+    run = run_of(Index(), *[look_up("a")] * 20)
+    run.handoff = a_handoff(limits=HandoffLimits(max_turns=20))
+
+    result = run.go()
+
+    assert result.stop_reason is StopReason.MAX_TURNS
+    assert len(run.calls) == 1 + MAX_REPEATED_CALLS + MAX_CALLS_AFTER_LAST_TURN
 
 
 def test_a_tool_that_is_not_a_look_up_runs_each_time() -> None:
