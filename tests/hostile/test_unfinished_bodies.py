@@ -150,7 +150,9 @@ def test_a_client_that_leaves_in_the_middle_of_a_body_stores_nothing(
     assert stored(jobs) != before, "the whole body submits a job"
 
 
-def test_a_request_with_two_lengths_is_refused_and_its_rest_is_not_read_as_a_request(app: FastAPI) -> None:
+def test_a_request_with_two_lengths_is_refused_and_its_rest_is_not_read_as_a_request(
+    app: FastAPI,
+) -> None:
     request = (
         b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
         b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"

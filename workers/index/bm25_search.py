@@ -1,25 +1,35 @@
 """Finds and ranks passages by bm25. Words in headings and paths count more. If nothing
 matches, a second and a third query are tried.
+
+The weight of a word depends only on the documents of the job. FTS5's own `bm25` counts the
+documents of all jobs in the index. So the rank would depend on other jobs, and would tell what
+their documents contain.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.workers.index.query_builder import any_beginning_with, any_of, words_of
+from handoff_queue.workers.index.query_builder import beginnings_of, phrase_of, words_of
 from handoff_queue.workers.index.writer import ORDINAL_BITS
 
 _HEADING_WEIGHT = 3.0
+"""Occurrences in the text that a word in the heading counts as."""
+_SATURATION = 1.2
+"""The parameter k1 of bm25, as in FTS5. A second occurrence counts less than the first one."""
+_MIN_WEIGHT = 1e-6
+"""Weight of a word that more than half of the passages have, as in FTS5."""
 _PATH_BOOST = 0.5
 """Share that is added to the score if the path of the document has all words of the query.
 With fewer words the share is smaller.
 """
 _CANDIDATES = 100
 """Best passages by bm25. The boost for the path applies only to these."""
-_MIN_SHARE = 0.25
+_MIN_SHARE = 0.35
 """Least share of the best score that a passage needs. A passage below it has only words that
 most passages have.
 """
@@ -31,12 +41,42 @@ other words find too few passages.
 """
 _FUZZY_VOCABULARY = 5_000
 """Words with the same first two characters to which a misspelt word is compared."""
+_SIMILAR = 3
+"""Similar words that are searched for a misspelt word."""
+_SIMILAR_OF_ALL = 50
+"""Similar words of the whole index. Many of these words may be in documents of other jobs only."""
 
-_MATCHES = f"""
-    SELECT rowid, bm25(words, {_HEADING_WEIGHT}, 1.0) AS score FROM words
-    WHERE words MATCH ? AND (rowid >> {ORDINAL_BITS}) IN (SELECT value FROM json_each(?))
-    ORDER BY score LIMIT {_CANDIDATES}
+_IN_SCOPE = f"(rowid >> {ORDINAL_BITS}) IN (SELECT id FROM temp.scope)"  # noqa: S608 - constants only
+_COUNT = f"SELECT count(*) FROM words WHERE words MATCH ? AND {_IN_SCOPE}"  # noqa: S608 - constants only
+_PASSAGES = f"""
+    SELECT sum((
+        SELECT count(*) FROM passages
+        WHERE id >= value << {ORDINAL_BITS} AND id < (value + 1) << {ORDINAL_BITS}
+    ))
+    FROM json_each(?)
 """  # noqa: S608 - constants only
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The indexed documents that a search covers."""
+
+    paths: Mapping[int, str]
+    """Path by the document's id in the index."""
+    ids_json: str
+    """The same ids as a JSON list, for SQL."""
+    passages: int
+    """Number of the passages of these documents."""
+
+
+def count_passages(connection: sqlite3.Connection, ids_json: str) -> int:
+    """Return the number of the passages of some documents.
+
+    Args:
+        ids_json: ids of the documents in the index, as a JSON list.
+    """
+    (count,) = connection.execute(_PASSAGES, (ids_json,)).fetchone()
+    return int(count or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,55 +90,121 @@ class PassageMatch:
     score: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Phrase:
+    """A part of a query, as an expression of FTS5."""
+
+    text: str
+    count: int
+    """Passages of the scope that have it."""
+
+    @property
+    def is_frequent(self) -> bool:
+        """Return whether the phrase says little, and its passages take long to rank."""
+        return self.count >= _FREQUENT
+
+    def weight(self, scope: Scope) -> float:
+        """Return the inverse document frequency of bm25."""
+        ratio = (scope.passages - self.count + 0.5) / (self.count + 0.5)
+        return max(_MIN_WEIGHT, math.log(ratio))
+
+
 def find_passages(
-    connection: sqlite3.Connection, query: str, paths: Mapping[int, str], ids_json: str, limit: int
+    connection: sqlite3.Connection, query: str, scope: Scope, limit: int
 ) -> list[PassageMatch]:
-    """Return at most `limit` passages of some documents, the best first.
+    """Return at most `limit` passages of the documents of a scope, the best first.
 
     Args:
         query: any text.
-        paths: path of each document by its id.
-        ids_json: the ids of these documents as a JSON list.
     """
     words = words_of(query)
-    for enough, expression in _expressions(connection, words, limit):
-        candidates: list[tuple[int, float]] = []
-        if expression:
-            candidates = connection.execute(_MATCHES, (expression, ids_json)).fetchall()
+    _set_scope(connection, scope)
+    for enough, phrases, must_be_rare in _queries(connection, words, limit):
+        candidates = _candidates(connection, phrases, scope, must_be_rare=must_be_rare)
         if len(candidates) >= enough:
-            ranked = _ranked(candidates, words, paths)
+            ranked = _ranked(candidates, words, scope.paths)
             return _shown(connection, _varied(_without_junk(ranked), limit))
     return []
 
 
-def _expressions(
+def _set_scope(connection: sqlite3.Connection, scope: Scope) -> None:
+    """Store the ids of the documents in a table of this connection. A query reads them many
+    times, and to parse the JSON of 10,000 ids takes longer than to look for a word.
+    """
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS scope (id INTEGER PRIMARY KEY)")
+    connection.execute("DELETE FROM temp.scope")
+    connection.execute("INSERT INTO temp.scope SELECT value FROM json_each(?)", (scope.ids_json,))
+
+
+def _queries(
     connection: sqlite3.Connection, words: Sequence[str], limit: int
-) -> Iterator[tuple[int, str]]:
+) -> Iterator[tuple[int, list[_Phrase], bool]]:
     """Yield the queries in turn: for the words themselves, for words with the same beginning,
     and for words with a similar spelling. Each query comes with the number of matches that
-    makes the later queries unnecessary.
+    makes the later queries unnecessary, and with a flag: True if a match needs a rare phrase.
     """
-    rare = [word for word in words if not _is_frequent(connection, word)]
-    if rare and len(rare) < len(words):
-        yield limit, f"({any_of(rare)}) AND ({any_of(words)})"
-    yield 1, any_of(words)
-    yield 1, any_beginning_with(words)
+    phrases = _counted(connection, map(phrase_of, words))
+    rare = [phrase for phrase in phrases if not phrase.is_frequent]
+    if rare and len(rare) < len(phrases):
+        yield limit, phrases, True
+    yield 1, phrases, False
+    yield 1, _counted(connection, beginnings_of(words)), False
     similar: list[str] = []
     for word in words:
         similar += _spelt_like(connection, word)
-    yield 1, any_of(similar)
+    yield 1, _counted(connection, similar), False
 
 
-def _is_frequent(connection: sqlite3.Connection, word: str) -> bool:
-    """Return whether at least `_FREQUENT` passages have the word. The ranking of these
-    passages would take most of the time, although the word says little.
+def _counted(connection: sqlite3.Connection, phrases: Iterable[str]) -> list[_Phrase]:
+    """Return the phrases that passages of the scope have, each once."""
+    counted: list[_Phrase] = []
+    for phrase in dict.fromkeys(phrases):
+        (count,) = connection.execute(_COUNT, (phrase,)).fetchone()
+        if count:
+            counted.append(_Phrase(phrase, count))
+    return counted
+
+
+def _candidates(
+    connection: sqlite3.Connection, phrases: Sequence[_Phrase], scope: Scope, *, must_be_rare: bool
+) -> list[tuple[int, float]]:
+    """Return the ids of the best passages by bm25, with their scores. A higher score is better.
+
+    Each phrase counts once in the text of a passage and once in its heading. All passages count as
+    equally long, because they have about the same length.
+
+    Args:
+        must_be_rare: leave out passages that have only frequent phrases.
     """
-    query = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {_FREQUENT})"  # noqa: S608 - a constant
-    return bool(connection.execute(query, (any_of([word]),)).fetchone()[0] >= _FREQUENT)
+    if not phrases:
+        return []
+    parts: list[str] = []
+    weights: list[str] = []
+    parameters: dict[str, str | float] = {}
+    for place, phrase in enumerate(phrases):
+        parameters[f"text{place}"] = f"body : ({phrase.text})"
+        parameters[f"heading{place}"] = f"heading : ({phrase.text})"
+        parameters[f"weight{place}"] = phrase.weight(scope)
+        parameters[f"rare{place}"] = int(not phrase.is_frequent)
+        weights.append(f"({place}, :weight{place}, :rare{place})")
+        for column, share in (("text", 1.0), ("heading", _HEADING_WEIGHT)):
+            parts.append(
+                f"SELECT rowid AS passage, {place} AS phrase, {share} AS share FROM words"  # noqa: S608 - constants only
+                f" WHERE words MATCH :{column}{place} AND {_IN_SCOPE}"
+            )
+    columns = f"weights(phrase, weight, is_rare) AS (VALUES {', '.join(weights)})"
+    union = " UNION ALL ".join(parts)
+    shares = f"SELECT passage, phrase, sum(share) AS share FROM ({union}) GROUP BY 1, 2"  # noqa: S608 - constants only
+    score = f"sum(weight * share * {_SATURATION + 1} / (share + {_SATURATION}))"
+    scores = f"SELECT passage, {score} AS score FROM shares JOIN weights USING (phrase)"  # noqa: S608 - constants only
+    groups = f"GROUP BY passage HAVING max(is_rare) >= {int(must_be_rare)}"
+    order = f"ORDER BY score DESC, passage LIMIT {_CANDIDATES}"
+    query = f"WITH {columns}, shares AS ({shares}) {scores} {groups} {order}"
+    return connection.execute(query, parameters).fetchall()
 
 
 def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
-    """Return at most three words of the index with a similar spelling and the same first two
+    """Return at most three words of the scope with a similar spelling and the same first two
     characters.
     """
     if len(word) < 4:
@@ -108,7 +214,10 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
         "SELECT term FROM vocabulary WHERE term >= ? AND term < ? LIMIT ?",
         (begin, begin + "\U0010ffff", _FUZZY_VOCABULARY),
     )
-    return difflib.get_close_matches(word, [term for (term,) in rows], n=3, cutoff=0.75)
+    terms = [term for (term,) in rows]
+    similar = difflib.get_close_matches(word, terms, n=_SIMILAR_OF_ALL, cutoff=0.75)
+    counted = _counted(connection, map(phrase_of, similar))
+    return [phrase.text for phrase in counted[:_SIMILAR]]
 
 
 def _ranked(
@@ -119,13 +228,14 @@ def _ranked(
     the same search always gives the same result.
 
     Args:
-        candidates: ids of passages with their bm25, where a lower value is better.
+        candidates: ids of passages with their bm25.
     """
     scored: list[tuple[int, float]] = []
     for number, bm25 in candidates:
         path_words = words_of(paths[number >> ORDINAL_BITS])
         share = sum(word in path_words for word in words) / len(words)
-        scored.append((number, -bm25 * (1 + _PATH_BOOST * share)))
+        # SQLite adds the weights in the order of the ids, which differs between hosts.
+        scored.append((number, float(f"{bm25 * (1 + _PATH_BOOST * share):.4g}")))
     return sorted(
         scored,
         key=lambda passage: (-passage[1], paths[passage[0] >> ORDINAL_BITS], passage[0]),
@@ -166,6 +276,5 @@ def _shown(connection: sqlite3.Connection, ranked: list[tuple[int, float]]) -> l
         spans[number] = (start, end, snippet)
     matches: list[PassageMatch] = []
     for number, score in ranked:
-        rounded = float(f"{score:.4g}")
-        matches.append(PassageMatch(number >> ORDINAL_BITS, *spans[number], score=rounded))
+        matches.append(PassageMatch(number >> ORDINAL_BITS, *spans[number], score=score))
     return matches

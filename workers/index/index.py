@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from handoff_queue.shared.types.handoff import Manifest
-from handoff_queue.workers.index.bm25_search import find_passages
+from handoff_queue.workers.index.bm25_search import Scope, count_passages, find_passages
 from handoff_queue.workers.index.database import Database
 from handoff_queue.workers.index.writer import fill, find_indexed_ids
 
-_REMEMBERED_SCOPES = 32
+_REMEMBERED_MANIFESTS = 32
 """Manifests whose document ids are kept in memory. Each running handoff has one manifest."""
 
 
@@ -46,16 +46,13 @@ class SearchResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class _IndexedManifest:
     """The indexed documents of one manifest."""
 
     manifest: Manifest
     """Kept so that no other manifest gets the same `id()`."""
     generation: int
-    paths: dict[int, str]
-    """Path by the document's id in the index."""
-    ids_json: str
-    """The same ids as a JSON list, for SQL."""
+    scope: Scope
     missing: tuple[str, ...]
 
 
@@ -66,7 +63,7 @@ class DocumentIndex:
 
     def __init__(self, cache_dir: Path) -> None:
         self._database = Database(cache_dir)
-        self._scopes: OrderedDict[int, _Scope] = OrderedDict()
+        self._indexed: OrderedDict[int, _IndexedManifest] = OrderedDict()
         self._lock = threading.Lock()
         self._filling = threading.Lock()
 
@@ -101,42 +98,43 @@ class DocumentIndex:
     def _search(
         self, manifest: Manifest, query: str, text_of: Callable[[str], str], limit: int
     ) -> SearchResult:
-        scope = self._scope(manifest, text_of)
+        indexed = self._index(manifest, text_of)
         with self._database.connection() as (generation, connection):
-            if generation == scope.generation:
-                matches = find_passages(connection, query, scope.paths, scope.ids_json, limit)
+            if generation == indexed.generation:
                 hits: list[SearchHit] = []
-                for match in matches:
-                    path = scope.paths[match.document]
+                for match in find_passages(connection, query, indexed.scope, limit):
+                    path = indexed.scope.paths[match.document]
                     hits.append(SearchHit(path, match.start, match.end, match.snippet, match.score))
-                searched = len(manifest.documents) - len(scope.missing)
-                return SearchResult(tuple(hits), searched, scope.missing)
+                searched = len(manifest.documents) - len(indexed.missing)
+                return SearchResult(tuple(hits), searched, indexed.missing)
         raise sqlite3.DatabaseError("the index was replaced during the search")
 
-    def _scope(self, manifest: Manifest, text_of: Callable[[str], str]) -> _Scope:
+    def _index(self, manifest: Manifest, text_of: Callable[[str], str]) -> _IndexedManifest:
         """Return the indexed documents of a manifest, after adding the missing ones. The
         result is cached, because 10,000 look-ups of ids take longer than a search.
         """
         with self._lock:
-            cached = self._scopes.get(id(manifest))
+            cached = self._indexed.get(id(manifest))
             if cached is not None and cached.generation == self._database.generation:
-                self._scopes.move_to_end(id(manifest))
+                self._indexed.move_to_end(id(manifest))
                 return cached
         with self._filling:
             fill(self._database, manifest, text_of)
         with self._database.connection() as (generation, connection):
             ids = find_indexed_ids(connection, {document.digest for document in manifest.documents})
-        paths: dict[int, str] = {}
-        missing: list[str] = []
-        for document in manifest.documents:
-            if document.digest in ids:
-                paths.setdefault(ids[document.digest], document.path)
-            else:
-                missing.append(document.path)
-        scope = _Scope(manifest, generation, paths, json.dumps(list(paths)), tuple(missing))
+            paths: dict[int, str] = {}
+            missing: list[str] = []
+            for document in manifest.documents:
+                if document.digest in ids:
+                    paths.setdefault(ids[document.digest], document.path)
+                else:
+                    missing.append(document.path)
+            ids_json = json.dumps(list(paths))
+            scope = Scope(paths, ids_json, count_passages(connection, ids_json))
+        indexed = _IndexedManifest(manifest, generation, scope, tuple(missing))
         if not missing:
             with self._lock:
-                self._scopes[id(manifest)] = scope
-                while len(self._scopes) > _REMEMBERED_SCOPES:
-                    self._scopes.popitem(last=False)
-        return scope
+                self._indexed[id(manifest)] = indexed
+                while len(self._indexed) > _REMEMBERED_MANIFESTS:
+                    self._indexed.popitem(last=False)
+        return indexed

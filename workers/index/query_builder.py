@@ -5,7 +5,7 @@ words are dropped, and any other word may match.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 MAX_WORDS = 24
 """Words of a text that a query searches. A long text then costs no more than a long question."""
@@ -41,22 +41,18 @@ def words_of(query: str) -> tuple[str, ...]:
     return tuple((content_words or words)[:MAX_WORDS])
 
 
-def any_of(words: Iterable[str]) -> str:
-    """Return a query for passages with any of the words."""
-    return " OR ".join(map(_phrase, words))
-
-
-def any_beginning_with(words: Sequence[str]) -> str:
-    """Return a query for passages with a word that begins like one of the words. The beginning
+def beginnings_of(words: Iterable[str]) -> list[str]:
+    """Return queries for passages with a word that begins like one of the words. The beginning
     is two thirds of a word, and at least four characters. Shorter words are left out.
     """
-    prefixes: dict[str, None] = {}
+    prefixes: list[str] = []
     for word in words:
         if len(word) >= 4:
             prefix = word[: max(4, len(word) * 2 // 3)]
-            prefixes[f"{_phrase(prefix)} *"] = None
-    return " OR ".join(prefixes)
+            prefixes.append(f"{phrase_of(prefix)} *")
+    return prefixes
 
 
-def _phrase(word: str) -> str:
+def phrase_of(word: str) -> str:
+    """Return a query for passages with the word."""
     return '"' + index_text(word).strip().replace('"', '""') + '"'

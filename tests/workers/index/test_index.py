@@ -124,6 +124,29 @@ def test_documents_of_other_jobs_are_never_found(index: DocumentIndex) -> None:
     assert sources(index, "belongs") == []
 
 
+def test_documents_of_other_jobs_change_no_score(index: DocumentIndex, tmp_path: Path) -> None:
+    """Otherwise a job could find out which words the documents of another tenant have."""
+    others = Library(
+        {f"{number}.md": f"# Rivers\n\nThe Tiber flows, too. {number}" for number in range(50)}
+    )
+    alone = DocumentIndex(tmp_path / "alone")
+    sources(index, "Tiber", others)
+
+    for query in ("Tiber", "river flows city", "Tibre", "brid", "首都"):
+        result = index.search(CITIES.manifest, query, text_of=CITIES.text_of)
+        assert result.hits
+        assert result == alone.search(CITIES.manifest, query, text_of=CITIES.text_of)
+    alone.close()
+
+
+def test_a_misspelt_word_is_compared_with_words_of_the_job_although_others_are_more_similar(
+    index: DocumentIndex,
+) -> None:
+    sources(index, "Tibre", Library({"a.md": " ".join(f"tibr{end}" for end in "acdefghi")}))
+
+    assert sources(index, "Tibre")[0] in ("cities/rome.md", "notes.md")
+
+
 def test_a_text_is_fetched_once_for_all_jobs_and_processes(
     index: DocumentIndex, tmp_path: Path
 ) -> None:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from handoff_queue.workers.index.query_builder import (
     MAX_WORDS,
-    any_beginning_with,
-    any_of,
+    beginnings_of,
     index_text,
+    phrase_of,
     words_of,
 )
 
@@ -22,9 +22,9 @@ def test_every_text_makes_a_valid_full_text_query(text: str) -> None:
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE VIRTUAL TABLE t USING fts5(body)")
 
-    for expression in (any_of(words), any_beginning_with(words)):
-        if expression:
-            rows = connection.execute("SELECT * FROM t WHERE t MATCH ?", (expression,))
+    for expression in (*map(phrase_of, words), *beginnings_of(words)):
+        for query in (expression, f"body : ({expression})"):
+            rows = connection.execute("SELECT * FROM t WHERE t MATCH ?", (query,))
             assert rows.fetchall() == []
     connection.close()
 
