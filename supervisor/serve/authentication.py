@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -34,7 +34,10 @@ from handoff_queue.supervisor.client.job_lookup import check_job_id
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.proxy_authentication import ProxyUser, address_of, user_of
 from handoff_queue.supervisor.serve.request_limits import (
+    Arguments,
+    CallerTurns,
     OpenStreams,
+    Value,
     count_request,
     count_wrong_token,
 )
@@ -92,6 +95,7 @@ class AppState:
     """True if the server takes requests of this machine without a token, while there is none."""
     token_checks: TokenChecks
     streams: OpenStreams
+    turns: CallerTurns = field(default_factory=CallerTurns)
 
     @property
     def store(self) -> Store:
@@ -252,6 +256,16 @@ class Access:
     caller: Caller
     token_checks: TokenChecks
     streams: OpenStreams
+    turns: CallerTurns = field(default_factory=CallerTurns)
+
+    async def in_turn(
+        self,
+        function: Callable[Arguments, Value],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Value:
+        """Run a check of large values in a thread, when it is the turn of the caller."""
+        return await self.turns.run(self.caller.key, function, *args, **kwargs)
 
     async def check_token(self) -> None:
         """Check that the caller still has access. A stream calls this before each text.
@@ -328,7 +342,7 @@ def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "
     """Return clients whose actions name the caller. `via`: the way to the queue."""
     actor = Actor(name=caller.name, via=via, address=caller.address, token=caller.token_id)
     jobs = state.jobs.acting_as(actor)
-    return Access(jobs, state.settings, caller, state.token_checks, state.streams)
+    return Access(jobs, state.settings, caller, state.token_checks, state.streams, state.turns)
 
 
 Reads = Annotated[Access, Depends(require_role(ApiRole.READ))]

@@ -62,7 +62,7 @@ async def retry(
     idempotency_key: RetryKey = None,
 ) -> StoredDecision:
     """Repeat failed steps, fill the gaps of a partial answer, or continue with higher limits."""
-    body = await body_of(http, RetryBody)
+    body = await body_of(http, access, RetryBody)
     key = key_of(body.idempotency_key, idempotency_key)
     await access.jobs.retry(job_id, body.from_step, body.limits, key=key)
     return StoredDecision(job_id=job_id)
@@ -82,7 +82,7 @@ async def finish(
 
     `retry` does the same for such a job. This operation refuses every other job.
     """
-    body = await body_of(http, FinishBody)
+    body = await body_of(http, access, FinishBody)
     key = key_of(body.idempotency_key, idempotency_key)
     await access.jobs.finish(job_id, body.limits, key=key)
     return StoredDecision(job_id=job_id)
@@ -120,7 +120,7 @@ async def say(
     An agent that runs takes the message once, before its next turn. An agent that starts later
     has the message in its task.
     """
-    body = await body_of(http, MessageBody)
+    body = await body_of(http, access, MessageBody)
     key = key_of(body.idempotency_key, idempotency_key)
     sent = await access.jobs.say(job_id, body.text, body.step, key=key)
     return MessageStored(
@@ -140,7 +140,7 @@ async def say(
 )
 async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
     """Approve the plan, the steps, a tool call or the answer of a waiting job."""
-    body = await body_of(http, ApproveBody)
+    body = await body_of(http, access, ApproveBody)
     await access.jobs.approve(
         job_id, body.note, body.plan, body.steps, body.rows, body.question, body.arguments
     )
@@ -156,6 +156,6 @@ async def approve(http: HttpRequest, access: Operates, job_id: VisibleJob) -> St
 )
 async def reject(http: HttpRequest, access: Operates, job_id: VisibleJob) -> StoredDecision:
     """Reject the plan, the steps, a tool call or the answer of a waiting job, with a note."""
-    body = await body_of(http, AnswerBody)
+    body = await body_of(http, access, AnswerBody)
     await access.jobs.reject(job_id, body.note, body.steps, body.plan, body.rows, body.question)
     return StoredDecision(job_id=job_id)

@@ -180,7 +180,7 @@ async def drop(access: OperatesFleet, letter_id: LetterId) -> Response:
 )
 async def pause(http: HttpRequest, access: OperatesFleet, role: Role) -> RoleChange:
     """Stop a specialist or a role on all machines. Its handoffs wait."""
-    body = await body_of(http, PauseBody)
+    body = await body_of(http, access, PauseBody)
     await access.jobs.pause(role, body.reason)
     return RoleChange(role=role, is_paused=True)
 

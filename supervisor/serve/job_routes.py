@@ -108,8 +108,8 @@ async def read_request(
     Raises:
         Problem, UserError: the body cannot be used, or the caller has no job `after`.
     """
-    body, documents = await job_body_of(http, access.settings)
-    return await run_in_threadpool(checked_request, access, body, documents, header_key)
+    body, documents = await job_body_of(http, access)
+    return await access.in_turn(checked_request, access, body, documents, header_key)
 
 
 def checked_request(

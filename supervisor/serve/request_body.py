@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 
 from handoff_queue.shared.settings.settings import Settings
@@ -29,7 +28,7 @@ from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.serve.authentication import Caller, tenant_for
+from handoff_queue.supervisor.serve.authentication import Access, Caller, tenant_for
 from handoff_queue.supervisor.serve.problem_documents import Problem, invalid
 from handoff_queue.supervisor.workflows import Items, Workflow, workflow_in, workflow_named
 from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
@@ -254,7 +253,9 @@ def _media_type(http: HttpRequest) -> str:
     return http.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def body_of(http: HttpRequest, kind: type[Body], media_types: str = JSON) -> Body:
+async def body_of(
+    http: HttpRequest, access: Access, kind: type[Body], media_types: str = JSON
+) -> Body:
     """Return the JSON body of a request. An empty body has the defaults of all fields.
 
     Args:
@@ -271,7 +272,7 @@ async def body_of(http: HttpRequest, kind: type[Body], media_types: str = JSON) 
     content = await http.body()
     if content and _media_type(http) != JSON:
         raise wrong_type
-    return await run_in_threadpool(_parsed, content or b"{}", kind)
+    return await access.in_turn(parsed_body, content or b"{}", kind)
 
 
 def _check_encoding(http: HttpRequest) -> None:
@@ -296,7 +297,12 @@ def too_many_values() -> Problem:
     )
 
 
-def _parsed(content: bytes, kind: type[Body]) -> Body:
+def parsed_body(content: bytes, kind: type[Body]) -> Body:
+    """Return the body in JSON text.
+
+    Raises:
+        Problem, UserError: a field is not valid, there are too many values, or a name is repeated.
+    """
     if has_more_values(content, MAX_VALUES):
         raise too_many_values()
     try:
@@ -307,7 +313,7 @@ def _parsed(content: bytes, kind: type[Body]) -> Body:
     return body
 
 
-async def job_body_of(http: HttpRequest, settings: Settings) -> tuple[JobBody, dict[str, bytes]]:
+async def job_body_of(http: HttpRequest, access: Access) -> tuple[JobBody, dict[str, bytes]]:
     """Return the job of a request, and its documents by name.
 
     Raises:
@@ -315,8 +321,8 @@ async def job_body_of(http: HttpRequest, settings: Settings) -> tuple[JobBody, d
     """
     if _media_type(http) == FORM:
         _check_encoding(http)
-        return await _job_of_form(http, settings)
-    body = await body_of(http, JobBody, f"{JSON} or {FORM}")
+        return await _job_of_form(http, access)
+    body = await body_of(http, access, JobBody, f"{JSON} or {FORM}")
     return body, documents_of(body)
 
 
@@ -325,18 +331,18 @@ def documents_of(body: JobBody) -> dict[str, bytes]:
     return {name: text.encode() for name, text in body.documents.items()}
 
 
-async def _job_of_form(http: HttpRequest, settings: Settings) -> tuple[JobBody, dict[str, bytes]]:
+async def _job_of_form(http: HttpRequest, access: Access) -> tuple[JobBody, dict[str, bytes]]:
     """Return the job of a form with several parts, and its documents. Raises as `job_body_of`."""
     async with http.form(
-        max_files=settings.max_documents + 1,
+        max_files=access.settings.max_documents + 1,
         max_fields=MAX_FIELDS,
-        max_part_size=settings.serve_max_body_bytes,
+        max_part_size=access.settings.serve_max_body_bytes,
     ) as form:
         parts = form.multi_items()
         requests = [part for name, part in parts if name == REQUEST_FIELD]
         if len(requests) != 1:
             raise Problem(422, f"a form has the field {REQUEST_FIELD!r} once: the job as JSON")
-        body = await run_in_threadpool(_parsed, await _bytes_of(requests[0]), JobBody)
+        body = await access.in_turn(parsed_body, await _bytes_of(requests[0]), JobBody)
         documents = documents_of(body)
         for name, part in parts:
             if name == REQUEST_FIELD:

@@ -4,12 +4,15 @@ open streams, and wrong tokens.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
 
 from python_multipart.multipart import parse_options_header
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,7 +20,11 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.supervisor.serve.problem_documents import Problem, response_of
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Arguments = ParamSpec("Arguments")
+Value = TypeVar("Value")
 
+MAX_CHECKS = 2
+"""Checks of large values of one caller that run at the same time. A process has 40 threads."""
 MAX_WRONG_TOKENS = 30
 """Most wrong tokens of one address in a minute. The next wrong tokens get status 429."""
 _LINE_END = b"\r\n"
@@ -156,6 +163,36 @@ class OpenStreams:
             self._open[caller] -= 1
             if not self._open[caller]:
                 del self._open[caller]
+
+
+class CallerTurns:
+    """Lets each caller run a few checks of large values at the same time. Its further checks wait,
+    without a thread of this process. So one caller cannot use up the threads of the others.
+    """
+
+    def __init__(self, limit: int = MAX_CHECKS) -> None:
+        """Begin. `limit`: checks of one caller that run at the same time."""
+        self._limit = limit
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._users: Counter[str] = Counter()
+
+    async def run(
+        self,
+        caller: str,
+        function: Callable[Arguments, Value],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Value:
+        """Run a function in a thread, when it is the turn of the caller."""
+        turns = self._turns.setdefault(caller, asyncio.Semaphore(self._limit))
+        self._users[caller] += 1
+        try:
+            async with turns:
+                return await run_in_threadpool(function, *args, **kwargs)
+        finally:
+            self._users[caller] -= 1
+            if not self._users[caller]:
+                del self._users[caller], self._turns[caller]
 
 
 def count_request(store: Store, caller: str, limit: int) -> None:

@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Path, Query, Response
 from fastapi import Request as HttpRequest
 from pydantic import BaseModel
-from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.schedule import ScheduleStatus
@@ -66,8 +65,8 @@ Name = Annotated[str, Path(description="The name of a schedule.")]
 )
 async def add(http: HttpRequest, access: Submits) -> ScheduleStatus:
     """Store a schedule and the documents of its job."""
-    body = await body_of(http, ScheduleBody)
-    return await run_in_threadpool(add_schedule, access, body)
+    body = await body_of(http, access, ScheduleBody)
+    return await access.in_turn(add_schedule, access, body)
 
 
 def add_schedule(access: Access, body: ScheduleBody) -> ScheduleStatus:

@@ -177,7 +177,7 @@ def _live(access: Access, names: list[str]) -> tuple[float, list[JobRow]]:
 @router.post("/jobs/actions")
 async def act(request: Request, visit: Operates) -> dict[str, str]:
     """Do an action on each job. Return an error for each job for which it failed."""
-    body = await body_of(request, ActionBody)
+    body = await body_of(request, visit.access, ActionBody)
     return await run_in_threadpool(_act_on_jobs, visit.access, body)
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 
 from handoff_queue.shared.text.durations import DurationRange, InvalidDuration
@@ -26,8 +24,8 @@ from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
 from handoff_queue.supervisor.serve.job_routes import checked_request
-from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, name_at, problem_of
-from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
+from handoff_queue.supervisor.serve.problem_documents import Problem, name_at, problem_of
+from handoff_queue.supervisor.serve.request_body import JobBody, documents_of, parsed_body
 
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
@@ -110,7 +108,7 @@ async def _answer(request: Request, visit: Visit, form: FormData) -> Response:
         if isinstance(part, UploadFile) and part.filename:
             documents[part.filename] = await part.read()
     try:
-        job_id = await run_in_threadpool(_submit, visit.access, form, documents)
+        job_id = await visit.access.in_turn(_submit, visit.access, form, documents)
     except (Conflict, StoreUnavailable):
         raise
     except (Problem, HandoffError) as error:
@@ -167,10 +165,7 @@ def _submit(access: Access, form: FormData, documents: dict[str, bytes]) -> JobI
     Raises:
         Problem, UserError: a field cannot be used.
     """
-    try:
-        body = JobBody.model_validate_json(json.dumps(_fields(form)))
-    except ValidationError as error:
-        raise invalid(error, JobBody) from error
+    body = parsed_body(json.dumps(_fields(form)).encode(), JobBody)
     request, _ = checked_request(access, body, documents_of(body) | documents, None)
     if form.get("quote"):
         request = as_quoted(request)

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
 
 from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnavailable
@@ -18,8 +16,8 @@ from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.new_job_routes import Amount
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
-from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, problem_of
-from handoff_queue.supervisor.serve.request_body import ScheduleBody
+from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
+from handoff_queue.supervisor.serve.request_body import ScheduleBody, parsed_body
 from handoff_queue.supervisor.serve.schedule_routes import add_schedule
 
 LABELS = {
@@ -53,7 +51,7 @@ async def add(request: Request, visit: Submits) -> Response:
     """Add the schedule. A mistake leads back to the form."""
     form = await request.form()
     try:
-        await run_in_threadpool(_add, visit.access, form)
+        await visit.access.in_turn(_add, visit.access, form)
     except (Conflict, StoreUnavailable):
         raise
     except (Problem, HandoffError) as error:
@@ -109,10 +107,7 @@ def _add(access: Access, form: FormData) -> None:
     if max_usd:
         fields[MAX_OF_A_MONTH.limit] = MAX_OF_A_MONTH.parse("max_usd_per_month", max_usd)
     fields["job"] = _texts(form, OF_JOB)
-    try:
-        body = ScheduleBody.model_validate_json(json.dumps(fields))
-    except ValidationError as error:
-        raise invalid(error, ScheduleBody) from error
+    body = parsed_body(json.dumps(fields).encode(), ScheduleBody)
     add_schedule(access, body)
 
 

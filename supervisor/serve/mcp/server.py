@@ -22,7 +22,6 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import HandoffError, UserError
@@ -101,7 +100,7 @@ class _Handlers:
         try:
             access = self._access_of(context, tool.role)
             if params.name == SUBMIT and _knows_tasks(context):
-                body = await run_in_threadpool(parse_arguments, tool.arguments, params.arguments)
+                body = await access.in_turn(parse_arguments, tool.arguments, params.arguments)
                 job_id, _ = await store_job(access, body)
                 return (await created_task(access, job_id)).on_the_wire()
             return await run_tool(access, tool, params.arguments)

@@ -160,7 +160,7 @@ async def run_tool(
 ) -> CallToolResult:
     """Run a tool. An error of the user is one line of the result."""
     try:
-        given = await run_in_threadpool(parse_arguments, tool.arguments, arguments)
+        given = await access.in_turn(parse_arguments, tool.arguments, arguments)
         return await tool.run(access, given)
     except Problem as problem:
         return failed_result(problem.detail)
@@ -195,7 +195,7 @@ async def store_job(access: Access, body: JobBody) -> tuple[JobId, list[str]]:
         Problem, HandoffError: as the HTTP API.
     """
     documents = documents_of(body)
-    request, left_out = await run_in_threadpool(checked_request, access, body, documents, None)
+    request, left_out = await access.in_turn(checked_request, access, body, documents, None)
     job_id = await access.jobs.submit(request)
     return job_id, left_out
 
