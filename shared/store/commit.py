@@ -103,6 +103,10 @@ class Commit:
     """True to end the job without the results that arrived since the decision. In a job of
     thousands of steps there is always a newer result.
     """
+    ignores_workers: bool = False
+    """True to commit also if workers have appended events since the decision. A worker that was
+    taken over may append without end.
+    """
 
 
 def records_of_commit(commit: Commit, answer: Sequence[Any]) -> list[RecordedEvent]:
@@ -208,11 +212,22 @@ def _optional_fields(commit: Commit) -> dict[str, Any]:
     return fields
 
 
-def is_valid_after_results(commit: Commit) -> bool:
-    """Return whether the commit is valid even if results have arrived since the decision."""
+def valid_after(commit: Commit) -> str:
+    """Return which newer events leave the commit valid: `results`, or `workers` for all events of
+    workers. Empty: none.
+    """
+    if commit.ignores_workers and not any(map(_depends_on_its_version, commit.events)):
+        return "workers"
     if commit.forces_end and _ends_job(commit):
-        return True
-    return bool(commit.events) and all(map(_only_starts_work, commit.events))
+        return "results"
+    if commit.events and all(map(_only_starts_work, commit.events)):
+        return "results"
+    return ""
+
+
+def _depends_on_its_version(event: Event) -> bool:
+    """Return whether fields of the job name the version of an event."""
+    return isinstance(event, ApprovalAsked)
 
 
 def _ends_job(commit: Commit) -> bool:

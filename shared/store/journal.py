@@ -12,8 +12,8 @@ from handoff_queue.shared.store.commit import (
     Commit,
     commit_fields,
     conflict_error,
-    is_valid_after_results,
     records_of_commit,
+    valid_after,
 )
 from handoff_queue.shared.store.journal_signature_check import (
     JournalCheck,
@@ -43,6 +43,7 @@ from handoff_queue.shared.types.events import (
     parse_event,
 )
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.json_count import has_more_values
 
 NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
@@ -50,6 +51,12 @@ MAX_EVENTS_A_READ = 5_000
 """Events in one round trip."""
 MAX_REST_EVENTS = 100
 """Events in one round trip that looks for the end of a batch."""
+MAX_EVENT_BYTES = 20_000_000
+"""Bytes of the longest event: the plan of a job of thousands of steps has about one million."""
+MAX_EVENT_VALUES = 500_000
+"""JSON values of the longest event. A worker that was taken over may append any text, and a
+validator takes 10 microseconds for each wrong value, while all threads of the process wait.
+"""
 MAX_TIME_DIGITS = 15
 """Digits of the time of an event: Unix ms have 13 digits until the year 2286."""
 MAX_EVENTS_OF_EACH = 200
@@ -138,8 +145,8 @@ class Journal:
         arguments = commit_fields(commit, self._keep_ms)
         if commit.drop:
             arguments["cancels"] = self._cancels(commit)
-        if not end and is_valid_after_results(commit):
-            arguments["regardless"] = 1
+        if not end and (newer := valid_after(commit)):
+            arguments["regardless"] = newer
         if commit.creates:
             tenant = str(commit.fields.get("tenant", DEFAULT_TENANT))
             self._connection.sealing.note_tenant(commit.job_id, tenant)
@@ -250,7 +257,13 @@ class Journal:
             if len(entries) < count:
                 break
             after = recorded[-1].version
+            if limit is None:  # a worker may append faster than this process reads
+                limit = len(recorded) + max(0, self._version(job_id) - after)
         return recorded
+
+    def _version(self, job_id: JobId) -> int:
+        with translated_errors():
+            return int(self._connection.redis.llen(keys.log(job_id)))
 
     def _whole_batches(self, job_id: JobId, after: int, limit: int | None) -> list[RecordedEvent]:
         """Return the events after a version, and the rest of the first and of the last batch. The
@@ -463,6 +476,8 @@ def parse_entry(version: int, entry: bytes) -> RecordedEvent:
     at, text = _time_and_text(entry)
     if at is None:
         raise MalformedMessage("entry: it has no time")
+    if len(text) > MAX_EVENT_BYTES or has_more_values(text, MAX_EVENT_VALUES):
+        raise MalformedMessage("entry: it is too long for an event")
     event = parse_event(without_signature(text)[0])
     return RecordedEvent(version=version, at=at, event=event, raw=text)
 
@@ -475,8 +490,10 @@ def unreadable_event(version: int, entry: bytes, problem: str) -> RecordedEvent:
 
 
 def _time_and_text(entry: bytes) -> tuple[float | None, bytes]:
-    """Return the Unix time in seconds of an entry (None: it has no time), and its text."""
-    digits, _, text = entry.partition(b" ")
-    if not digits.isdigit() or len(digits) > MAX_TIME_DIGITS:
+    """Return the Unix time in seconds of an entry (None: it has no time), and its text. The scripts
+    read the same time (`entry_time` of `journal.lua`): otherwise no decision would be valid.
+    """
+    digits, space, text = entry.partition(b" ")
+    if not space or not digits.isdigit() or len(digits) > MAX_TIME_DIGITS:
         return None, entry
     return int(digits) / 1000, text

@@ -39,6 +39,9 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
 
+RECORDED_TO = "recorded_to"
+"""Field of the hash of a job's refused events."""
+
 
 def read_ends(
     connection: Connection, job_id: JobId, events: Sequence[RecordedEvent]
@@ -339,20 +342,21 @@ class RefusedEvents:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def is_recorded(self, job_id: JobId, version: int) -> bool:
-        """Return whether a supervisor has recorded that it refuses this event."""
+    def recorded_to(self, job_id: JobId) -> int:
+        """Return the version up to which supervisors have recorded refused events; 0 if none."""
         with translated_errors():
-            return bool(self._connection.redis.hexists(keys.refused(job_id), version))
+            version = self._connection.redis.hget(keys.refused(job_id), RECORDED_TO)
+        return int(version or 0)
 
-    def record(self, job_id: JobId, version: int, reason: str, keep_s: int) -> None:
-        """Record that a supervisor refuses an event.
+    def record(self, job_id: JobId, version: int, keep_s: int) -> None:
+        """Record that the refused events up to this version are recorded.
 
         Args:
             keep_s: seconds for which the record stays.
         """
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.hset(keys.refused(job_id), version, reason)
+            pipe.hset(keys.refused(job_id), RECORDED_TO, version)
             pipe.expire(keys.refused(job_id), keep_s)
             pipe.execute()
 

@@ -215,7 +215,7 @@ def draft(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
 
 
 def refused(job_id: JobId) -> str:
-    """hash: version of an event whose signature does not hold -> the reason of its refusal."""
+    """hash: `recorded_to` -> version up to which the refused events of the journal are recorded."""
     return f"{job(job_id)}:refused"
 
 

@@ -192,18 +192,23 @@ class DecisionMaker:
         *,
         runs_role_here: bool,
         forces_end: bool = False,
+        ignores_workers: bool = False,
     ) -> CommittedDecision:
         """Commit a decision, and claim the role's handoff that it issues if this process runs
         the handoff.
 
         Args:
             runs_role_here: True if this process runs the role.
-            forces_end: see `Commit`.
+            forces_end, ignores_workers: see `Commit`.
 
         Raises:
             VersionConflict: another process has made progress.
         """
-        commit = replace(self._commit(decision, decision.before, evaluation), forces_end=forces_end)
+        commit = replace(
+            self._commit(decision, decision.before, evaluation),
+            forces_end=forces_end,
+            ignores_workers=ignores_workers,
+        )
         ready = None
         if runs_role_here:
             ready = self._prepare_role(decision, evaluation)

@@ -65,6 +65,11 @@ TRIES_TO_END = 1
 """Commits that must contain all existing results. After that many conflicts, a job ends
 without the newer results. With thousands of running steps, there is always a newer one.
 """
+TRIES_BEFORE_WORKERS = 5
+"""Commits that must contain all events of workers. After that many conflicts, a decision is
+committed without the newer ones, and the next evaluation reads them. Otherwise a worker that was
+taken over could hold up a job by events that do not count.
+"""
 
 log = log_of(__name__)
 
@@ -140,9 +145,8 @@ class JobLoop:
         conflicts = 0
         while state is not None:
             known = state
-            forces_end = conflicts >= TRIES_TO_END
             try:
-                state = self._step(known, suspects, evaluation, ticket, forces_end=forces_end)
+                state = self._step(known, suspects, evaluation, ticket, conflicts)
                 suspects = ()
             except VersionConflict:
                 conflicts += 1
@@ -180,8 +184,7 @@ class JobLoop:
         suspects: Sequence[HandoffId],
         evaluation: EvaluationLease,
         ticket: WakeUpTicket,
-        *,
-        forces_end: bool,
+        conflicts: int,
     ) -> JobState | None:
         """Commit one decision, and the decisions on results of roles that run in this process.
         Execute their effects.
@@ -189,7 +192,7 @@ class JobLoop:
         Return the state for the next decision, or None if the journal has no new events.
 
         Args:
-            forces_end: see `Commit`.
+            conflicts: version conflicts of this evaluation so far.
         """
         decision = self._decision_maker.decide(state, suspects)
         prepared, later = decision.prepared, decision.state
@@ -206,7 +209,11 @@ class JobLoop:
             return self._next_state(later, self._execute(later, prepared.effects, evaluation))
         with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
             made = self._decision_maker.commit(
-                decision, evaluation, runs_role_here=is_free, forces_end=forces_end
+                decision,
+                evaluation,
+                runs_role_here=is_free,
+                forces_end=conflicts >= TRIES_TO_END,
+                ignores_workers=conflicts >= TRIES_BEFORE_WORKERS,
             )
             while made.role is not None:
                 new_events = self._publish_and_execute(made, evaluation, ticket)

@@ -21,6 +21,9 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 JOURNAL = "journal"
 """The queue of a dead letter that comes from a journal."""
 
+MAX_LETTERS = 20
+"""Dead letters of one check of a journal, besides one for all further refused events."""
+
 log = log_of(__name__)
 
 
@@ -66,20 +69,48 @@ class JournalGuard:
         return check.checked, check.seen
 
     def _record(self, job_id: JobId, refused: Sequence[RefusedEvent]) -> None:
-        """Record refused events as dead letters and in the audit stream. If a refused event has
-        ended a handoff in the store, open the handoff again, so that an honest worker ends it.
+        """Record refused events as dead letters and in the audit stream. Many of them have one
+        letter together, so that a flood of entries takes little time of a supervisor.
         """
-        for refused_event in refused:
-            event = refused_event.recorded.event
-            version = refused_event.recorded.version
-            if self._store.refused_events.is_recorded(job_id, version):
-                continue
-            reason = (
-                f"event {version} of {job_id} ({event.type}) is not used: {refused_event.reason}"
+        if not refused:
+            return
+        known = self._store.refused_events.recorded_to(job_id)
+        new = [event for event in refused if event.recorded.version > known]
+        if not new:
+            return
+        for refused_event in new[:MAX_LETTERS]:
+            event, version = refused_event.recorded.event, refused_event.recorded.version
+            self._refuse(
+                job_id,
+                f"event {version} of {job_id} ({event.type}) is not used: {refused_event.reason}",
+                refused_event,
             )
-            log.warning("event refused", job_id=job_id, version=version, why=refused_event.reason)
-            text = refused_event.recorded.raw.decode(errors="replace")
-            self._store.refuse(job_id, JOURNAL, reason, text)
-            if isinstance(event, HandoffFinished):
-                self._store.refused_events.reopen_handoff(job_id, event.handoff_id, version)
-            self._store.refused_events.record(job_id, version, refused_event.reason, self._keep_s)
+        if rest := new[MAX_LETTERS:]:
+            last = rest[-1]
+            self._refuse(
+                job_id,
+                f"{len(rest):,} more events of {job_id} up to {last.recorded.version} are not used;"
+                f" the last one: {last.reason}",
+                last,
+            )
+        self._reopen(job_id, new)
+        self._store.refused_events.record(job_id, new[-1].recorded.version, self._keep_s)
+
+    def _refuse(self, job_id: JobId, reason: str, refused: RefusedEvent) -> None:
+        log.warning("event refused", job_id=job_id, why=reason)
+        text = refused.recorded.raw.decode(errors="replace")
+        self._store.refuse(job_id, JOURNAL, reason, text)
+
+    def _reopen(self, job_id: JobId, refused: Sequence[RefusedEvent]) -> None:
+        """Open the handoffs again that refused events have ended in the store, so that honest
+        workers end them.
+        """
+        events = [refused_event.recorded for refused_event in refused]
+        ends = read_ends(self._store.connection, job_id, events)
+        for recorded in events:
+            if not isinstance(recorded.event, HandoffFinished):
+                continue
+            handoff_id = recorded.event.handoff_id
+            end = recorded.end or ends.get(handoff_id)
+            if end is not None and end.version == recorded.version:
+                self._store.refused_events.reopen_handoff(job_id, handoff_id, recorded.version)

@@ -117,7 +117,7 @@ class FailureGuard:
             if not in_its_time and self._store.connection.now() < state.deadline:
                 return state
             try:
-                self._commit_end(state, why, evaluation)
+                self._commit_end(state, why, evaluation, ignores_workers=conflicts > 0)
             except VersionConflict:
                 if conflicts + 1 == MAX_CONFLICTS:
                     raise
@@ -125,7 +125,9 @@ class FailureGuard:
                 return state
         raise AssertionError("the last conflict is raised")
 
-    def _commit_end(self, state: JobState, why: str, evaluation: EvaluationLease) -> None:
+    def _commit_end(
+        self, state: JobState, why: str, evaluation: EvaluationLease, *, ignores_workers: bool
+    ) -> None:
         """Commit the end of the job as failed. The job is due at once, so that another
         evaluation executes the effects of the end.
         """
@@ -143,6 +145,7 @@ class FailureGuard:
             dropped_children=children_of(state, state.open),
             due_at=now,
             evaluation_id=evaluation.name,
+            ignores_workers=ignores_workers,
         )
         recorded = self._store.journal.commit(commit)
         tell_end(self._states.remember(later, recorded[-1]), recorded, self._dispatcher)

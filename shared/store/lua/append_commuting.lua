@@ -11,6 +11,6 @@ for _, allowed in ipairs(statuses) do fits = fits or allowed == status end
 if not fits then return -1 end
 local at = now_ms()
 keep_payloads(job, ARGV, 4)
-local version = append(job, ARGV, 1, 1, at, cjson.decode(ARGV[2]))
+local version = append_trusted(job, ARGV, 1, 1, at, cjson.decode(ARGV[2]))
 redis.call('ZADD', due, at + 1000, id_of(job))
 return version

@@ -9,7 +9,8 @@
 --   issue[{id, queue, fields{}}], groups{name: size}, drop[id], keep[id],
 --   created (1: this creates the job),
 --   score (accuracy of a quote, JSON),
---   regardless (1: the decision stays valid if only results have come since `expected`),
+--   regardless ('results': the decision stays valid if only results have come since `expected`;
+--     'workers': if only workers have appended since, whatever they have appended),
 --   claim (arguments of `claim`, for a handoff issued here),
 --   ends (number of arguments of `finish`, for the handoff whose result led to the decision: the
 --     events of that end come before those of the decision; the handoff ends even if the decision
@@ -34,8 +35,9 @@ local first_event = 2 + (decision.ends or 0)
 if decision.after and redis.call('EXISTS', key_of(decision.after)) == 0 then
   return { 0, -1, 0, false }
 end
-local children, status, evaluations, assigned, messages, parent, tenant = unpack(redis.call(
-  'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant'
+local children, status, evaluations, assigned, messages, parent, tenant, written = unpack(redis.call(
+  'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant',
+  'written'
 ))
 local tally = redis.call('HGET', progress_of(job), 'tally')
 local version = status and version_of(job) or 0
@@ -58,11 +60,24 @@ local function only_results_since()
   return true
 end
 
+-- Return whether only workers have appended since `expected`, in the history that the decision has
+-- read. A worker that was taken over may append without end, and no decision would be the first
+-- writer.
+local function only_workers_since()
+  if not written or tonumber(written) > decision.expected then return false end
+  local read = redis.call('LINDEX', log_of(job), integer(decision.expected - 1))
+  return decision.tip < 0 or entry_time(read) == decision.tip
+end
+
 local has_other_tip = decision.tip >= 0 and decision.tip ~= tip
 local is_overtaken = version ~= decision.expected or has_other_tip
 local is_still_valid = not is_overtaken
-if is_overtaken and decision.regardless == 1 and version > decision.expected then
-  is_still_valid = only_results_since()
+if is_overtaken and version > decision.expected then
+  if decision.regardless == 'results' then
+    is_still_valid = only_results_since()
+  elseif decision.regardless == 'workers' then
+    is_still_valid = only_workers_since()
+  end
 end
 local ended = false
 if decision.ends then
@@ -187,7 +202,7 @@ local function drop_all()
     local is_child = its_parent and string.sub(its_parent, 1, #id + 1) == id .. '/'
     if is_child and is_open(child_status) and not cancelled then
       local events = { decision.cancels[child] or decision.cancels['*'] }
-      append(key, events, 1, #events, at, { cancelled = 1 })
+      append_trusted(key, events, 1, #events, at, { cancelled = 1 })
       redis.call('ZADD', due, at, child)
     end
   end
@@ -301,7 +316,7 @@ if not status then
   redis.call('HSET', progress_of(job), 'turns', '0')
   redis.call('RPUSH', job .. ':fetched', '')
 end
-version = append(job, ARGV, first_event, decision.events, at, decision.fields)
+version = append_trusted(job, ARGV, first_event, decision.events, at, decision.fields)
 for _, answer in ipairs(decision.decided or {}) do
   local batch = { answer.place }
   for place = 1, decision.events do batch[1 + place] = ARGV[first_event + place - 1] end

@@ -38,7 +38,7 @@ keep_payloads(job, ARGV, 7)
 local message = {
   id = id, digest = digest, version = version, at = at, step = step ~= '' and step or nil,
 }
-append(
+append_trusted(
   job, ARGV, 1, 1, at,
   { messages = integer(count + 1), ['message:' .. integer(count + 1)] = cjson.encode(message) }
 )
