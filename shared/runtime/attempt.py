@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from secrets import token_hex
 
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.broker.attempt_outcome import (
@@ -40,6 +41,7 @@ from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, F
 from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.trust.event_signatures import WORD_BYTES
 from handoff_queue.shared.types.checkpoints import ToolCallStarted, WorstCase
 from handoff_queue.shared.types.errors import (
     Cancelled,
@@ -326,6 +328,8 @@ class Attempts:
             MessagesWaiting: the agent can still change its result, and must first take messages.
         """
         runner = ready.runner
+        if claim.trust.is_on:
+            result = result.model_copy(update={"word": token_hex(WORD_BYTES)})
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
         self.payload_cache.remember((text, *followed.payloads), claim.job_id)

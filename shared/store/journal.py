@@ -53,7 +53,7 @@ MAX_REST_EVENTS = 100
 """Events in one round trip that looks for the end of a batch."""
 MAX_EVENT_BYTES = 20_000_000
 """Bytes of the longest event: the plan of a job of thousands of steps has about one million."""
-MAX_EVENT_VALUES = 500_000
+MAX_EVENT_VALUES = 200_000
 """JSON values of the longest event. A worker that was taken over may append any text, and a
 validator takes 10 microseconds for each wrong value, while all threads of the process wait.
 """

@@ -315,6 +315,10 @@ class HandoffResult(Message):
     """Origins of all that the handoff has seen, which its claims inherit; None: unknown."""
     shared: Annotated[SharedRun | None, OmitNone] = None
     """The run that made this result for an equal handoff; None: the handoff ran itself."""
+    word: Annotated[str | None, OmitNone] = None
+    """A random word of a process with keys. So no other worker can guess the digest of the result,
+    and store another payload under it in advance. None: the process has no keys.
+    """
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:

@@ -112,7 +112,10 @@ local function finish(job, arguments)
   if checkpoints > 0 then
     redis.call('RPUSH', t, unpack(arguments, first_checkpoint, first_payload - 1))
   end
-  add_payloads(job, arguments, first_payload)
+  -- Only supervisors end the handoffs of their own roles, and may replace a payload that a worker
+  -- has stored in advance.
+  local store_payloads = OWN_ROLES[role] and keep_payloads or add_payloads
+  store_payloads(job, arguments, first_payload)
   local progress = progress_after(job, handoff, role, status, tally)
   local version = append(job, arguments, FIRST, events, at, progress)
   redis.call(
