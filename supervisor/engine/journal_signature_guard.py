@@ -69,8 +69,8 @@ class JournalGuard:
         return check.checked, check.seen
 
     def _record(self, job_id: JobId, refused: Sequence[RefusedEvent]) -> None:
-        """Record refused events as dead letters and in the audit stream. Many of them have one
-        letter together, so that a flood of entries takes little time of a supervisor.
+        """Record refused events as dead letters and in the audit stream. Many refused
+        events have one letter together, so that a flood takes little time of a supervisor.
         """
         if not refused:
             return

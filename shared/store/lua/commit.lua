@@ -35,10 +35,10 @@ local first_event = 2 + (decision.ends or 0)
 if decision.after and redis.call('EXISTS', key_of(decision.after)) == 0 then
   return { 0, -1, 0, false }
 end
-local children, status, evaluations, assigned, messages, parent, tenant, written = unpack(redis.call(
-  'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant',
-  'written'
+local children, status, evaluations, assigned, messages, parent, tenant = unpack(redis.call(
+  'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant'
 ))
+local written = redis.call('HGET', job, 'written')
 local tally = redis.call('HGET', progress_of(job), 'tally')
 local version = status and version_of(job) or 0
 local tip = status and newest_time(job) or 0
