@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from handoff_queue.shared.store import keys
@@ -299,32 +300,50 @@ class Journal:
         return events
 
     def first_events(self, job_ids: Sequence[JobId]) -> dict[JobId, Event]:
-        """Return the first event of each existing job, in one round trip."""
-        with translated_errors():
-            pipe = self._connection.redis.pipeline(transaction=False)
-            for job_id in job_ids:
-                pipe.lindex(keys.log(job_id), 0)
-            answers = pipe.execute()
-        first_events: dict[JobId, Event] = {}
-        for job_id, entry in zip(job_ids, answers, strict=True):
-            if entry is not None:
-                first_events[job_id] = parse_entry(1, entry).event
-        return first_events
+        """Return the first event of each existing job, in one round trip.
 
-    def end_reasons(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:
-        """Return why each job ended, in one round trip. A job whose end is not in its newest
-        events, or has no reason, is left out.
+        A worker can append to the journal of a job that does not exist. It cannot write the hash of
+        a job, and the submission of a job replaces such a journal.
         """
         with translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
+                pipe.exists(keys.job(job_id))
+                pipe.lindex(keys.log(job_id), 0)
+            answers = pipe.execute()
+        first_events: dict[JobId, Event] = {}
+        for job_id, exists, entry in zip(job_ids, answers[::2], answers[1::2], strict=True):
+            if exists and entry is not None:
+                first_events[job_id] = parse_entry(1, entry).event
+        return first_events
+
+    def end_reasons(self, job_ids: Sequence[JobId]) -> dict[JobId, str]:
+        """Return why each job ended. A job whose end is not in its newest events, or has no reason,
+        is left out. With a keyring, the signature of the end is checked.
+        """
+        with translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for job_id in job_ids:
+                pipe.llen(keys.log(job_id))
                 pipe.lrange(keys.log(job_id), -NEWEST_EVENTS, -1)
             answers = answers_of(pipe)
         reasons: dict[JobId, str] = {}
-        for job_id, entries in zip(job_ids, answers, strict=True):
-            for entry in entries or ():
-                if reason := _end_reason(entry):
-                    reasons[job_id] = reason
+        for job_id, version, entries in zip(job_ids, answers[::2], answers[1::2], strict=True):
+            if not any(map(_end_reason, entries or ())):
+                continue
+            for reason in self._end_reasons(job_id, version - len(entries), entries):
+                reasons[job_id] = reason
+        return reasons
+
+    def _end_reasons(self, job_id: JobId, after: int, entries: Sequence[bytes]) -> list[str]:
+        """Return the reasons of the ends among the newest entries of a job, the oldest first."""
+        if not self._trust.is_on:
+            return [reason for entry in entries if (reason := _end_reason(entry))]
+        reasons: list[str] = []
+        with suppress(MalformedMessage):
+            for recorded in self.read(job_id, after, len(entries)):
+                if isinstance(recorded.event, JobEnded) and recorded.event.reason:
+                    reasons.append(recorded.event.reason)
         return reasons
 
     def follow(self, job_id: JobId, after: int, wait_s: float) -> list[RecordedEvent]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import replace
 
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_info import JobInfo
@@ -24,6 +24,8 @@ WAKE_AFTER_S = 1.0
 """Seconds after which a sweeper finds a retry whose wake-up was lost."""
 KEY_CHARS = 16
 """Characters of the digest of an idempotency key in the journal."""
+MAX_CONFLICTS = 20
+"""Version conflicts in a row at which a retry is given up."""
 
 
 def retry_commit(
@@ -89,12 +91,13 @@ def retry_job(
         UnknownJob: there is no such job.
         Conflict: the key was used for another retry of the job.
         TooManyOpenJobs: the tenant has as many open jobs as it may have.
+        VersionConflict: the journal has changed in each of many tries.
         UserError: see `retry_of` and `check_gaps`, or the documents of the job are gone.
     """
     digest = None
     if key is not None:
         digest = digest_of(f"{job_id}\0{key}")[:KEY_CHARS]
-    while True:
+    for is_last in (*[False] * MAX_CONFLICTS, True):
         info = next(iter(store.jobs.read([job_id])), None)
         events = store.journal.read(job_id)
         state = fold(job_id, None, events)
@@ -107,9 +110,14 @@ def retry_job(
         due_at = store.connection.now() + WAKE_AFTER_S
         commit = retry_commit(state, info, from_step, new, due_at, actor, digest)
         keep_documents(store, state)
-        # The journal changes when the webhook is tried, or when another client retries the job.
-        with suppress(VersionConflict):
-            store.journal.commit(commit)
+        # The journal changes when the webhook is tried, or when another client retries the job. An
+        # event of a worker does not matter: the job has ended.
+        try:
+            store.journal.commit(replace(commit, ignores_workers=True))
+        except VersionConflict:
+            if is_last:
+                raise
+        else:
             return
 
 

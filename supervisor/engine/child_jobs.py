@@ -177,7 +177,8 @@ class ChildJobs:
         else:
             commit = self._submission_commit(state, handed_over, limits, due_at)
         with suppress(VersionConflict):
-            self._store.journal.commit(replace(commit, parent=(state.job_id, handoff_id)))
+            parent = (state.job_id, handoff_id)
+            self._store.journal.commit(replace(commit, parent=parent, ignores_workers=True))
             log.info(
                 "child job continues" if before else "child job started",
                 job_id=state.job_id,
@@ -332,7 +333,11 @@ class ChildJobs:
             claim.finish(claim.finish_request(result, (finished_event(result, state.job_id),)))
         self._dispatcher.wake(parent.job_id)
         commit = Commit(
-            job_id=state.job_id, expected=state.version, tip=state.tip, events=[ParentTold()]
+            job_id=state.job_id,
+            expected=state.version,
+            tip=state.tip,
+            events=[ParentTold()],
+            ignores_workers=True,
         )
         # `expected` and `tip` bind the event to this end. After a retry it would suppress the
         # report of the next end.
