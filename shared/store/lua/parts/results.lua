@@ -144,10 +144,12 @@ local function finish(job, arguments)
   local left = -1
   if group then left = add_to_figure(progress_of(job), 'g:' .. group, '-1') end
   -- The last part of a chord starts its body, and a result that wakes makes its sender wake the
-  -- supervisor. If the message is lost, the sweeper wakes the job after silence_ms.
-  local is_awaited = group or child
-  if is_awaited and (left <= 0 or wakes) then
-    redis.call('ZADD', due, 'LT', at + tonumber(silence_ms), id)
+  -- supervisor. If the message is lost, the sweeper wakes the job after silence_ms. A worker may
+  -- have written any number of parts, so the sweeper wakes the job after other parts, too.
+  local PARTS_MS = 120 * 1000
+  if group or child then
+    local wait_ms = (left <= 0 or wakes) and tonumber(silence_ms) or PARTS_MS
+    redis.call('ZADD', due, 'LT', integer(at + wait_ms), id)
   end
   return { 'ok', left, version, at, wakes and 1 or 0 }
 end
