@@ -15,6 +15,8 @@ from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER, read_
 
 MAX_SAMPLES = 200
 """Newest samples of a role that are read, as in `parts/results.lua`. A worker may add others."""
+MAX_SAMPLE_BYTES = 10_000
+"""Bytes of the longest sample: many times the usual 150."""
 
 Count = Annotated[int, Field(strict=True, ge=-MAX_EXACT_INTEGER, le=MAX_EXACT_INTEGER)]
 Factor = Annotated[float, Field(ge=0, le=MAX_EXACT_INTEGER, allow_inf_nan=False)]
@@ -87,8 +89,10 @@ def _read_sample(text: bytes) -> dict[str, Any]:
     """Parse a sample.
 
     Raises:
-        ValueError: the text is not a sample.
+        ValueError: the text is not a sample. Workers of the role may write any text.
     """
+    if len(text) > MAX_SAMPLE_BYTES:
+        raise ValueError(f"it is longer than {MAX_SAMPLE_BYTES:,} bytes")
     return _Sample.model_validate_json(text).model_dump()
 
 

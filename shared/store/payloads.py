@@ -410,6 +410,8 @@ class PayloadStore:
 
         def page_in(entry: bytes) -> Document:
             if entry[:1] != SEALED:
+                if len(entry) > SHORT_BYTES:
+                    raise MalformedMessage(f"it is longer than {SHORT_BYTES:,} bytes")
                 return Document.from_json(entry)
             try:
                 packed = self._sealing.open(job_id, FETCHED, entry)

@@ -1,0 +1,263 @@
+"""A worker that was taken over appends to the journals of all jobs whose ids it knows. It appends
+without end, or long entries, or texts that look like events. No job, no client and no list waits
+for it, or believes it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.commit import Commit
+from handoff_queue.shared.store.fleet_history import MAX_SAMPLE_BYTES
+from handoff_queue.shared.store.journal import MAX_EVENT_VALUES, parse_entry
+from handoff_queue.shared.store.payloads import SHORT_BYTES
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.types.errors import MalformedMessage, VersionConflict
+from handoff_queue.shared.types.events import (
+    CancelRequested,
+    HandoffFinished,
+    JobEnded,
+    JobStatus,
+    StepsAbandoned,
+)
+from handoff_queue.shared.types.handoff import Document, HandoffResult
+from handoff_queue.shared.types.ids import JobId, job_id_for
+from handoff_queue.shared.types.message import MAX_VALUES, digest_of
+from handoff_queue.supervisor.engine.journal_signature_guard import MAX_LETTERS
+from tests.doubles.jobs import a_job, finish, granted_claim, issue, result_of
+from tests.hostile.signed_system import GENERALIST, SignedSystem
+from tests.waiting import wait_until
+
+NOT_AN_EVENT = b"x"
+A_RESULT = b'1790000000000 {"type":"handoff_finished","handoff_id":"answer.1","status":"ok"}'
+A_TIME_ALONE = b"1790000000000"
+"""Without the space that ends the time of an entry."""
+ENTRIES = pytest.mark.parametrize("entry", [NOT_AN_EVENT, A_RESULT, A_TIME_ALONE])
+
+
+@contextmanager
+def flood(url: str, job_id: JobId, entry: bytes) -> Iterator[None]:
+    """Append an entry again and again, one command after the other."""
+    attacker = open_store(url, Settings())
+    begun, over = threading.Event(), threading.Event()
+
+    def append() -> None:
+        while not over.is_set():
+            attacker.connection.redis.rpush(keys.log(job_id), entry)
+            begun.set()
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    assert begun.wait(30)
+    yield
+    over.set()
+    thread.join()
+    attacker.connection.close()
+
+
+@pytest.mark.slow
+@ENTRIES
+def test_a_job_ends_while_a_worker_appends_without_end(signed: SignedSystem, entry: bytes) -> None:
+    job_id = signed.submit()
+
+    with flood(signed.url, job_id, entry):
+        assert signed.jobs.wait(job_id, 60) is JobStatus.OK
+
+
+@pytest.mark.slow
+def test_a_cancel_counts_while_a_worker_appends_without_end(signed: SignedSystem) -> None:
+    signed.jobs.pause(GENERALIST)
+    job_id = signed.submit()
+
+    with flood(signed.url, job_id, NOT_AN_EVENT):
+        signed.jobs.cancel(job_id)
+        ended = signed.jobs.wait(job_id, 60)
+    signed.jobs.unpause(GENERALIST)
+
+    assert ended is JobStatus.CANCELLED
+
+
+@pytest.mark.slow
+def test_an_ended_job_is_retried_while_a_worker_appends_without_end(signed: SignedSystem) -> None:
+    job_id = signed.submit()
+    signed.jobs.wait(job_id, 60)
+
+    with flood(signed.url, job_id, NOT_AN_EVENT):
+        signed.jobs.retry(job_id, "answer")
+        assert signed.jobs.wait(job_id, 60) is JobStatus.OK
+
+
+@pytest.mark.slow
+def test_many_refused_events_have_few_dead_letters(signed: SignedSystem) -> None:
+    job_id = signed.submit()
+    signed.jobs.wait(job_id, 60)
+    signed.store.connection.redis.rpush(keys.log(job_id), *[NOT_AN_EVENT] * 5_000)
+    signed.store.connection.redis.zadd(keys.DUE, {job_id: 1})
+
+    signed.wait_for_letter("more events of")
+
+    assert len(signed.letters()) <= MAX_LETTERS + 1
+
+
+@pytest.mark.slow
+def test_a_list_of_jobs_shows_no_reason_of_an_unsigned_end(signed: SignedSystem) -> None:
+    job_id = signed.submit()
+    signed.jobs.wait(job_id, 60)
+    end = JobEnded(status=JobStatus.FAILED, reason="pay to account 4711").to_json()
+    signed.store.connection.redis.rpush(keys.log(job_id), f"1790000000000 {end}")
+
+    assert signed.jobs.store.journal.end_reasons([job_id]) == {}
+
+
+@pytest.mark.slow
+def test_a_payload_under_the_guessed_digest_of_a_result_fails_no_step(
+    signed: SignedSystem,
+) -> None:
+    """The offline model answers the same request with the same words."""
+    earlier = signed.submit()
+    signed.jobs.wait(earlier, 60)
+    (known,) = results_in(signed.jobs.store, earlier)
+    signed.jobs.pause(GENERALIST)
+    job_id = signed.submit()
+    wait_until(lambda: signed.store.journal.read_all(job_id)[1:], expected="the handoff")
+    guess = known.model_copy(update={"job_id": job_id}).to_json()
+    redis = signed.store.connection.redis
+    redis.hsetnx(keys.blobs(job_id), digest_of(guess), b"=other")
+    signed.jobs.unpause(GENERALIST)
+
+    assert signed.jobs.wait(job_id, 60) is JobStatus.OK
+    (result,) = results_in(signed.jobs.store, job_id)
+    assert result.output == known.output
+    assert result.word != known.word
+
+
+def results_in(store: Store, job_id: JobId) -> list[HandoffResult]:
+    """Return the results of a job."""
+    results: list[HandoffResult] = []
+    for recorded in store.journal.read_all(job_id):
+        if isinstance(recorded.event, HandoffFinished):
+            digest = recorded.event.result.digest
+            results.append(HandoffResult.from_json(store.payloads.get(job_id, [digest])[digest]))
+    return results
+
+
+@pytest.mark.parametrize("role", ["planner", "assessor"])
+def test_a_supervisor_replaces_a_payload_under_the_digest_of_a_result(
+    store: Store, role: str
+) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, f"{role}.1", role=role, group=None)
+    claim = granted_claim(store, job_id, f"{role}.1")
+    text = result_of(claim, "An answer.").to_json()
+    store.connection.redis.hsetnx(keys.blobs(job_id), digest_of(text), b"=other")
+
+    finish(claim, "An answer.")
+
+    assert store.payloads.get(job_id, [digest_of(text)]) == {digest_of(text): text}
+
+
+def test_the_texts_of_one_entry_have_a_limited_number_of_values() -> None:
+    """A validator takes 2,300 bytes for each wrong value."""
+    values = json.dumps([[]] * (MAX_EVENT_VALUES + 1))
+    entry = f'1790000000000 {{"type":"handoff_finished","usage":{values}}}'
+
+    with pytest.raises(MalformedMessage, match="too long for an event"):
+        parse_entry(1, entry.encode())
+
+
+def overtaken(store: Store, *, ignores_workers: bool) -> Commit:
+    """Return a decision on the first event of a job."""
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    abandoned = StepsAbandoned(steps=(), why="no time")
+    return Commit(job_id, expected=2, events=[abandoned], ignores_workers=ignores_workers)
+
+
+def test_a_decision_that_ignores_workers_is_committed_after_their_events(store: Store) -> None:
+    commit = overtaken(store, ignores_workers=True)
+    store.connection.redis.rpush(keys.log(commit.job_id), NOT_AN_EVENT)
+
+    (recorded,) = store.journal.commit(commit)
+
+    assert recorded.version == 4
+
+
+def test_no_decision_is_committed_after_an_unknown_action_of_a_user(store: Store) -> None:
+    commit = overtaken(store, ignores_workers=True)
+    store.journal.append(commit.job_id, CancelRequested())
+    store.connection.redis.rpush(keys.log(commit.job_id), NOT_AN_EVENT)
+
+    with pytest.raises(VersionConflict):
+        store.journal.commit(commit)
+
+
+def test_other_decisions_are_not_committed_after_an_event_of_a_worker(store: Store) -> None:
+    commit = overtaken(store, ignores_workers=False)
+    store.connection.redis.rpush(keys.log(commit.job_id), NOT_AN_EVENT)
+
+    with pytest.raises(VersionConflict):
+        store.journal.commit(commit)
+
+
+def test_an_entry_without_a_space_has_the_same_time_for_all_readers(store: Store) -> None:
+    job_id = a_job(store)
+    store.connection.redis.rpush(keys.log(job_id), A_TIME_ALONE + b" {}", A_TIME_ALONE)
+
+    with pytest.raises(MalformedMessage, match="no time"):
+        parse_entry(3, A_TIME_ALONE)
+
+
+def test_a_journal_without_a_job_is_no_job(store: Store) -> None:
+    """The id of a job with an idempotency key can be computed."""
+    job_id = job_id_for("acme", "a key")
+    store.connection.redis.rpush(keys.log(job_id), NOT_AN_EVENT)
+    store.connection.redis.expire(keys.log(job_id), 60)
+
+    assert store.journal.first_events([job_id]) == {}
+
+
+def test_a_false_number_of_open_parts_holds_up_no_job_until_its_deadline(store: Store) -> None:
+    job_id = a_job(store)
+    issue(store, job_id, "a.1", group="g1")
+    store.connection.redis.hset(keys.progress(job_id), "g:g1", 99_999)
+
+    finish(granted_claim(store, job_id, "a.1"))
+
+    due_at = store.connection.redis.zscore(keys.due("researcher"), job_id)
+    assert due_at is not None
+    assert due_at / 1000 < store.connection.now() + 150
+
+
+def test_a_message_has_a_limited_number_of_values() -> None:
+    """A result of a step is such a message, and its step may be of a worker that was taken over."""
+    text = f'{{"claims":[{"[]," * (MAX_VALUES + 1)}[]]}}'
+
+    with pytest.raises(MalformedMessage, match="more than 500,000 values"):
+        HandoffResult.from_json(text)
+
+
+def test_a_long_entry_of_a_fetched_page_is_left_out(store: Store) -> None:
+    job_id = a_job(store)
+    page = Document(path="https://example.org/", digest="a" * 64, media_type="text/html", chars=5)
+    long = page.model_copy(update={"path": "https://example.org/" + "x" * SHORT_BYTES})
+    store.connection.redis.rpush(keys.fetched(job_id), long.to_json(), page.to_json())
+
+    assert store.payloads.fetched(job_id) == [page]
+
+
+def test_a_long_sample_of_the_history_is_left_out(store: Store) -> None:
+    sample = '{"at":1,"usd":2,"ms":3,"waited_ms":0,"turns":1,"bucket":null,"saved":0}'
+    history = keys.history("researcher")
+    store.connection.redis.lpush(history, sample, sample + " " * MAX_SAMPLE_BYTES)
+    store.connection.redis.expire(history, 60)
+
+    samples, _ = store.fleet_history.read(["researcher"])
+
+    assert len(samples["researcher"]) == 1
