@@ -251,7 +251,9 @@ class Attempts:
         again.
         """
         try:
-            return self._concluded(ready.handoff, self._result(claim, ready), ready.conclude)
+            result = self._result(claim, ready)
+            word = token_hex(WORD_BYTES) if claim.trust.is_on else None
+            return self._concluded(ready.handoff, result, ready.conclude, word)
         except StoreError:
             claim.store_waiting_checkpoints()
             raise
@@ -328,8 +330,6 @@ class Attempts:
             MessagesWaiting: the agent can still change its result, and must first take messages.
         """
         runner = ready.runner
-        if claim.trust.is_on:
-            result = result.model_copy(update={"word": token_hex(WORD_BYTES)})
         text = result.to_json()
         finished = finished_event(result, self.worker, text)
         self.payload_cache.remember((text, *followed.payloads), claim.job_id)
@@ -354,11 +354,16 @@ class Attempts:
         )
 
     def _concluded(
-        self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude
+        self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude, word: str | None
     ) -> tuple[HandoffResult, Consequences]:
         """Return the result and its consequences. If `conclude` raises an unexpected error,
         return a failed result and its consequences.
+
+        Args:
+            word: the random word of the result. The consequences name the digest of the result, so
+                it has its word before.
         """
+        result = result.model_copy(update={"word": word})
         try:
             return result, conclude(handoff, result)
         except (StoreUnavailable, Interrupted):
@@ -373,6 +378,7 @@ class Attempts:
                     "model": result.model,
                     "replies_by_model": result.replies_by_model,
                     "acted": result.acted,
+                    "word": word,
                 }
             )
         try:

@@ -17,6 +17,7 @@ from handoff_queue.shared.store.commit import (
     valid_after,
 )
 from handoff_queue.shared.store.journal_signature_check import (
+    LONG_EVENT,
     JournalCheck,
     events_cut_off,
     has_signature,
@@ -45,6 +46,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.json_count import has_more_values
+from handoff_queue.shared.types.message import MAX_VALUES
 
 NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
@@ -52,11 +54,12 @@ MAX_EVENTS_A_READ = 5_000
 """Events in one round trip."""
 MAX_REST_EVENTS = 100
 """Events in one round trip that looks for the end of a batch."""
-MAX_EVENT_BYTES = 20_000_000
-"""Bytes of the longest event: the plan of a job of thousands of steps has about one million."""
-MAX_EVENT_VALUES = 200_000
-"""JSON values of the longest event. A worker that was taken over may append any text, and a
-validator takes 10 microseconds for each wrong value, while all threads of the process wait.
+MAX_EVENT_BYTES = 64_000_000
+"""Bytes of the longest event: the plan of a job of 100,000 steps has about 30 million."""
+MAX_UNSIGNED_VALUES = 200_000
+"""JSON values of the longest event that is validated before its signature is checked. A worker that
+was taken over may append any text, and a validator takes 10 microseconds for each wrong value,
+while all threads of the process wait.
 """
 MAX_TIME_DIGITS = 15
 """Digits of the time of an event: Unix ms have 13 digits until the year 2286."""
@@ -284,13 +287,17 @@ class Journal:
         """Return the events of entries after a version.
 
         With a keyring, an event that this version cannot read has a `problem`. The check of the
-        signatures refuses such an event, or raises `MalformedMessage` if the event is signed.
+        signatures refuses such an event, or raises `MalformedMessage` if the event is signed. A
+        long event has a `problem`, too, and this check parses it.
 
         Raises:
             MalformedMessage: this version cannot read an event, and there is no keyring.
         """
         events: list[RecordedEvent] = []
         for version, entry in enumerate(entries, start=after + 1):
+            if self._trust.is_on and has_more_values(entry, MAX_UNSIGNED_VALUES):
+                events.append(unreadable_event(version, entry, LONG_EVENT))
+                continue
             try:
                 events.append(parse_entry(version, entry))
             except MalformedMessage as error:
@@ -495,7 +502,7 @@ def parse_entry(version: int, entry: bytes) -> RecordedEvent:
     at, text = _time_and_text(entry)
     if at is None:
         raise MalformedMessage("entry: it has no time")
-    if len(text) > MAX_EVENT_BYTES or has_more_values(text, MAX_EVENT_VALUES):
+    if len(text) > MAX_EVENT_BYTES or has_more_values(text, MAX_VALUES):
         raise MalformedMessage("entry: it is too long for an event")
     event = parse_event(without_signature(text)[0])
     return RecordedEvent(version=version, at=at, event=event, raw=text)

@@ -35,10 +35,13 @@ from handoff_queue.shared.types.events import (
     HandoffIssued,
     JobSubmitted,
     RecordedEvent,
+    parse_event,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
 
+LONG_EVENT = "it is long, and was not read before the check of its signature"
+"""The `problem` of an event with more than `MAX_UNSIGNED_VALUES` values."""
 RECORDED_TO = "recorded_to"
 """Field of the hash of a job's refused events."""
 
@@ -177,6 +180,9 @@ class JournalCheck:
     def _read_batch(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
         try:
             signer = signer_of_batch(self.trust, self.job_id, batch, stamp)
+            if any(recorded.problem == LONG_EVENT for recorded in batch):
+                batch = _with_long_events(signer, batch)
+                signer = signer_of_batch(self.trust, self.job_id, batch, stamp)
             _check_kind(signer, batch, stamp)
             if self._has_context:
                 for recorded in batch:
@@ -304,6 +310,24 @@ def signer_of_batch(
                 f"it is signed by {signer.name}, which may not sign {right_of(recorded.event)}"
             )
     return signer
+
+
+def _with_long_events(signer: Signer, batch: Sequence[RecordedEvent]) -> list[RecordedEvent]:
+    """Return a batch after its long events were parsed.
+
+    Raises:
+        UntrustedMessage: a worker has signed the batch. Its events are short.
+        MalformedMessage: this version cannot read an event.
+    """
+    if not (signer.may(Right.DECIDE) or signer.may(Right.SUBMIT)):
+        raise UntrustedMessage(f"it is signed by {signer.name}, and too long for its events")
+    events: list[RecordedEvent] = []
+    for recorded in batch:
+        if recorded.problem == LONG_EVENT:
+            event = parse_event(without_signature(recorded.raw)[0])
+            recorded = replace(recorded, event=event, problem="")  # noqa: PLW2901
+        events.append(recorded)
+    return events
 
 
 def _handoff_named_in(raw: bytes) -> HandoffId:

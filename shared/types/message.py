@@ -32,9 +32,9 @@ UnixTime = Annotated[float, Field(ge=0, le=LATEST_TIME_S, allow_inf_nan=False)]
 """Unix time in seconds. A worker may have written any number, and a page shows it as a date."""
 
 
-MAX_VALUES = 500_000
-"""JSON values of the longest message. A validator takes 2,300 bytes and 10 microseconds for each
-wrong value, and a worker that was taken over may write any text.
+MAX_VALUES = 2_000_000
+"""JSON values of the longest message: a plan of 100,000 steps has about 1.3 million. A validator
+takes 2,300 bytes and 10 microseconds for each wrong value, and any text may be stored.
 """
 
 

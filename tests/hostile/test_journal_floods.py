@@ -16,19 +16,27 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.fleet_history import MAX_SAMPLE_BYTES
-from handoff_queue.shared.store.journal import MAX_EVENT_VALUES, parse_entry
+from handoff_queue.shared.store.journal import (
+    MAX_EVENT_BYTES,
+    MAX_UNSIGNED_VALUES,
+    parse_entry,
+)
+from handoff_queue.shared.store.journal_signature_check import LONG_EVENT
 from handoff_queue.shared.store.payloads import SHORT_BYTES
 from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.trust.event_signatures import FACT
 from handoff_queue.shared.types.errors import MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
     CancelRequested,
     HandoffFinished,
     JobEnded,
     JobStatus,
+    PlanMade,
+    StepOutline,
     StepsAbandoned,
 )
-from handoff_queue.shared.types.handoff import Document, HandoffResult
-from handoff_queue.shared.types.ids import JobId, job_id_for
+from handoff_queue.shared.types.handoff import Document, HandoffResult, ref
+from handoff_queue.shared.types.ids import JobId, StepId, job_id_for
 from handoff_queue.shared.types.message import MAX_VALUES, digest_of
 from handoff_queue.supervisor.engine.journal_signature_guard import MAX_LETTERS
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, result_of
@@ -163,13 +171,41 @@ def test_a_supervisor_replaces_a_payload_under_the_digest_of_a_result(
     assert store.payloads.get(job_id, [digest_of(text)]) == {digest_of(text): text}
 
 
-def test_the_texts_of_one_entry_have_a_limited_number_of_values() -> None:
-    """A validator takes 2,300 bytes for each wrong value."""
-    values = json.dumps([[]] * (MAX_EVENT_VALUES + 1))
-    entry = f'1790000000000 {{"type":"handoff_finished","usage":{values}}}'
+def test_a_long_entry_is_not_validated_before_its_signature_is_checked(
+    signed: SignedSystem,
+) -> None:
+    """A validator takes 2,300 bytes and 10 microseconds for each wrong value."""
+    values = json.dumps([[]] * (MAX_UNSIGNED_VALUES + 1))
+    entry = f'1790000000000 {{"type":"handoff_finished","usage":{values}}}'.encode()
 
+    (recorded,) = signed.jobs.store.journal.parse(0, [entry])
+
+    assert recorded.problem == LONG_EVENT
+
+
+@pytest.mark.parametrize(
+    ("identity", "kind"), [("supervisor", "plan_made"), ("worker-researcher", "event_refused")]
+)
+def test_a_long_event_counts_if_a_supervisor_has_signed_it(
+    signed: SignedSystem, identity: str, kind: str
+) -> None:
+    steps = tuple(StepOutline(id=StepId(f"s{n}"), specialist="writer") for n in range(30_000))
+    event = PlanMade(plan=ref("the plan"), steps=steps)
+    job_id = a_job(signed.jobs.store)
+    text = event.to_json()
+    signature = signed.trust_of(identity).code_events(FACT, job_id, "word", text)
+    entry = f'1790000000000 {text[:-1]},"signature":"{FACT}/1/word/{signature}"}}'
+    signed.store.connection.redis.rpush(keys.log(job_id), entry)
+
+    recorded = signed.jobs.store.journal.read(job_id)[-1]
+    signed.store.jobs.delete(job_id)
+
+    assert recorded.event.type == kind
+
+
+def test_an_entry_that_is_longer_than_any_event_is_not_validated() -> None:
     with pytest.raises(MalformedMessage, match="too long for an event"):
-        parse_entry(1, entry.encode())
+        parse_entry(1, b"1790000000000 " + b"x" * (MAX_EVENT_BYTES + 1))
 
 
 def overtaken(store: Store, *, ignores_workers: bool) -> Commit:
@@ -239,7 +275,7 @@ def test_a_message_has_a_limited_number_of_values() -> None:
     """A result of a step is such a message, and its step may be of a worker that was taken over."""
     text = f'{{"claims":[{"[]," * (MAX_VALUES + 1)}[]]}}'
 
-    with pytest.raises(MalformedMessage, match="more than 500,000 values"):
+    with pytest.raises(MalformedMessage, match="more than 600,000 values"):
         HandoffResult.from_json(text)
 
 
@@ -258,6 +294,6 @@ def test_a_long_sample_of_the_history_is_left_out(store: Store) -> None:
     store.connection.redis.lpush(history, sample, sample + " " * MAX_SAMPLE_BYTES)
     store.connection.redis.expire(history, 60)
 
-    samples, _ = store.fleet_history.read(["researcher"])
+    samples, _ = store.history.read(["researcher"])
 
     assert len(samples["researcher"]) == 1
