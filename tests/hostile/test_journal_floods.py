@@ -109,9 +109,10 @@ def test_many_refused_events_have_few_dead_letters(signed: SignedSystem) -> None
     signed.store.connection.redis.rpush(keys.log(job_id), *[NOT_AN_EVENT] * 5_000)
     signed.store.connection.redis.zadd(keys.DUE, {job_id: 1})
 
-    signed.wait_for_letter("more events of")
+    signed.wait_for_letter(f"more events of {job_id}")
 
-    assert len(signed.letters()) <= MAX_LETTERS + 1
+    letters = [letter for letter in signed.letters() if job_id in letter.reason]
+    assert 1 <= len(letters) <= MAX_LETTERS + 1
 
 
 @pytest.mark.slow
@@ -250,7 +251,7 @@ def test_an_entry_without_a_space_has_the_same_time_for_all_readers(store: Store
         parse_entry(3, A_TIME_ALONE)
 
 
-def test_a_journal_without_a_job_is_no_job(store: Store) -> None:
+def test_a_journal_without_a_job_counts_for_nothing(store: Store) -> None:
     """The id of a job with an idempotency key can be computed."""
     job_id = job_id_for("acme", "a key")
     store.connection.redis.rpush(keys.log(job_id), NOT_AN_EVENT)

@@ -29,7 +29,7 @@ local fields = redis.call(
   'HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages', unpack(RESERVATION)
 )
 local kept_fence, state, role, lost, claims, turn_at, messages = unpack(fields, 1, 7)
-know_reservation(h, { unpack(fields, 8, 7 + #RESERVATION) })
+remember_reservation(h, { unpack(fields, 8, 7 + #RESERVATION) })
 local refusal = fence_refusal(job_of(job).version, kept_fence, state, fence)
 if refusal then return { refusal } end
 local stored = redis.call('LLEN', t)

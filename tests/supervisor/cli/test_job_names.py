@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.cli import interrupted_runs as kept
+from handoff_queue.supervisor.cli import interrupted_runs
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 from handoff_queue.supervisor.client.client import Client, Request
@@ -119,12 +119,12 @@ def test_an_interrupted_run_is_named_by_the_beginning_of_its_id(tmp_path: Path) 
     settings = Settings(cache_dir=tmp_path / "cache")
     for job_id in ("j-0a0000000000", "j-0b0000000000"):
         (tmp_path / job_id).mkdir()
-        assert kept.keep(settings, job_id, tmp_path / job_id, {})
+        assert interrupted_runs.keep(settings, job_id, tmp_path / job_id, {})
 
-    assert kept.find_kept_job(settings, "j-0a") == "j-0a0000000000"
+    assert interrupted_runs.find_kept_job(settings, "j-0a") == "j-0a0000000000"
     with pytest.raises(UserError, match="j-0a0000000000, j-0b0000000000"):
-        kept.find_kept_job(settings, "j-0")
+        interrupted_runs.find_kept_job(settings, "j-0")
     with pytest.raises(UnknownJob, match="this machine has no interrupted run j-1"):
-        kept.find_kept_job(settings, "j-1")
+        interrupted_runs.find_kept_job(settings, "j-1")
     with pytest.raises(UserError, match=r"'\.\./j-0a' is not a job id: copy an id such as j-"):
-        kept.find_kept_job(settings, "../j-0a")
+        interrupted_runs.find_kept_job(settings, "../j-0a")

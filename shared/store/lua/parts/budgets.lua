@@ -31,9 +31,10 @@ local RESERVATION = column(AMOUNTS, 'reserved')
 RESERVATION[#RESERVATION + 1] = 'r_day'
 
 -- Reservations of handoffs; false if there is none. Redis is read once in a script, or not at all
--- if the caller has the fields and passes them to `know_reservation`, in the order of RESERVATION.
+-- if the caller has the fields and passes them to `remember_reservation`, in the order of
+-- RESERVATION.
 local reservations = {}
-local function know_reservation(h, fields)
+local function remember_reservation(h, fields)
   reservations[h] = false
   if not fields[1] then return false end
   local worst = { cut = true, day = fields[#RESERVATION] }
@@ -44,7 +45,7 @@ end
 
 local function reservation_of(h)
   if reservations[h] ~= nil then return reservations[h] end
-  return know_reservation(h, redis.call('HMGET', h, unpack(RESERVATION)))
+  return remember_reservation(h, redis.call('HMGET', h, unpack(RESERVATION)))
 end
 
 -- Return the number of today in days since 1970 (UTC), by Redis's clock.

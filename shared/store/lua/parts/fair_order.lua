@@ -47,7 +47,7 @@ end
 -- Exchange a popped element of a queue's list for the first message of the fair order.
 -- `popped_tag`: delivery tag of the element's message.
 -- Returns the first message ('': it is the element's own); false if no message has a place.
-local function take_first(queue, popped_tag)
+local function take_next_message(queue, popped_tag)
   local fair = fair_key(queue)
   local entry, score = unpack(redis.call('ZPOPMIN', fair))
   if not entry then return false end

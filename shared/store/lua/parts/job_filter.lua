@@ -19,7 +19,7 @@ local function read_filter()
   return filter
 end
 
-local function is_any_or(wanted, value)
+local function is_any_or_equal(wanted, value)
   return wanted == '' or wanted == value
 end
 
@@ -37,9 +37,9 @@ local function matching_status(id, filter)
   if fields.err then fields = { '', '' } end
   local status, tenant, asks, mode, priority, assigned = unpack(fields, 1, 6)
   if not status then return nil end
-  if not is_any_or(filter.tenant, tenant or 'default') then return nil end
-  if not is_any_or(filter.mode, mode) then return nil end
-  if not is_any_or(filter.priority, priority) then return nil end
+  if not is_any_or_equal(filter.tenant, tenant or 'default') then return nil end
+  if not is_any_or_equal(filter.mode, mode) then return nil end
+  if not is_any_or_equal(filter.priority, priority) then return nil end
   if filter.text ~= '' then
     local text = string.lower(id .. ' ' .. title_of(job))
     if not string.find(text, filter.text, 1, true) then return nil end
