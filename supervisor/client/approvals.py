@@ -145,10 +145,19 @@ def _call_of(
     return {
         "handoff_id": question_event.call.handoff_id,
         "tool": question_event.call.tool,
-        "arguments": json.loads(payloads[question_event.call.arguments.digest]),
+        "arguments": _json_in(payloads[question_event.call.arguments.digest]),
         "origins": {name: list(origins) for name, origins in question_event.call.origins.items()},
         "edited": edited,
     }
+
+
+def _json_in(text: str) -> JsonValue:
+    """Return the value of a worker's JSON text; None: the payload is missing or no JSON."""
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value
 
 
 def _decision(

@@ -118,24 +118,27 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
     finished = _events_of(journal, HandoffFinished)
     finished_ids = {event.handoff_id for event in finished}
     open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished_ids]
-    result_digests = {event.result.digest for event in finished}
-    other_digests = _digests_except(result_digests, journal)
+    of_workers = {event.result.digest for event in finished}
+    for asked in _events_of(journal, ApprovalAsked):
+        if asked.call is not None:
+            of_workers |= {blob.digest for blob in refs_in(asked)}
+    other_digests = _digests_except(of_workers, journal)
     waits = waiting_reasons_for(store, info, open_handoffs)
     return JobRecord(
         at=store.connection.now(),
         job=info,
         journal=journal,
         handoffs=store.jobs.handoffs(job_id, handoff_ids),
-        payloads=store.payloads.get(job_id, other_digests, results=list(result_digests)),
+        payloads=store.payloads.get(job_id, other_digests, results=list(of_workers)),
         waits=tuple(str(reason) for reason in waits),
     )
 
 
-def _digests_except(results: Collection[str], journal: Sequence[RecordedEvent]) -> list[str]:
-    """Return the digests of all payloads of a journal, without the given results."""
+def _digests_except(others: Collection[str], journal: Sequence[RecordedEvent]) -> list[str]:
+    """Return the digests of all payloads of a journal, without the given ones."""
     digests: list[str] = []
     for recorded in journal:
-        digests += [ref.digest for ref in refs_in(recorded.event) if ref.digest not in results]
+        digests += [ref.digest for ref in refs_in(recorded.event) if ref.digest not in others]
         if isinstance(recorded.event, HandoffIssued):
             digests.append(recorded.event.specialist)
     return digests

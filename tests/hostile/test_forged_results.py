@@ -18,14 +18,18 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import signed_events
 from handoff_queue.shared.types.errors import LeaseLost
 from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    CallInQuestion,
     EventRefused,
     HandoffFinished,
     HandoffIssued,
     JobStatus,
     UserMessageTaken,
 )
-from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.doubles.jobs import handoff_key
@@ -280,3 +284,34 @@ def test_a_forged_end_does_not_end_the_handoff_of_the_honest_worker(
 
 def test_a_specialist_of_another_role_still_works(signed: SignedSystem) -> None:
     assert signed.jobs.wait(signed.submit(ANALYST), 60) is JobStatus.OK
+
+
+@pytest.mark.parametrize("stored", [None, b"=other", b"=" + b"[" * 100_000])
+def test_a_question_whose_arguments_cannot_be_read_hides_no_answer(
+    signed: SignedSystem, unserved: JobId, stored: bytes | None
+) -> None:
+    """A worker asks about a call, and its handoff ends well afterwards."""
+    attacker = signed.store_of("worker-researcher")
+    claim = claim_of(attacker, unserved)
+    text = "{}" if stored is None else stored[1:].decode()
+    call = CallInQuestion(
+        handoff_id=claim.handoff_id,
+        call_id="toolu_1",
+        tool="send_mail",
+        arguments=ref(text),
+        input_schema=ref("{}"),
+    )
+    asked = ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=60, call=call)
+    signed_text = signed_events(signed.trust_of("worker-researcher"), unserved, [asked])[0]
+    redis = attacker.connection.redis
+    if stored is not None:
+        redis.hsetnx(keys.blobs(unserved), digest_of(text), stored)
+    redis.rpush(keys.log(unserved), f"{int(attacker.connection.now() * 1000)} {signed_text}")
+    end(claim, forged_result(attacker, unserved))
+    assert signed.jobs.wait(unserved, 60) is JobStatus.OK
+
+    result = signed.jobs.result(unserved)
+
+    assert FORGED in str(result.answer)
+    (approval,) = result.approvals
+    assert approval["call"]["arguments"] is None
