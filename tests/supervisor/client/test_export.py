@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.events import HandoffIssued, JobEnded
+from handoff_queue.shared.types.events import HandoffIssued, JobEnded, WebhookTried
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
@@ -18,6 +18,7 @@ from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import JobResult, report_of
 from tests.doubles.jobs import model_reply
 from tests.supervisor.shell import SETTINGS, Shell
+from tests.waiting import wait_until
 
 SECRET = "hunter2-and-more"
 
@@ -126,8 +127,15 @@ def test_the_texts_of_documents_are_included_on_request(shell: Shell, tmp_path: 
     )
 
 
+def has_tried_its_webhook(shell: Shell, job_id: JobId) -> bool:
+    """Return whether the first attempt to post to the webhook has ended."""
+    newest = shell.events(job_id)[-1]
+    return isinstance(newest, WebhookTried) and not newest.under_way
+
+
 def test_an_export_changes_nothing(shell: Shell) -> None:
     job_id = finished_job(shell)
+    wait_until(lambda: has_tried_its_webhook(shell, job_id), expected="the end of the attempt")
     before = shell.store.connection.redis.hgetall(keys.job(job_id))
     shell.jobs.export(job_id)
 
