@@ -25,6 +25,16 @@ RENDERER = MarkdownIt("commonmark", {"html": True})
         "<img\nsrcset='//evil.example/x 2x'>",
         '<div style="background: url(https://evil.example/x)">a</div>',
         '<link rel="stylesheet" href="https://evil.example/x.css">',
+        "![chart][\nc\n]\n\n[c]: https://evil.example/48713",
+        "![a\nb](https://evil.example/48713)",
+        "![" + "a" * 3_000 + "](https://evil.example/48713)",
+        "![x][r\\]f]\n\n[r\\]f]: https://evil.example/48713",
+        "> ![ref]\n>\n> [ref]: https://evil.example/48713",
+        "![x](&#104;ttps://evil.example/48713)",
+        "![x](https&colon;//evil.example/48713)",
+        "![x](ftp://evil.example/48713)",
+        '<img src="&#104;ttps&colon;&sol;&sol;evil.example/48713">',
+        '<img src="/\t/evil.example/48713">',
     ],
 )
 def test_a_viewer_fetches_nothing(text: str) -> None:
