@@ -25,7 +25,7 @@ _ELEMENT = re.compile(
 """A URL may have character references (`&#104;`), and browsers ignore line breaks in it."""
 _FOREIGN = re.compile(r"(?!data:)[a-z][a-z0-9+.-]*:|[/\\]{2}", re.IGNORECASE)
 _MAX_NESTING = 100
-"""Quotations and lists in each other. An answer with more of them counts as one with images."""
+"""Quotations and lists in each other. An answer with deeper ones counts as one with images."""
 
 
 def without_foreign_images(text: str) -> str:

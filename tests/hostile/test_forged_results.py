@@ -237,6 +237,50 @@ def end(claim: Claim, result: HandoffResult) -> None:
     claim.finish(claim.finish_request(result, (finished_event(result, "attacker:1"),)))
 
 
+@pytest.mark.parametrize("stored", [None, b"=other", b"=" + b"[" * 100_000])
+def test_a_question_whose_arguments_cannot_be_read_hides_no_answer(
+    signed: SignedSystem, unserved: JobId, stored: bytes | None
+) -> None:
+    """A worker asks about a call, and its handoff ends well afterwards."""
+    attacker = signed.store_of("worker-researcher")
+    claim = claim_of(attacker, unserved)
+    text = "{}" if stored is None else stored[1:].decode()
+    call = CallInQuestion(
+        handoff_id=claim.handoff_id,
+        call_id="toolu_1",
+        tool="send_mail",
+        arguments=ref(text),
+        input_schema=ref("{}"),
+    )
+    asked = ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=60, call=call)
+    signed_text = signed_events(signed.trust_of("worker-researcher"), unserved, [asked])[0]
+    redis = attacker.connection.redis
+    if stored is not None:
+        redis.hsetnx(keys.blobs(unserved), digest_of(text), stored)
+    redis.rpush(keys.log(unserved), f"{int(attacker.connection.now() * 1000)} {signed_text}")
+    end(claim, forged_result(attacker, unserved))
+    assert signed.jobs.wait(unserved, 60) is JobStatus.OK
+
+    result = signed.jobs.result(unserved)
+
+    assert FORGED in str(result.answer)
+    (approval,) = result.approvals
+    assert approval["call"]["arguments"] is None
+
+
+def test_the_result_of_a_job_whose_step_needs_input_has_all_its_payloads(
+    signed: SignedSystem, unserved: JobId
+) -> None:
+    """The consequences of a role's result name its digest."""
+    store = signed.store_of("worker-researcher")
+    claim = claim_of(store, unserved)
+    needs = {"status": ResultStatus.NEEDS_INPUT, "output": None, "needs": "The name of the city."}
+    end(claim, forged_result(store, unserved).model_copy(update=needs))
+    assert signed.jobs.wait(unserved, 60) is JobStatus.FAILED
+
+    assert signed.jobs.result(unserved).status is JobStatus.FAILED
+
+
 def test_a_reader_of_redis_cannot_end_the_handoff_of_a_running_worker(
     signed: SignedSystem, unserved: JobId
 ) -> None:
@@ -284,34 +328,3 @@ def test_a_forged_end_does_not_end_the_handoff_of_the_honest_worker(
 
 def test_a_specialist_of_another_role_still_works(signed: SignedSystem) -> None:
     assert signed.jobs.wait(signed.submit(ANALYST), 60) is JobStatus.OK
-
-
-@pytest.mark.parametrize("stored", [None, b"=other", b"=" + b"[" * 100_000])
-def test_a_question_whose_arguments_cannot_be_read_hides_no_answer(
-    signed: SignedSystem, unserved: JobId, stored: bytes | None
-) -> None:
-    """A worker asks about a call, and its handoff ends well afterwards."""
-    attacker = signed.store_of("worker-researcher")
-    claim = claim_of(attacker, unserved)
-    text = "{}" if stored is None else stored[1:].decode()
-    call = CallInQuestion(
-        handoff_id=claim.handoff_id,
-        call_id="toolu_1",
-        tool="send_mail",
-        arguments=ref(text),
-        input_schema=ref("{}"),
-    )
-    asked = ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=60, call=call)
-    signed_text = signed_events(signed.trust_of("worker-researcher"), unserved, [asked])[0]
-    redis = attacker.connection.redis
-    if stored is not None:
-        redis.hsetnx(keys.blobs(unserved), digest_of(text), stored)
-    redis.rpush(keys.log(unserved), f"{int(attacker.connection.now() * 1000)} {signed_text}")
-    end(claim, forged_result(attacker, unserved))
-    assert signed.jobs.wait(unserved, 60) is JobStatus.OK
-
-    result = signed.jobs.result(unserved)
-
-    assert FORGED in str(result.answer)
-    (approval,) = result.approvals
-    assert approval["call"]["arguments"] is None
