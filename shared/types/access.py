@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
-from handoff_queue.shared.types.message import Message, UnixTime
+from handoff_queue.shared.types.message import Message, PublicMessage, UnixTime
 
 MAX_ACTOR_CHARS = 200
 """Most characters of a name, and of an address. An IPv6 address has at most 45, and a host name
@@ -20,7 +20,7 @@ that a proxy forwards may be longer.
 _Line = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ACTOR_CHARS)]
 
 
-class Actor(Message):
+class Actor(PublicMessage):
     """A user or a program that acts. The texts are untrusted: the caller of the client gives
     them.
     """

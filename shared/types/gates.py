@@ -18,12 +18,12 @@ from pydantic import (
 from handoff_queue.shared.types.handoff import Fact
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.limits import MAX_COUNT, Count
-from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.message import PublicMessage
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.regex_patterns import UnusablePattern, matches
 
 
-class KnownFact(Message):
+class KnownFact(PublicMessage):
     """A known fact: subject, attribute and value, with the same parts as a claim."""
 
     subject: Fact
@@ -36,7 +36,7 @@ class KnownFact(Message):
     """The user's source of the fact."""
 
 
-class FactTable(Message):
+class FactTable(PublicMessage):
     """The known facts of a job. The client reads the user's file once and stores this payload."""
 
     facts: tuple[KnownFact, ...] = ()
@@ -60,7 +60,7 @@ class GatesFrom(StrEnum):
     SETTINGS = "settings"
 
 
-class Gates(Message):
+class Gates(PublicMessage):
     """The checks of an answer. Each field is one check; an empty field is not checked."""
 
     min_words: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 
 from handoff_queue.shared.types.json_values import StorableJson
 from handoff_queue.shared.types.limits import Microusd
-from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.message import Message, PublicMessage
 
 
 class Mode(StrEnum):
@@ -83,7 +83,7 @@ class OnTimeout(StrEnum):
     """The user gets reminders, each after twice the time of the one before, and the job waits."""
 
 
-class Approvals(Message):
+class Approvals(PublicMessage):
     """Subjects that a person approves in a job, and how long the job waits."""
 
     what: tuple[ApprovalOf, ...] = ()

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.message import Message, PublicMessage
 
 MAX_DEPTH = 8
 """Most levels of child jobs below the job of a user."""
@@ -72,7 +72,7 @@ class OnLimit(StrEnum):
     """The job waits for a decision of its user until its time is over."""
 
 
-class BudgetLimits(Message):
+class BudgetLimits(PublicMessage):
     """Limits of a job that its budget account checks before each model call. Each is the limit of
     a `Measure` (`budget_measures.py`). None: no limit.
     """

@@ -6,14 +6,14 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.text.word_forms import close_names
-from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.json_count import has_more_values
 from handoff_queue.shared.types.names import NAME_PATTERN, NAME_RULE
 
@@ -103,6 +103,37 @@ class Message(BaseModel):
     def content_digest(self) -> str:
         """Return the SHA-256 of the JSON text, hexadecimal."""
         return digest_of(self.to_json())
+
+
+_PUBLIC_NAMES = {"JobLimits": "Limits"}
+"""Names in `handoff_queue` of types that have another name in their module."""
+
+
+def public_name(kind: type) -> str:
+    """Return the name that a type has in `handoff_queue`."""
+    return _PUBLIC_NAMES.get(kind.__name__, kind.__name__)
+
+
+class PublicMessage(Message):
+    """A message that programs of users construct.
+
+    A wrong argument raises UserError, with one line for the user. Parsers raise the errors of
+    `Message`.
+    """
+
+    if not TYPE_CHECKING:  # type checkers know the arguments from the fields
+
+        def __init__(self, /, **fields: Any) -> None:
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                kind = type(self)
+                problems = problems_of(error, kind=kind, shows_values=True)
+                problems = problems.replace(_PLAINER["tuple_type"], "must be a tuple")
+                raise UserError(f"{public_name(kind)}: {problems}") from None
+
+        # Pydantic's mark of its own `__init__`. Without the mark, its parsers call this one.
+        __init__.__pydantic_base_init__ = True
 
 
 NO_PAYLOAD_IN_ERRORS = ConfigDict(hide_input_in_errors=True)
@@ -258,7 +289,8 @@ def with_value(problem: str, value: object) -> str:
     text = str(value)
     if not _SHORT_VALUE.fullmatch(text) or _KEY.match(text) or not problem.startswith("must "):
         return problem
-    if not _NUMBER.fullmatch(text):
+    is_quoted_number = text.isdecimal() and problem == _PLAINER["int_type"]  # a str in Python
+    if not _NUMBER.fullmatch(text) or is_quoted_number:
         text = repr(text)
     return f"{problem}, not {text}"
 

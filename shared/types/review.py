@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, StringConstraints, model_validator
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import Claim, ClaimId
 from handoff_queue.shared.types.ids import NameField, StepId, StepIdField
-from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.message import Message, PublicMessage
 
 LOWEST, HIGHEST = 1, 5
 """Range of a score. Two reviewers can agree on the meaning of each of five scores."""
@@ -20,7 +20,7 @@ Meaning = Annotated[str, StringConstraints(min_length=3, max_length=500)]
 Why = Annotated[str, StringConstraints(max_length=1_000)]
 
 
-class Criterion(Message):
+class Criterion(PublicMessage):
     """A criterion that work is judged by."""
 
     name: NameField
@@ -28,7 +28,7 @@ class Criterion(Message):
     """Description of a good answer by this criterion."""
 
 
-class Rubric(Message):
+class Rubric(PublicMessage):
     """A list of criteria, each with its own score."""
 
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MAX_CRITERIA)]

@@ -9,16 +9,14 @@ from pydantic import BaseModel
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
-
-_PUBLIC_NAMES = {"JobLimits": "Limits"}
-"""Names in `handoff_queue` of types that have another name in their module."""
+from handoff_queue.shared.types.message import public_name
 
 
 def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
     """Raise UserError if a value is not of a type. `hint`: what to write instead."""
     if isinstance(value, kind):
         return
-    public, wrong = _PUBLIC_NAMES.get(kind.__name__, kind.__name__), type(value).__name__
+    public, wrong = public_name(kind), type(value).__name__
     if issubclass(kind, Enum):
         wrong = f"{value!r:.60}"
         hint = f"use one of {', '.join(f'{public}.{member.name}' for member in kind)}"

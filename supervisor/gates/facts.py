@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints
 
 from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.text.unicode_text import has_half_a_character, to_nfc
@@ -175,7 +175,7 @@ def _fact(where: str, cells: _Cells) -> KnownFact:
     given: dict[str, Any] = {part: to_nfc(cell) for part, cell in cells.items() if cell}
     try:
         return KnownFact(**{"source": where[-MAX_CELL_CHARS:], **given})
-    except ValidationError as error:  # an internal error: the cells were checked
+    except UserError as error:  # an internal error: the cells were checked
         raise AssertionError(f"a checked row is not a fact: {where}") from error
 
 

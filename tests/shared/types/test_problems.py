@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.access import Actor
+from handoff_queue.shared.types.errors import MalformedMessage, UserError
+from handoff_queue.shared.types.gates import FactTable, Gates, KnownFact
 from handoff_queue.shared.types.job_options import Approvals
-from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import Message, problems_of
-from handoff_queue.shared.types.review import Rubric
+from handoff_queue.shared.types.review import Criterion, Rubric
 from handoff_queue.supervisor.gates.facts import FactsFile
 
 
@@ -58,3 +60,61 @@ def test_an_unknown_field_gets_the_closest_field_or_the_few_known_fields(
 
     assert problem.startswith(f"{field}: there is no such field: ")
     assert problem.endswith(ending)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (
+            JobLimits,
+            {"max_usd": 0.5},
+            "Limits: max_usd: there is no such field: did you mean max_microusd, in millionths of"
+            " a US dollar?",
+        ),
+        (
+            JobLimits,
+            {"max_turn": 3},
+            "Limits: max_turn: there is no such field: did you mean max_turns?",
+        ),
+        (JobLimits, {"max_turns": -1}, "Limits: max_turns: must be at least 1, not -1"),
+        (JobLimits, {"max_turns": "3"}, "Limits: max_turns: must be a whole number, not '3'"),
+        (NewLimits, {"max_turns": 0}, "NewLimits: max_turns: must be at least 1, not 0"),
+        (Gates, {"min_words": -1}, "Gates: min_words: must be at least 0, not -1"),
+        (Gates, {"sections": ["Risks"]}, "Gates: sections: must be a tuple"),
+        (KnownFact, {}, "KnownFact: subject: is missing; attribute: is missing; value: is"),
+        (FactTable, {"rows": ()}, "FactTable: rows: there is no such field: use one of facts"),
+        (Rubric, {}, "Rubric: criteria: is missing"),
+        (Criterion, {"name": "tone"}, "Criterion: means: is missing"),
+        (
+            Approvals,
+            {"plan": True},
+            "Approvals: plan: there is no such field: use one of what, above_microusd, timeout_s,"
+            " on_timeout",
+        ),
+        (
+            Approvals,
+            {"what": ("plan",)},
+            "Approvals: what.0: must be an instance of ApprovalOf, not 'plan'",
+        ),
+        (Actor, {"name": "", "via": "api"}, "Actor: name: must have at least 1 character"),
+    ],
+)
+def test_a_program_that_passes_a_wrong_argument_gets_a_user_error_of_one_line(
+    kind: type[Message], fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        kind(**fields)
+
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+    assert "pydantic" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", [JobLimits, Gates, Rubric, Approvals])
+def test_a_parser_of_a_message_does_not_raise_the_error_of_a_wrong_argument(
+    kind: type[Message],
+) -> None:
+    with pytest.raises(MalformedMessage, match=f"^{kind.__name__}: x: there is no such field"):
+        kind.from_json('{"x": 1, "criteria": [{"name": "tone", "means": "polite"}]}')
+    with pytest.raises(ValidationError):
+        kind.model_validate({"x": 1})

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus, RetryRequested
 from handoff_queue.shared.types.gates import REQUIREMENTS, Gates
 from handoff_queue.shared.types.handoff import AgentHandoff
@@ -162,7 +162,7 @@ def test_the_figures_of_a_form_have_no_markers() -> None:
     ],
 )
 def test_impossible_gates_are_refused(gates: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError, match=r"^Gates: "):
         Gates(**gates)
 
 
