@@ -21,6 +21,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from handoff_queue.shared.settings.http_values import MAX_URL_CHARS, has_possible_host
 
+URL_VARIABLE = "HANDOFF_REDIS_URL"
+URL_ARGUMENT = "the Redis URL"
+"""Name of a URL in errors if the caller passed it, and did not set `URL_VARIABLE`."""
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
 SENTINEL_MASTER = "mymaster"

@@ -9,7 +9,7 @@ import re
 import secrets
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.access import ApiRole, ApiToken
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
@@ -71,7 +71,7 @@ class ApiTokens:
         )
         secret = f"hq_{token.id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
         stored = StoredToken(token=token, digest=_digest(secret))
-        with translated_errors():
+        with self._connection.translated_errors():
             self._connection.redis.hset(keys.TOKENS, token.id, stored.to_json())
         return token, secret
 
@@ -94,7 +94,7 @@ class ApiTokens:
 
     def _valid(self, token_id: str) -> StoredToken | None:
         """Return the token with this id. None: it is unknown, revoked or expired."""
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hget(keys.TOKENS, token_id)
             pipe.time()
@@ -112,7 +112,7 @@ class ApiTokens:
 
     def all(self) -> list[ApiToken]:
         """Return all tokens, also expired tokens, in the order of their creation."""
-        with translated_errors():
+        with self._connection.translated_errors():
             texts = self._connection.redis.hvals(keys.TOKENS)
         stored = read_entries(texts, StoredToken.from_json, keys.TOKENS)
         return sorted(
@@ -123,19 +123,19 @@ class ApiTokens:
         """Delete a token. Return False if there is no such token."""
         if not _ID.fullmatch(token_id):
             return False
-        with translated_errors():
+        with self._connection.translated_errors():
             return int(self._connection.redis.hdel(keys.TOKENS, token_id)) > 0
 
     def has(self, token_id: str) -> bool:
         """Return whether there is a token with this id."""
         if not _ID.fullmatch(token_id):
             return False
-        with translated_errors():
+        with self._connection.translated_errors():
             return bool(self._connection.redis.hexists(keys.TOKENS, token_id))
 
     def exist(self) -> bool:
         """Return whether there is a token. An expired token counts until it is revoked."""
-        with translated_errors():
+        with self._connection.translated_errors():
             return int(self._connection.redis.hlen(keys.TOKENS)) > 0
 
 

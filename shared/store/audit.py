@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.access import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
@@ -43,7 +43,7 @@ class Audit:
         key, least = keys.AUDIT, MIN_KEPT
         if entry.action is AuditAction.REFUSE:
             key, least = keys.AUDIT_REFUSALS, MIN_REFUSALS
-        with translated_errors():
+        with self._connection.translated_errors():
             self._connection.redis.xadd(
                 key, {_ENTRY: entry.to_json()}, maxlen=least, approximate=True
             )
@@ -55,7 +55,7 @@ class Audit:
         Args:
             count: most actions, and most refusals. So many refusals hide no action.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.xrevrange(keys.AUDIT, count=count)
             pipe.xrevrange(keys.AUDIT_REFUSALS, count=count)
@@ -92,14 +92,14 @@ class Refusals:
 
     def report(self, entry: AuditEntry) -> None:
         """Report a message that this worker refused."""
-        with translated_errors():
+        with self._connection.translated_errors():
             self._connection.redis.lpush(keys.REFUSALS, entry.to_json())
 
     def move_reports(self) -> int:
         """Move the reports of workers into the audit stream, and return their number. A text that
         is not a report is dropped.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             reports = self._connection.redis.rpop(keys.REFUSALS, MAX_REPORTS) or []
         moved = 0
         for entry in read_entries(reports, AuditEntry.from_json, keys.REFUSALS):
@@ -129,7 +129,7 @@ class Refusals:
         if not self._may_read:
             return 0
         try:
-            with translated_errors():
+            with self._connection.translated_errors():
                 log = self._connection.redis.acl_log(MAX_READ)
         except StoreUnavailable:
             raise
@@ -144,7 +144,7 @@ class Refusals:
     def _copy(self, entry: Mapping[str, Any]) -> bool:
         """Copy an entry, unless a supervisor has copied it. Return whether it was copied."""
         now = self._connection.now()
-        with translated_errors():
+        with self._connection.translated_errors():
             is_new = self._connection.redis.set(
                 keys.refused_command(_name_of(entry)), "", nx=True, ex=KEPT_S
             )

@@ -32,7 +32,6 @@ from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import (
     Connection,
     retry_until_answered,
-    translated_errors,
 )
 from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
@@ -196,7 +195,7 @@ class Claims:
         without checkpoints, or with checkpoints that this version cannot read, are left out.
         """
         roles = roles_of(self._connection, job_id, handoff_ids)
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for handoff_id, role in roles.items():
                 pipe.lrange(keys.turns(job_id, role, handoff_id), 0, -1)

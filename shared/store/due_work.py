@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import job_id_in, name_in
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 
@@ -88,7 +88,7 @@ class DueWork:
 
     def _drop_due(self, member: bytes) -> None:
         """Remove an entry that another program wrote, and that names no job."""
-        with translated_errors():
+        with self._connection.translated_errors():
             self._connection.redis.zrem(keys.DUE, member)
 
 
@@ -102,12 +102,12 @@ class UnwantedBatches:
 
     def oldest(self) -> list[str]:
         """Return the ids of the batches that were dropped first."""
-        with translated_errors():
+        with self._connection.translated_errors():
             stored = self._connection.redis.zrange(keys.BATCHES, 0, MAX_AT_ONCE - 1)
         return [name_in(batch_id) for batch_id in stored]
 
     def forget(self, batch_ids: Sequence[str]) -> None:
         """Remove batches that were cancelled, or that the provider does not know."""
         if batch_ids:
-            with translated_errors():
+            with self._connection.translated_errors():
                 self._connection.redis.zrem(keys.BATCHES, *batch_ids)

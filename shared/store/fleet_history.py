@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER, read_entries
 
 MAX_SAMPLES = 200
@@ -73,7 +73,7 @@ class History:
             StoreUnavailable: Redis is unreachable.
         """
         names = sorted(set(roles))
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.lrange(keys.history(name), 0, MAX_SAMPLES - 1)

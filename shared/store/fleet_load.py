@@ -17,7 +17,7 @@ from handoff_queue.shared.store.presence import (
     MAX_READ,
     node_in,
 )
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER, name_in, rows
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
@@ -177,7 +177,7 @@ class FleetLoadReader:
             "running_handoffs", script_keys, [MAX_DUE_HANDOFFS, int(counts_jobs)]
         )
         at = int(at_ms) / 1000
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.zrangebyscore(
                 keys.SERVING, at_ms, int(at_ms) + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
@@ -215,7 +215,7 @@ class FleetLoadReader:
         """Return the backlog of each role's queue, in one round trip. A role whose queue cannot be
         read is left out: a worker can announce a name whose queue this process may not read.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 for waiting in (keys.WAITING + role, keys.ON_HOLD + role):
@@ -236,7 +236,7 @@ class FleetLoadReader:
 
     def _role_slots(self, supervisors: list[str]) -> int:
         """Return the slots of these supervisors for their roles, in one round trip."""
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in supervisors:
                 pipe.getrange(keys.supervisor(name), 0, MAX_ANNOUNCED_BYTES)
@@ -250,7 +250,7 @@ class FleetLoadReader:
 
     def _buckets(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
         """Return the rate-limit buckets of these names, in one round trip."""
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.hmget(keys.bucket(name), _BUCKET_FIELDS)

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeInt, StringConstraints
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.message import Message
 
@@ -70,7 +70,7 @@ class Evaluations:
             StoreRefusesWrites: Redis is full or read-only.
         """
         replaced = [old for old in self.newest() if (old.run, old.golden) == (run.run, run.golden)]
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=True)
             for old in replaced:
                 pipe.lrem(keys.EVALUATIONS, 0, old.to_json())
@@ -86,6 +86,6 @@ class Evaluations:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             stored = self._connection.redis.lrange(keys.EVALUATIONS, 0, count - 1)
         return read_entries(stored, EvaluationRun.from_json, keys.EVALUATIONS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
@@ -123,7 +123,7 @@ def roles_of(
     """Return the role of each handoff; unknown handoffs are left out."""
     if not handoff_ids:
         return {}
-    with translated_errors():
+    with connection.translated_errors():
         stored = connection.redis.hmget(keys.roles(job_id), handoff_ids)
     roles: dict[HandoffId, str] = {}
     for handoff_id, role in zip(handoff_ids, stored, strict=True):
@@ -139,7 +139,7 @@ def hashes_of(
     The amounts of a handoff that a child job does are those of the child job.
     """
     roles = roles_of(connection, job_id, handoff_ids)
-    with translated_errors():
+    with connection.translated_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for handoff_id, role in roles.items():
             pipe.hgetall(keys.handoff(job_id, role, handoff_id))
@@ -162,7 +162,7 @@ def _add_amounts_of_children(connection: Connection, hashes: Iterable[dict[bytes
             done_by_children.append(fields)
     if not done_by_children:
         return
-    with translated_errors():
+    with connection.translated_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for fields in done_by_children:
             pipe.hmget(keys.progress(JobId(name_in(fields[b"child"]))), SPENT_FIELDS)

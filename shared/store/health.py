@@ -9,8 +9,9 @@ from typing import Any
 
 import redis
 
+from handoff_queue.shared.settings.redis_url import URL_VARIABLE
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import CLUSTER, Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import CLUSTER, Connection
 from handoff_queue.shared.store.script_arguments import name_in, rows
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UnusableRedis
 
@@ -56,9 +57,9 @@ class Health:
             StoreUnavailable: Redis cannot be reached, or refuses the client.
             UnusableRedis: Redis is a cluster.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             info: dict[str, Any] = self._connection.redis.info()
-        _refuse_a_cluster(info)
+        self._refuse_a_cluster(info)
         version_parts = str(info.get("redis_version", "")).split(".")
         version = [int(part) for part in version_parts if part.isdigit()]
         eviction = info.get("maxmemory_policy") or self._setting("maxmemory-policy") or "unknown"
@@ -73,8 +74,8 @@ class Health:
 
     def refuse_a_cluster(self) -> None:
         """Raise `UnusableRedis` if Redis is a cluster. Do nothing if Redis does not allow INFO."""
-        with translated_errors(), suppress(redis.exceptions.NoPermissionError):
-            _refuse_a_cluster(self._connection.redis.info("cluster"))
+        with self._connection.translated_errors(), suppress(redis.exceptions.NoPermissionError):
+            self._refuse_a_cluster(self._connection.redis.info("cluster"))
 
     def refusal(self) -> str | None:
         """Return why Redis refuses writes although it can be read (it is full, or a replica),
@@ -84,7 +85,7 @@ class Health:
         to a key that no process reads.
         """
         try:
-            with translated_errors():
+            with self._connection.translated_errors():
                 self._connection.redis.setrange(keys.WRITE_CHECK, 0, "")
         except StoreUnavailable as error:
             return str(error)
@@ -97,7 +98,7 @@ class Health:
         Args:
             mark: part of maxmemory, from 0 to 1. Redis without a maxmemory always has room.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             info: dict[str, Any] = self._connection.redis.info("memory")
         limit = int(info.get("maxmemory", 0))
         used = int(info.get("used_memory", 0))
@@ -111,7 +112,7 @@ class Health:
 
     def messages(self, queues: Sequence[str]) -> dict[str, int]:
         """Return the number of messages in each queue, in one round trip."""
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.llen(queue)
@@ -120,7 +121,7 @@ class Health:
 
     def depths(self) -> list[QueueDepth]:
         """Return the depth of every queue to which a handoff was ever published, by name."""
-        with translated_errors():
+        with self._connection.translated_errors():
             queues = sorted(map(name_in, self._connection.redis.hkeys(keys.QUEUES)))
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
@@ -140,7 +141,7 @@ class Health:
     def _setting(self, name: str) -> str | None:
         """Return a setting, or None if a hosted Redis or an ACL refuses CONFIG."""
         try:
-            with translated_errors():
+            with self._connection.translated_errors():
                 value = self._connection.redis.config_get(name).get(name)
         except StoreUnavailable as error:
             if "cannot be reached" in str(error):
@@ -152,7 +153,6 @@ class Health:
             return None
         return str(value)
 
-
-def _refuse_a_cluster(info: Mapping[str, Any]) -> None:
-    if int(info.get("cluster_enabled", 0)):
-        raise UnusableRedis(CLUSTER)
+    def _refuse_a_cluster(self, info: Mapping[str, Any]) -> None:
+        if int(info.get("cluster_enabled", 0)):
+            raise UnusableRedis(CLUSTER.replace(URL_VARIABLE, self._connection.url_name))

@@ -13,7 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import HandoffInfo, hashes_of, parse_handoff_info
 from handoff_queue.shared.store.job_info import JobInfo, parse_job_info, with_progress
 from handoff_queue.shared.store.journal import parse_entry
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES, handoff_id_in, name_in
 from handoff_queue.shared.store.user_messages import StoredMessage, stored_message_in
 from handoff_queue.shared.types.budget_measures import SPENT_FIELDS
@@ -175,7 +175,7 @@ class JobSummaries:
         decision yet. Only the first events are read, because a job issues few steps before the
         decision.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             entries = self._connection.redis.lrange(keys.log(job_id), 0, HEAD_EVENTS - 1)
         for version, entry in enumerate(entries, start=1):
             event = parse_entry(version, entry).event

@@ -18,7 +18,7 @@ from handoff_queue.shared.store.job_info import (
     unreadable_job_info,
     with_progress,
 )
-from handoff_queue.shared.store.redis.connection import Connection, answers_of, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection, answers_of
 from handoff_queue.shared.store.script_arguments import (
     handoff_id_in,
     job_id_in,
@@ -53,7 +53,7 @@ class Jobs:
         """Return the information about each job, in one round trip; unknown jobs are left out.
         A job whose record cannot be read has the status `unreadable`.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hgetall(keys.job(job_id))
@@ -76,7 +76,7 @@ class Jobs:
 
     def tenant(self, job_id: JobId) -> str:
         """Return the tenant of a job; the default tenant if the job does not exist."""
-        with translated_errors():
+        with self._connection.translated_errors():
             tenant = self._connection.redis.hget(keys.job(job_id), "tenant")
         return tenant.decode() if tenant else DEFAULT_TENANT
 
@@ -88,7 +88,7 @@ class Jobs:
         """Return the tenant of each existing job, in one round trip. A job whose record cannot be
         read has no tenant: ''.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hmget(keys.job(job_id), ["status", "tenant"])
@@ -165,7 +165,7 @@ class Jobs:
 
     def labels(self, job_ids: Sequence[JobId]) -> dict[JobId, JobLabels]:
         """Return the fixed properties of each job, in one round trip."""
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hmget(keys.job(job_id), "tenant", "mode", "priority")
@@ -215,7 +215,7 @@ class Jobs:
             keys.roles(job_id),
         ]
         due: dict[str, list[str]] = {keys.DUE: [job_id]}
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hgetall(keys.roles(job_id))
             (roles,) = answers_of(pipe)
@@ -238,7 +238,7 @@ class Jobs:
         has deleted. Older jobs that still exist stay.
         """
         redis, remaining = self._connection.redis, 0
-        with translated_errors():
+        with self._connection.translated_errors():
             while old := redis.zrange(
                 keys.JOBS, "-inf", unix_s * 1000, byscore=True, offset=remaining, num=FORGET_AT_ONCE
             ):
@@ -266,7 +266,7 @@ class Traces:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             traceparent, parent = self._connection.redis.hmget(
                 keys.job(job_id), "traceparent", "parent"
             )

@@ -25,7 +25,7 @@ from handoff_queue.shared.store.journal_signature_check import (
     up_to_a_signature,
 )
 from handoff_queue.shared.store.payloads import payload_arguments
-from handoff_queue.shared.store.redis.connection import Connection, answers_of, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection, answers_of
 from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
@@ -255,7 +255,7 @@ class Journal:
             count = MAX_EVENTS_A_READ
             if limit is not None:
                 count = min(count, limit - len(recorded))
-            with translated_errors():
+            with self._connection.translated_errors():
                 entries = self._connection.redis.lrange(keys.log(job_id), after, after + count - 1)
             recorded.extend(self.parse(after, entries))
             if len(entries) < count:
@@ -266,7 +266,7 @@ class Journal:
         return recorded
 
     def _version(self, job_id: JobId) -> int:
-        with translated_errors():
+        with self._connection.translated_errors():
             return int(self._connection.redis.llen(keys.log(job_id)))
 
     def _whole_batches(self, job_id: JobId, after: int, limit: int | None) -> list[RecordedEvent]:
@@ -312,7 +312,7 @@ class Journal:
         A worker can append to the journal of a job that does not exist. It cannot write the hash of
         a job, and the submission of a job replaces such a journal.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.exists(keys.job(job_id))
@@ -328,7 +328,7 @@ class Journal:
         """Return why each job ended. A job whose end is not in its newest events, or has no reason,
         is left out. With a keyring, the signature of the end is checked.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.llen(keys.log(job_id))
@@ -394,7 +394,7 @@ class Journal:
         Args:
             positions: job -> last known version.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id, after in positions.items():
                 pipe.lrange(keys.log(job_id), after, after + MAX_EVENTS_OF_EACH - 1)
@@ -431,7 +431,7 @@ class Journal:
             key = keys.newest_event(job_id)
             streams[key] = f"{version}-0"
             jobs[f"{self._connection.prefix}{key}".encode()] = job_id
-        with translated_errors():
+        with self._connection.translated_errors():
             answer = self._connection.waiting.xread(
                 streams, block=max(1, int(wait_s * 1000)), count=1
             )

@@ -14,7 +14,7 @@ from hashlib import sha1
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import roles_of
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,
     Stamp,
@@ -59,7 +59,7 @@ def read_ends(
     if not wanted:
         return {}
     roles = roles_of(connection, job_id, list(wanted))
-    with translated_errors():
+    with connection.translated_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for handoff_id, role in roles.items():
             pipe.hmget(keys.handoff(job_id, role, handoff_id), "fence", "end_version")
@@ -368,7 +368,7 @@ class RefusedEvents:
 
     def recorded_to(self, job_id: JobId) -> int:
         """Return the version up to which supervisors have recorded refused events; 0 if none."""
-        with translated_errors():
+        with self._connection.translated_errors():
             version = self._connection.redis.hget(keys.refused(job_id), RECORDED_TO)
         return int(version or 0)
 
@@ -378,7 +378,7 @@ class RefusedEvents:
         Args:
             keep_s: seconds for which the record stays.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hset(keys.refused(job_id), RECORDED_TO, version)
             pipe.expire(keys.refused(job_id), keep_s)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import name_in, rows
 
 OTHER = "other"
@@ -58,7 +58,7 @@ class Metrics:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             fields = self._connection.redis.hgetall(keys.METRICS)
         counts: list[Count] = []
         for field, value in fields.items():
@@ -91,7 +91,7 @@ class Metrics:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.zcard(keys.WAITING + queue)
@@ -113,7 +113,7 @@ class Metrics:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 pipe.zcard(keys.ON_HOLD + role)
@@ -128,5 +128,5 @@ class Metrics:
             StoreUnavailable: Redis is unreachable.
         """
         part_ms = max(1, int(interval_s * 900))  # 90 % of the interval: no interval is skipped
-        with translated_errors():
+        with self._connection.translated_errors():
             return bool(self._connection.redis.set(keys.EXPORTED, 1, nx=True, px=part_ms))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import name_in, rows
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -54,7 +54,7 @@ class Pauses:
     def pause(self, role: str, reason: str) -> None:
         """Pause a role from now on. A second pause replaces the reason."""
         pause = Pause(at=self._connection.now(), reason=reason)
-        with translated_errors():
+        with self._connection.translated_errors():
             self._connection.redis.hset(keys.PAUSED, role, pause.to_json())
 
     def unpause(self, role: str) -> int | None:
@@ -66,7 +66,7 @@ class Pauses:
 
     def all(self) -> dict[str, Pause]:
         """Return all pauses by role."""
-        with translated_errors():
+        with self._connection.translated_errors():
             stored = self._connection.redis.hgetall(keys.PAUSED)
         return pauses_in(stored)
 
@@ -79,7 +79,7 @@ class Pauses:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 pipe.zcard(keys.ON_HOLD + role)
@@ -99,7 +99,7 @@ class Pauses:
 
     def roles(self) -> frozenset[str]:
         """Return the names of the paused roles."""
-        with translated_errors():
+        with self._connection.translated_errors():
             roles = self._connection.redis.hkeys(keys.PAUSED)
         return frozenset(map(name_in, roles))
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import DOCUMENTS, SEALED, Sealing, draft_place
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import read_entries, rows
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
@@ -204,7 +204,7 @@ class PayloadStore:
         wanted = list(dict.fromkeys((*digests, *results)))
         if not wanted:
             return {}
-        with translated_errors():
+        with self._connection.translated_errors():
             values = self._redis.hmget(keys.blobs(job_id), wanted)
         stored = dict(zip(wanted, values, strict=True))
         room = _Room.for_payloads(values)
@@ -237,7 +237,7 @@ class PayloadStore:
         wanted = list(dict.fromkeys(digests))
         if not wanted:
             return {}
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._redis.pipeline(transaction=False)
             for digest in wanted:
                 pipe.hstrlen(key, digest)
@@ -262,7 +262,7 @@ class PayloadStore:
         """Return the answer that a handoff is writing; '' if there is no draft, or if it
         cannot be read.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             role = self._redis.hget(keys.roles(job_id), handoff_id)
             if role is None:
                 return ""
@@ -344,7 +344,7 @@ class PayloadStore:
         """Store the texts by digest for `work_s` seconds and the retention time. A text that
         is stored already stays unchanged.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
                 name = self._sealing.document_names(tenant, digest)[0]
@@ -368,7 +368,7 @@ class PayloadStore:
             for name in self._names(tenant, digest):
                 document_keys.append(keys.document(name))
                 digest_of_key.append(digest)
-        with translated_errors():
+        with self._connection.translated_errors():
             stored = self._redis.mget(document_keys)
         texts: dict[str, str] = {}
         room = _Room.for_payloads(stored)
@@ -405,7 +405,7 @@ class PayloadStore:
         """Return the pages that were fetched for this job, each once, the newest first. Entries
         that cannot be read are left out. The text of a page is a payload of the job.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             entries = self._redis.lrange(keys.fetched(job_id), 1, -1)
 
         def page_in(entry: bytes) -> Document:

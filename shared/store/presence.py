@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.pauses import Pause, pause_in, pauses_in
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import name_in, read_entries, rows
 from handoff_queue.shared.trust.announcement_signatures import (
     SignedAnnouncement,
@@ -156,7 +156,7 @@ class PresenceStore:
 
     def announce(self, announcement: Announcement) -> None:
         """Announce this worker for another `ANNOUNCED_FOR_S`."""
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             stored = signed_announcement(self._trust, announcement, self._connection.now())
             pipe.set(keys.worker(announcement.worker), stored, ex=ANNOUNCED_FOR_S)
@@ -165,7 +165,7 @@ class PresenceStore:
 
     def withdraw(self, announcement: Announcement) -> None:
         """Withdraw the announcement of a worker that takes no more messages."""
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.delete(keys.worker(announcement.worker))
             pipe.zrem(keys.SERVING, "", *_members(announcement))
@@ -177,7 +177,7 @@ class PresenceStore:
         Return the time at which the caps of a day were set, in Unix ms by Redis's clock, as
         `DailyBudgets.set_caps` stored it; 0 if Redis has no caps.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             if node is not None:
                 pipe.set(keys.supervisor(name), node.to_json(), ex=ANNOUNCED_FOR_S)
@@ -190,7 +190,7 @@ class PresenceStore:
 
     def withdraw_supervisor(self, name: str) -> None:
         """Withdraw the announcement of a supervisor that takes no more messages."""
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.zrem(keys.SERVING, f"{SUPERVISOR_QUEUE}/{name}")
             pipe.delete(keys.supervisor(name))
@@ -223,7 +223,7 @@ class PresenceStore:
         jobs_key = f"{keys.UNPLANNED}:{names}"
         now_ms = self._connection.now() * 1000
         until_ms = (check_at + CHECKED_WITHIN_S) * 1000
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for key, member in ((keys.UNPLANNED, names), (jobs_key, job_id)):
                 pipe.zremrangebyscore(key, "-inf", now_ms)
@@ -236,7 +236,7 @@ class PresenceStore:
         they may use; `()`: any. Two round trips at any number of jobs.
         """
         now_ms = self._connection.now() * 1000
-        with translated_errors():
+        with self._connection.translated_errors():
             redis = self._connection.redis
             entries = redis.zrangebyscore(keys.UNPLANNED, now_ms, "+inf", start=0, num=MAX_WISHES)
             wishes = list(map(name_in, entries))
@@ -346,7 +346,7 @@ class PresenceStore:
     def _live_names(self) -> tuple[list[str], list[str]]:
         """Return the names of the live supervisors and of the live workers, each in order."""
         now_ms = self._connection.now() * 1000
-        with translated_errors():
+        with self._connection.translated_errors():
             members = self._connection.redis.zrangebyscore(
                 keys.SERVING, now_ms, now_ms + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
             )
@@ -387,7 +387,7 @@ class PresenceStore:
         for part in rows(announced_at, max(1, READ_AT_ONCE // size)):
             if left <= 0:
                 return
-            with translated_errors():
+            with self._connection.translated_errors():
                 pipe = self._connection.redis.pipeline(transaction=False)
                 for key in part:
                     pipe.getrange(key, 0, size)
@@ -413,7 +413,7 @@ class PresenceStore:
                 version = versions.setdefault(spec.content_digest, _ServedVersion(spec))
                 version.announcements.append(signed)
         names = sorted(versions_by_name)
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.llen(queue_of(name))

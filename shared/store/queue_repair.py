@@ -15,7 +15,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.fair_queue import entry_of
 from handoff_queue.shared.store.presence import PresenceStore
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.ids import JobId, is_job_id, new_word
 
 MESSAGES_A_CHECK = 200
@@ -54,7 +54,7 @@ class QueueRepair:
             self._passed = {}
             return 0
         served = self._presence.presence().queues
-        with translated_errors():
+        with self._connection.translated_errors():
             names = self._connection.redis.hkeys(keys.QUEUES)
         known = {name.decode() for name in names}
         unserved = sorted(known - served)
@@ -66,7 +66,7 @@ class QueueRepair:
     def _take_ownership(self) -> bool:
         """Return whether this supervisor owns the repair. Take it if no supervisor owns it."""
         redis = self._connection.redis
-        with translated_errors():
+        with self._connection.translated_errors():
             is_free = redis.set(keys.ORPHANS, self._name, nx=True, ex=OWNERSHIP_S)
             if is_free or redis.get(keys.ORPHANS) != self._name.encode():
                 return bool(is_free)
@@ -76,7 +76,7 @@ class QueueRepair:
     def _drop_in(self, queue: str) -> int:
         """Check the next messages of a queue, and drop the orphans. Return their number."""
         passed = self._passed.pop(queue, 0)
-        with translated_errors():
+        with self._connection.translated_errors():
             frames = self._connection.redis.lrange(queue, -passed - MESSAGES_A_CHECK, -passed - 1)
         messages = list(map(_job_and_entry, frames))
         deleted_jobs = self._deleted(messages)
@@ -99,7 +99,7 @@ class QueueRepair:
         for job_id, _ in messages:
             if job_id:
                 job_ids[job_id] = None
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.exists(keys.job(job_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 
 WINDOW_S = 60
 """Seconds of one window. A count expires after two windows."""
@@ -24,7 +24,7 @@ class RequestCounts:
         now = self._connection.now()
         window = int(now // WINDOW_S)
         key = keys.requests(caller, window)
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=True)
             pipe.incr(key)
             pipe.expire(key, 2 * WINDOW_S)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import pack, unpack
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import figure_in, read_entries
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.schedule import Schedule, ScheduledJob
@@ -33,7 +33,7 @@ class Schedules:
 
     def add(self, schedule: Schedule, job: ScheduledJob) -> bool:
         """Store a new schedule. Return False if the tenant has a schedule of this name."""
-        with translated_errors():
+        with self._connection.translated_errors():
             sealed = self._connection.sealing.seal_for(
                 schedule.tenant, SCHEDULES, schedule.id, pack(job.to_json())
             )
@@ -50,7 +50,7 @@ class Schedules:
 
     def find(self, tenant: str, name: str) -> StoredSchedule | None:
         """Return a schedule, or None if the tenant has no schedule of this name."""
-        with translated_errors():
+        with self._connection.translated_errors():
             text = self._connection.redis.hget(keys.SCHEDULES, _member(tenant, name))
         if text is None:
             return None
@@ -60,7 +60,7 @@ class Schedules:
         """Return the schedules of one tenant or of all tenants, in the order of their names.
         Unreadable schedules are left out.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             texts = self._connection.redis.hvals(keys.SCHEDULES)
         schedules: list[Schedule] = []
         for schedule in read_entries(texts, Schedule.from_json, keys.SCHEDULES):
@@ -73,7 +73,7 @@ class Schedules:
         out: a supervisor of another version may read them.
         """
         now_ms = int(self._connection.now() * 1000)
-        with translated_errors():
+        with self._connection.translated_errors():
             redis = self._connection.redis
             members = redis.zrangebyscore(keys.SCHEDULE_SLOTS, "-inf", now_ms)
             if not members:
@@ -88,7 +88,7 @@ class Schedules:
             MalformedMessage: the job was lost, or a version that is not this one stored it.
             UnreadablePayload: the stored bytes are damaged, or encrypted with another key.
         """
-        with translated_errors():
+        with self._connection.translated_errors():
             stored = self._connection.redis.get(keys.schedule_job(schedule.id))
         if stored is None:
             raise MalformedMessage("the job of the schedule is not stored")
@@ -97,7 +97,7 @@ class Schedules:
 
     def spent_microusd(self, schedule_id: str, month: str) -> int:
         """Return the money that the jobs of a month have spent, in micro-dollars."""
-        with translated_errors():
+        with self._connection.translated_errors():
             counters = self._connection.redis.mget(
                 keys.schedule_month(schedule_id, month), keys.verified_month(schedule_id, month)
             )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection, translated_errors
+from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import figure_in, name_in
 
 DAY_S = 86_400
@@ -112,7 +112,7 @@ class SpendingHistory:
             StoreUnavailable: Redis is unreachable.
         """
         wanted = list(numbers)
-        with translated_errors():
+        with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for number in wanted:
                 pipe.hgetall(keys.spending(number))

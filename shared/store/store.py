@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from handoff_queue.shared.settings.redis_url import URL_VARIABLE
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens
 from handoff_queue.shared.store.audit import Audit, Refusals
@@ -112,6 +113,7 @@ def open_store(
     *,
     drain: Drain | None = None,
     timeout_s: float = SOCKET_TIMEOUT_S,
+    url_name: str = URL_VARIABLE,
 ) -> Store:
     """Return the store. No command is sent yet.
 
@@ -121,9 +123,10 @@ def open_store(
     Args:
         drain: drain of this process; None for a process that makes no claims.
         timeout_s: seconds that Redis may be silent.
+        url_name: name of the URL in errors.
     """
     trust = open_trust(settings)
-    connection = Connection(redis_url, timeout_s=timeout_s)
+    connection = Connection(redis_url, timeout_s=timeout_s, url_name=url_name)
     connection.sealing = Sealing(keys_from(settings), lambda job_id: _tenant_of(connection, job_id))
     keep_s = settings.retention_s
     presence = PresenceStore(connection, trust)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue, SecretStr
 
+from handoff_queue.shared.settings.redis_url import URL_ARGUMENT, URL_VARIABLE
 from handoff_queue.shared.settings.settings import Settings, load_settings, redis_url_of
 from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
@@ -860,12 +861,15 @@ def connect(
         UserError: the URL is empty, of another type, or not one of Redis.
     """
     settings = settings or load_settings()
+    url_name = URL_VARIABLE
     if redis_url is not None:
         check_type("the Redis URL", redis_url, str)
         if not redis_url:
             raise UserError("the Redis URL is empty: leave it out to use HANDOFF_REDIS_URL")
         settings = settings.model_copy(update={"redis_url": SecretStr(redis_url)})
-    return Client(open_store(redis_url_of(settings), settings, timeout_s=timeout_s), settings)
+        url_name = URL_ARGUMENT
+    store = open_store(redis_url_of(settings), settings, timeout_s=timeout_s, url_name=url_name)
+    return Client(store, settings)
 
 
 def onlooker_of(jobs: Client) -> Client:
@@ -873,10 +877,14 @@ def onlooker_of(jobs: Client) -> Client:
 
     A live display uses this client, so that a person soon sees that Redis does not reply.
     """
-    return Client(
-        open_store(jobs.store.connection.url, jobs._settings, timeout_s=ONLOOKER_TIMEOUT_S),
+    connection = jobs.store.connection
+    store = open_store(
+        connection.url,
         jobs._settings,
+        timeout_s=ONLOOKER_TIMEOUT_S,
+        url_name=connection.url_name,
     )
+    return Client(store, jobs._settings)
 
 
 __all__ = [

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.store.redis.connection import READ_ONLY
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.testing import MessagesServer
@@ -68,7 +67,7 @@ def restore_writes(redis: Any) -> None:
 
 @pytest.mark.parametrize(
     ("break_redis", "reason"),
-    [(fill_memory, "Redis is filled to"), (make_read_only, READ_ONLY)],
+    [(fill_memory, "Redis is filled to"), (make_read_only, "Redis is read-only: the Redis URL")],
     ids=["full", "read-only"],
 )
 def test_jobs_wait_for_a_redis_that_refuses_writes_and_submit_reports_it(

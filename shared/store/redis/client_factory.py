@@ -11,7 +11,12 @@ import redis
 from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 
 from handoff_queue.shared.settings.file_permissions import read_private
-from handoff_queue.shared.settings.redis_url import TLS_FILES, RedisAddress, read_address
+from handoff_queue.shared.settings.redis_url import (
+    TLS_FILES,
+    URL_VARIABLE,
+    RedisAddress,
+    read_address,
+)
 from handoff_queue.shared.store.redis.prefix import PrefixPacker
 from handoff_queue.shared.store.redis.tls import share_contexts
 from handoff_queue.shared.types.errors import UserError
@@ -74,28 +79,31 @@ def driver_info() -> dict[str, Any]:
     return {}
 
 
-def client_for(url: str, timeout_s: float, limit: int | None) -> redis.Redis:
+def client_for(
+    url: str, timeout_s: float, limit: int | None, url_name: str = URL_VARIABLE
+) -> redis.Redis:
     """Return a client that has no connection yet.
 
     Args:
         timeout_s: seconds that Redis may be silent.
         limit: open connections at once; a thread beyond the limit waits. None, or a URL with
             sentinels: no limit.
+        url_name: name of the URL in errors.
 
     Raises:
         UserError: the URL is invalid, or names files that cannot be used.
     """
-    client = _client_for(url, timeout_s, limit)
+    try:
+        address = read_address(url)
+        _check_files(address)
+    except ValueError as error:
+        raise UserError(f"{url_name} cannot be used: {error}") from error
+    client = _client_for(address, timeout_s, limit)
     share_contexts(client.connection_pool)
     return client
 
 
-def _client_for(url: str, timeout_s: float, limit: int | None) -> redis.Redis:
-    try:
-        address = read_address(url)
-    except ValueError as error:
-        raise UserError(f"HANDOFF_REDIS_URL cannot be used: {error}") from error
-    _check_files(address)
+def _client_for(address: RedisAddress, timeout_s: float, limit: int | None) -> redis.Redis:
     options: dict[str, Any] = {
         "db": address.database,
         "username": address.username,
@@ -136,7 +144,8 @@ def _check_files(address: RedisAddress) -> None:
     """Check the TLS files one by one, because OpenSSL's errors do not name the file.
 
     Raises:
-        UserError: a file cannot be used, or other users can read the private key.
+        ValueError: a file cannot be used.
+        UserError: other users can read the private key.
     """
     tls = address.tls or {}
     ca, certificate, key = (tls.get(name) for name in TLS_FILES)
@@ -158,4 +167,4 @@ def _check_files(address: RedisAddress) -> None:
         if certificate is not None:
             context.load_cert_chain(certificate, key)
     except OSError as error:
-        raise UserError(f"HANDOFF_REDIS_URL cannot be used: {wrong}") from error
+        raise ValueError(wrong) from error

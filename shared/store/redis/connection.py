@@ -8,7 +8,7 @@ import functools
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import redis
@@ -16,7 +16,7 @@ from redis.exceptions import NoScriptError
 from redis.sentinel import MasterNotFoundError
 
 from handoff_queue.shared.observability.failpoints import around
-from handoff_queue.shared.settings.redis_url import read_address
+from handoff_queue.shared.settings.redis_url import URL_VARIABLE, read_address
 from handoff_queue.shared.store.encryption_at_rest import PLAIN, Sealing
 from handoff_queue.shared.store.redis.client_factory import client_for
 from handoff_queue.shared.store.redis.script import (
@@ -142,18 +142,22 @@ for a user.
 class Connection:
     """Clients of one Redis, which all threads of a process share."""
 
-    def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S) -> None:
+    def __init__(
+        self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S, url_name: str = URL_VARIABLE
+    ) -> None:
         """Make the clients without a connection.
 
         Args:
             timeout_s: seconds that Redis may be silent.
+            url_name: name of the URL in errors.
         """
         self.url = url
-        self.redis: Any = client_for(url, timeout_s, MAX_CONNECTIONS)
+        self.url_name = url_name
+        self.redis: Any = client_for(url, timeout_s, MAX_CONNECTIONS, url_name)
         """redis-py's client. It is Any, because redis-py's types are unions over protocols and
         versions that we do not use.
         """
-        self.waiting: Any = client_for(url, timeout_s, None)
+        self.waiting: Any = client_for(url, timeout_s, None, url_name)
         """Client for blocking reads. Each read keeps a connection, so there is no limit."""
         self.prefix = read_address(url).prefix
         """Prefix of each key in Redis. Callers name keys without it."""
@@ -176,7 +180,7 @@ class Connection:
         try:  # `translated_errors` takes as long as all else here does
             return around("script", name, run, redis.ConnectionError)
         except redis.RedisError as error:
-            raise _translated(error) from error
+            raise _translated(error, self.url_name) from error
 
     def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run `lua/<name>.lua` once for each call, in one round trip. Return the answer of each
@@ -185,7 +189,7 @@ class Connection:
         Raises:
             StoreUnavailable: see `translated_errors`.
         """
-        with translated_errors():
+        with self.translated_errors():
             answers = self._answers_of_each(name, calls)
             missing = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
             if missing:
@@ -196,7 +200,7 @@ class Connection:
         translated: list[Any] = []
         for answer in answers:
             is_error = isinstance(answer, redis.RedisError)
-            translated.append(_translated(answer) if is_error else answer)
+            translated.append(_translated(answer, self.url_name) if is_error else answer)
         return translated
 
     def _answers_of_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
@@ -218,7 +222,7 @@ class Connection:
         """
         scripts = [script_of(name).with_prefix(self.prefix) for name in script_names()]
         scripts += map(Script, of_libraries)
-        with translated_errors():
+        with self.translated_errors():
             known = self.redis.script_exists(*[script.digest for script in scripts])
             for script, is_known in zip(scripts, known, strict=True):
                 if not is_known:
@@ -254,7 +258,7 @@ class Connection:
         shortest_s = float("inf")
         for _ in range(MAX_CLOCK_READINGS):
             asked_at = time.monotonic()
-            with translated_errors():
+            with self.translated_errors():
                 seconds, microseconds = self.redis.time()
             trip_s = time.monotonic() - asked_at
             if trip_s < shortest_s:
@@ -264,6 +268,10 @@ class Connection:
             if trip_s <= CLOCK_GOOD_TRIP_S:
                 break
         return offset
+
+    def translated_errors(self) -> AbstractContextManager[None]:
+        """Return a context that translates Redis's errors; see the function of this name."""
+        return translated_errors(self.url_name)
 
     def close(self) -> None:
         """Close all sockets, including those to sentinels. `close` of redis-py does not close
@@ -321,7 +329,7 @@ def answers_of(pipe: Any) -> list[Any]:
 
 
 @contextmanager
-def translated_errors() -> Iterator[None]:
+def translated_errors(url_name: str = URL_VARIABLE) -> Iterator[None]:
     """Translate Redis's errors into one line that says how to fix the cause.
 
     Raises:
@@ -329,14 +337,17 @@ def translated_errors() -> Iterator[None]:
             loading, read-only, full or busy.
         UnusableRedis: Redis has no database of the number in its address, or is a cluster.
         StoreError: Redis refused a command, which is an internal error.
+
+    Args:
+        url_name: name of Redis's URL in the errors.
     """
     try:
         yield
     except redis.RedisError as error:
-        raise _translated(error) from error
+        raise _translated(error, url_name) from error
 
 
-def _translated(error: redis.RedisError) -> StoreError:
+def _translated(error: redis.RedisError, url_name: str) -> StoreError:
     """Return the error of the store for an error of redis-py."""
     if NO_CONNECTION_LEFT in str(error):
         return StoreUnavailable(
@@ -345,15 +356,20 @@ def _translated(error: redis.RedisError) -> StoreError:
         )
     text = str(error)  # an error inside a script has Redis's error code in the middle
     if _is_of_a_cluster(error, text):
-        return UnusableRedis(CLUSTER)
+        return UnusableRedis(_naming(url_name, CLUSTER))
     explanation = _meaning_of(error, text)
     if explanation is None and "DB index" in text:
-        return UnusableRedis(NO_DATABASE)
+        return UnusableRedis(_naming(url_name, NO_DATABASE))
     if explanation in (FULL, READ_ONLY):
-        return StoreRefusesWrites(explanation)
+        return StoreRefusesWrites(_naming(url_name, explanation))
     if explanation:
-        return StoreUnavailable(explanation)
+        return StoreUnavailable(_naming(url_name, explanation))
     return StoreError(f"Redis refused the command: {text}")
+
+
+def _naming(url_name: str, explanation: str) -> str:
+    """Return an explanation with another name of Redis's URL."""
+    return explanation.replace(URL_VARIABLE, url_name)
 
 
 def _is_of_a_cluster(error: redis.RedisError, text: str) -> bool:

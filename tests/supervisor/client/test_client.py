@@ -36,6 +36,8 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client, NewLimits, Request
 from tests.doubles.jobs import finish, granted_claim, issue, model_reply
 
+NO_REDIS = "redis://127.0.0.1:1/0"
+
 
 def end_job(jobs: Client, job_id: JobId, status: JobStatus = JobStatus.OK) -> None:
     jobs.store.journal.append(job_id, JobEnded(status=status), {"status": status.value})
@@ -43,6 +45,44 @@ def end_job(jobs: Client, job_id: JobId, status: JobStatus = JobStatus.OK) -> No
 
 def messages(jobs: Client, queue: str) -> int:
     return int(jobs.store.connection.redis.llen(queue))
+
+
+def test_an_invalid_url_that_the_caller_passed_is_not_called_by_the_name_of_a_variable() -> None:
+    with pytest.raises(UserError, match=r"^the Redis URL cannot be used: it must"):
+        client.connect("http://x")
+
+
+def test_an_invalid_url_of_the_environment_is_called_by_the_name_of_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", "http://x")
+    with pytest.raises(UserError, match="HANDOFF_REDIS_URL"):
+        client.connect()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda jobs: jobs.submit(Request("Compare.")),
+        lambda jobs: jobs.newest(),
+        lambda jobs: client.onlooker_of(jobs).newest(),
+    ],
+    ids=["submit", "newest", "onlooker"],
+)
+def test_an_error_of_the_connection_names_the_origin_of_the_url(
+    call: Callable[[Client], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", NO_REDIS)
+    with pytest.raises(StoreUnavailable, match="start it, or correct HANDOFF_REDIS_URL"):
+        call(client.connect())
+    with pytest.raises(StoreUnavailable, match="start it, or correct the Redis URL"):
+        call(client.connect(NO_REDIS))
+
+
+def test_a_wrong_password_that_the_caller_passed_is_looked_for_in_the_url(redis_url: str) -> None:
+    jobs = client.connect("redis://:wrong@" + redis_url.split("@")[1])
+    with pytest.raises(StoreUnavailable, match=r"password.* in the Redis URL$"):
+        jobs.newest()
 
 
 def test_a_job_is_accepted_and_announced_at_once(jobs: Client) -> None:
