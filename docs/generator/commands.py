@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from docs.generator.markdown import code, joined, table
-from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
+from handoff_queue.supervisor.cli.commands import ENTRIES, bounds_in_words, load_command
 from handoff_queue.supervisor.cli.main import app
 from handoff_queue.supervisor.cli.request_options import JobOptions
 
@@ -156,10 +156,9 @@ def value(option: Any) -> str:
         shown = ", ".join(choices)
     else:
         shown = code(option.metavar or METAVARS[annotation])
-    if option.min is not None and option.max is not None:
-        shown += f", {option.min:,} to {option.max:,}"
-    elif option.min is not None:
-        shown += f", at least {option.min:,}"
+    bounds = bounds_in_words(option)
+    if bounds:
+        shown += f", {bounds}"
     if option.multiple and "repeated" not in (option.help or ""):
         shown += ", repeatable"
     return shown

@@ -131,7 +131,8 @@ class OneCommand(TyperCommand):
 
 def simplify_help(parameter: Any) -> None:
     """Leave out the type of a flag, and of an argument without choices. Write a default such as
-    `30s` without brackets: Typer would print `<bool>`, `<str>` and `(30s)`.
+    `30s` without brackets, and bounds in words. Typer would print `<bool>`, `<str>`, `(30s)` and
+    `1<=x<=10`.
     """
     is_option = parameter.param_type_name == "option"
     kind = parameter.type_descriptor.annotation
@@ -140,6 +141,16 @@ def simplify_help(parameter: Any) -> None:
         parameter.display_type_rich = lambda **_: None
     if isinstance(parameter.show_default, str):
         parameter._get_default_string = lambda **_: parameter.show_default
+    parameter._get_number_range_help_str = lambda: bounds_in_words(parameter)
+
+
+def bounds_in_words(parameter: Any) -> str | None:
+    """Return the bounds of a number, such as `1 to 10,000` or `at least 1`. None: no bounds."""
+    if parameter.min is None:
+        return None
+    if parameter.max is None:
+        return f"at least {parameter.min:,}"
+    return f"{parameter.min:,} to {parameter.max:,}"
 
 
 @cache

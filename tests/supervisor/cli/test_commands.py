@@ -298,7 +298,7 @@ def test_turns_of_a_handoff_and_turns_of_a_job_have_options_of_their_own() -> No
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_the_help_of_a_command_shows_no_type_and_no_brackets_around_a_default(
+def test_the_help_of_a_command_shows_no_notation_of_types_defaults_and_bounds(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit):
@@ -306,4 +306,19 @@ def test_the_help_of_a_command_shows_no_type_and_no_brackets_around_a_default(
 
     shown = capsys.readouterr().out
     assert "Show this message" in shown
-    assert re.findall(r"<(?:bool|str|path|list\[\w+\])>|default: \(.*", shown) == []
+    assert re.findall(r"<(?:bool|str|path|list\[\w+\])>|default: \(.*|x[<>]=|[<>]=x", shown) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "bounds"),
+    [("--max-turns", "[1 to 10,000,000]"), ("--max-tokens", "[at least 1]")],
+)
+def test_the_help_shows_the_bounds_of_a_number_in_words(
+    option: str, bounds: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(typer.Exit):
+        load_command("run").make_context("run", ["--help"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [bounds in line for line in lines if f"{option} " in line] == [True]
