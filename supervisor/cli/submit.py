@@ -136,8 +136,12 @@ def submit(
     request_options = replace(
         job.request_options(), idempotency_key=idempotency_key, webhook=webhook
     )
+    request_options = _with_request(request_options, request, file)
     jobs = client_of_broker()
-    requests = _requests(request, file, request_options, jobs)
+    if file is None:
+        requests = [request_of(request_options, jobs)]
+    else:
+        requests = _requests_of(file, request_options, jobs)
     require_keys(jobs)
     _enqueue(jobs, requests)
     specialists: set[str] = set()
@@ -173,19 +177,23 @@ def _print_missing_processes(jobs: Client, named: Set[str]) -> None:
         )
 
 
-def _requests(
-    request: str | None, file: Path | None, request_options: RequestOptions, jobs: Client
-) -> list[Request]:
+def _with_request(
+    request_options: RequestOptions, request: str | None, file: Path | None
+) -> RequestOptions:
+    """Return the options with the text of the request, if there is no file. Needs no Redis.
+
+    Raises:
+        UserError: there is no request and no file, or there are both; or the text cannot be used.
+    """
     if (request is None) == (file is None):
         raise UserError("give either a request or --file jobs.jsonl")
     if file is None:
-        request_options = replace(request_options, request=text_of(request, load_settings()))
-        return [request_of(request_options, jobs)]
+        return replace(request_options, request=text_of(request, load_settings()))
     if request_options.idempotency_key is not None:
         raise UserError(
             "--idempotency-key is for one job: set idempotency_key in each line of the file"
         )
-    return _requests_of(file, request_options, jobs)
+    return request_options
 
 
 def _enqueue(jobs: Client, requests: list[Request]) -> None:

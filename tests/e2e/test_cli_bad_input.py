@@ -56,6 +56,21 @@ def test_an_empty_request_is_refused(handoff: Handoff, request_text: str) -> Non
     assert "empty" in error_line(handoff.run("run", "-", stdin=request_text), BAD_INPUT)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "give either a request or --file"),
+        (("x", "--file", "jobs.jsonl"), "give either a request or --file"),
+        (("",), "the request is empty"),
+        (("--file", "jobs.jsonl", "--idempotency-key", "k"), "--idempotency-key is for one job"),
+    ],
+)
+def test_submit_checks_the_request_before_it_looks_for_redis(
+    handoff: Handoff, arguments: tuple[str, ...], problem: str
+) -> None:
+    assert problem in error_line(handoff.run("submit", *arguments), BAD_INPUT)
+
+
 def test_a_request_of_a_megabyte_is_refused(handoff: Handoff) -> None:
     assert "--docs" in error_line(handoff.run("run", "-", stdin="word " * 200_000), BAD_INPUT)
 
