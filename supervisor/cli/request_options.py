@@ -255,7 +255,7 @@ def _within_bounds(kind: type[_Bounded], **fields: Any) -> _Bounded:
         UserError: a value is out of bounds. The message names its option.
     """
     try:
-        return kind(**fields)
+        return kind.model_validate(fields)
     except ValidationError as error:
         problems: list[str] = []
         for where, problem in each_problem(error, shows_values=True):
