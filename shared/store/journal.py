@@ -46,7 +46,6 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.json_count import has_more_values
-from handoff_queue.shared.types.message import MAX_VALUES
 
 NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
@@ -404,10 +403,12 @@ class Journal:
             if not entries:
                 continue
             try:
-                events = self.parse(after, entries)
-                events_by_job[job_id] = self._checked(job_id, after, events)
+                events = self._checked(job_id, after, self.parse(after, entries))
             except MalformedMessage as error:
                 events_by_job[job_id] = error
+                continue
+            if events:  # the job may have been deleted in the meantime
+                events_by_job[job_id] = events
         return events_by_job
 
     def _checked(
@@ -502,7 +503,7 @@ def parse_entry(version: int, entry: bytes) -> RecordedEvent:
     at, text = _time_and_text(entry)
     if at is None:
         raise MalformedMessage("entry: it has no time")
-    if len(text) > MAX_EVENT_BYTES or has_more_values(text, MAX_VALUES):
+    if len(text) > MAX_EVENT_BYTES:
         raise MalformedMessage("entry: it is too long for an event")
     event = parse_event(without_signature(text)[0])
     return RecordedEvent(version=version, at=at, event=event, raw=text)

@@ -14,7 +14,6 @@ from pydantic_core import PydanticSerializationError, to_json
 from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
-from handoff_queue.shared.types.json_count import has_more_values
 from handoff_queue.shared.types.names import NAME_PATTERN, NAME_RULE
 
 OmitNone = Field(exclude_if=lambda value: value is None)
@@ -30,12 +29,6 @@ LATEST_TIME_S = 253_402_300_799.0
 """The end of the year 9999 as Unix time in seconds: Python has no date for a later time."""
 UnixTime = Annotated[float, Field(ge=0, le=LATEST_TIME_S, allow_inf_nan=False)]
 """Unix time in seconds. A worker may have written any number, and a page shows it as a date."""
-
-
-MAX_VALUES = 2_000_000
-"""JSON values of the longest message: a plan of 100,000 steps has about 1.3 million. A validator
-takes 2,300 bytes and 10 microseconds for each wrong value, and any text may be stored.
-"""
 
 
 class Message(BaseModel):
@@ -57,10 +50,6 @@ class Message(BaseModel):
             MalformedMessage: the text is invalid. The message has the first three problems in one
                 line, and never the text.
         """
-        if len(text) > MAX_VALUES:
-            raw = text.encode(errors="replace") if isinstance(text, str) else text
-            if has_more_values(raw, MAX_VALUES):
-                raise MalformedMessage(f"{cls.__name__}: it has more than {MAX_VALUES:,} values")
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:

@@ -148,4 +148,8 @@ class FailureGuard:
             ignores_workers=ignores_workers,
         )
         recorded = self._store.journal.commit(commit)
-        tell_end(self._states.remember(later, recorded[-1]), recorded, self._dispatcher)
+        if recorded[0].version == state.version + 1:
+            ended = self._states.remember(later, recorded[-1])
+        else:  # workers have appended in between
+            ended = self._states.load(state.job_id) or later
+        tell_end(ended, recorded, self._dispatcher)

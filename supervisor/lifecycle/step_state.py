@@ -14,7 +14,7 @@ from handoff_queue.shared.types.events import (
     StepsAbandoned,
     StepsTriedAgain,
 )
-from handoff_queue.shared.types.handoff import BlobRef, ResultStatus, StopReason
+from handoff_queue.shared.types.handoff import UNREADABLE, BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.supervisor.lifecycle.state import (
@@ -171,11 +171,16 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
 
 def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     """Return the changes after steps were abandoned. A result that was sent back stands in
-    place of the failed result that code made.
+    place of the failed result that code made. A result that came after the decision counts,
+    unless it cannot be read.
     """
     steps: dict[StepId, StepState] = {}
+    open_steps = {handoff.step_id for handoff in state.open.values()}
     for abandoned in event.steps:
         step = steps.get(abandoned.step) or state.steps[abandoned.step]
+        came_later = step.is_settled and abandoned.step not in open_steps
+        if came_later and event.why != UNREADABLE:
+            continue
         if step.sent_back is not None and step.sent_back != step.result:
             steps[abandoned.step] = restore_earlier_result(step, abandoned.result, None)
         else:

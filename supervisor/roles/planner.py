@@ -329,11 +329,15 @@ class PlanFormat:
 
 
 def with_request(plan: Plan, request: str) -> Plan:
-    """Return the plan with the job's request in place of `REQUEST` in its tasks."""
+    """Return the plan with the job's request in place of `REQUEST` in its tasks. A request that is
+    too long for a task is cut, and the words of the planner around it stay.
+    """
     steps: list[Step] = []
     for step in plan.steps:
-        if REQUEST in step.task:
-            task = step.task.replace(REQUEST, request.strip())[:MAX_TASK_CHARS]
+        places = step.task.count(REQUEST)
+        if places:
+            room = MAX_TASK_CHARS - len(step.task.replace(REQUEST, ""))
+            task = step.task.replace(REQUEST, clip(request.strip(), max(1, room // places)))
             steps.append(step.model_copy(update={"task": task}))
         else:
             steps.append(step)

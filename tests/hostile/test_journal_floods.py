@@ -35,9 +35,9 @@ from handoff_queue.shared.types.events import (
     StepOutline,
     StepsAbandoned,
 )
-from handoff_queue.shared.types.handoff import Document, HandoffResult, ref
+from handoff_queue.shared.types.handoff import MAX_RESULT_VALUES, Document, HandoffResult, ref
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for
-from handoff_queue.shared.types.message import MAX_VALUES, digest_of
+from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.engine.journal_signature_guard import MAX_LETTERS
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, result_of
 from tests.hostile.signed_system import GENERALIST, SignedSystem
@@ -272,9 +272,8 @@ def test_a_false_number_of_open_parts_holds_up_no_job_until_its_deadline(store: 
     assert due_at / 1000 < store.connection.now() + 150
 
 
-def test_a_message_has_a_limited_number_of_values() -> None:
-    """A result of a step is such a message, and its step may be of a worker that was taken over."""
-    text = f'{{"claims":[{"[]," * (MAX_VALUES + 1)}[]]}}'
+def test_a_result_has_a_limited_number_of_values() -> None:
+    text = f'{{"claims":[{"[]," * (MAX_RESULT_VALUES + 1)}[]]}}'
 
     with pytest.raises(MalformedMessage, match="more than 600,000 values"):
         HandoffResult.from_json(text)

@@ -14,9 +14,16 @@ from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.types.errors import StoreUnavailable
-from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RecordedEvent
+from handoff_queue.shared.types.events import (
+    CancelRequested,
+    JobEnded,
+    JobStatus,
+    RecordedEvent,
+    WebhookTried,
+)
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.engine.poison_job_guard import MAX_CONFLICTS, MAX_FAILURES
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
@@ -234,6 +241,29 @@ def test_writes_to_a_frozen_job_do_not_prevent_its_end(
 
     assert shell.jobs.info(job_id).status is JobStatus.FAILED
     assert count_unfinished_evaluations(shell.store, job_id) == 0
+
+
+def test_the_end_of_a_frozen_job_is_reported_after_results_that_came_before_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is committed after the results of workers. The state must have their versions."""
+    job_id = shell.jobs.submit(
+        Request("Compare the pumps and the valves", webhook_url="http://127.0.0.1:9/hook")
+    )
+    shell.advance(job_id)
+    commit, running = shell.store.journal.commit, list(shell.open(job_id)[:2])
+    assert len(running) == 2
+
+    def after_a_result(order: Commit) -> list[RecordedEvent]:
+        if running:
+            shell.do(job_id, running.pop())
+        return commit(order)
+
+    monkeypatch.setattr(shell.store.journal, "commit", after_a_result)
+    freeze_evaluations(shell, job_id)
+    shell.advance(job_id)
+
+    assert any(isinstance(event, WebhookTried) for event in shell.events(job_id))
 
 
 @pytest.mark.slow

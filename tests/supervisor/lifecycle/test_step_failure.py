@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.events import AbandonedStep, JobStatus, StepsAbandoned
+from handoff_queue.shared.types.handoff import UNREADABLE, ResultStatus, StopReason, ref
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure
@@ -161,3 +162,24 @@ def test_retries_count_against_the_jobs_limit_of_handoffs() -> None:
 
     assert job.step("a").attempt == 2
     assert not job.state.open.keys() & {"a.2", "a.3"}
+
+
+def test_a_result_that_comes_before_the_end_of_its_step_by_code_counts() -> None:
+    """A decision may be committed after results that it has not read."""
+    job = job_with_policy()
+    job.finish("a", "ok")
+    late = AbandonedStep(step=StepId("a"), result=ref("it is late"))
+
+    job.append(StepsAbandoned(steps=(late,), why="late"))
+
+    assert job.state.steps[StepId("a")].result_status is ResultStatus.OK
+
+
+def test_a_result_that_cannot_be_read_is_replaced_by_a_failure() -> None:
+    job = job_with_policy()
+    job.finish("a", "ok")
+    unreadable = AbandonedStep(step=StepId("a"), result=ref("it cannot be read"))
+
+    job.append(StepsAbandoned(steps=(unreadable,), why=UNREADABLE))
+
+    assert job.state.steps[StepId("a")].result_status is ResultStatus.FAILED

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.roles.planner import (
+    MAX_TASK_CHARS,
     PlanAnswer,
     PlanFormat,
     fallback_plan,
@@ -435,3 +436,12 @@ def test_a_step_with_another_specialist_or_other_inputs_is_not_a_repetition() ->
             step("c", "a", task=task),
         )
     )
+
+
+def test_a_long_request_leaves_room_for_the_words_around_it() -> None:
+    task = "Read: {request}\n\nOnly the part about pumps."
+    plan = with_request(read_plan(answer(step("a", task=task))), "x" * 120_000)
+
+    (written,) = plan.steps
+    assert written.task.endswith("Only the part about pumps.")
+    assert len(written.task) <= MAX_TASK_CHARS
