@@ -8,12 +8,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.shared.types.ids import JobId
 from tests.hostile.redis_with_users import Server, redis_with_users
-from tests.hostile.signed_system import SignedSystem, signed_system
+from tests.hostile.signed_system import (
+    FORGED,
+    GENERALIST,
+    SignedSystem,
+    issued_in,
+    signed_system,
+)
 from tests.supervisor.cli.conftest import broker
 from tests.supervisor.conftest import jobs
 from tests.supervisor.serve.conftest import app, http, routes, settings
 from tests.supervisor.serve.console.conftest import local
+from tests.waiting import wait_until
 
 __all__ = ["app", "broker", "http", "jobs", "local", "routes", "settings"]
 
@@ -37,3 +46,15 @@ def signed(signing_processes: SignedSystem) -> Iterator[SignedSystem]:
     signing_processes.store.dead_letters.drop_all()
     yield signing_processes
     signing_processes.store.dead_letters.drop_all()
+
+
+@pytest.fixture
+def held(signed: SignedSystem) -> Iterator[JobId]:
+    """Yield a job whose handoff waits for its paused specialist. It ends well after the pause."""
+    signed.jobs.pause(GENERALIST)
+    job_id = signed.submit()
+    wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
+    yield job_id
+    signed.jobs.unpause(GENERALIST)
+    assert signed.jobs.wait(job_id, 60) is JobStatus.OK
+    assert FORGED not in str(signed.jobs.result(job_id))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -21,9 +21,7 @@ from handoff_queue.supervisor.client.event_hub import EventHub
 from tests.doubles.jobs import a_job
 from tests.hostile.redis_commands import JOB
 from tests.hostile.redis_with_users import Server
-from tests.hostile.signed_system import GENERALIST, SignedSystem
-from tests.hostile.test_forged_results import issued_in
-from tests.waiting import wait_until
+from tests.hostile.signed_system import SignedSystem, issued_in
 
 WORKER = "worker-analyst"
 LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
@@ -129,17 +127,6 @@ def test_a_false_newest_version_hides_no_event_from_the_followers_of_many_jobs(
             return [recorded.event.type for recorded in news]
 
         assert asyncio.run(follow()) == ["cancel_requested"]
-
-
-@pytest.fixture
-def held(signed: SignedSystem) -> Iterator[JobId]:
-    """Yield a job whose handoff waits for its paused specialist. The job ends well afterwards."""
-    signed.jobs.pause(GENERALIST)
-    job_id = signed.submit()
-    wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
-    yield job_id
-    signed.jobs.unpause(GENERALIST)
-    assert signed.jobs.wait(job_id, 60) is JobStatus.OK
 
 
 def append(signed: SignedSystem, job_id: JobId, entry: bytes) -> None:
