@@ -177,10 +177,10 @@ class JobSummaries:
         """
         with self._connection.translated_errors():
             entries = self._connection.redis.lrange(keys.log(job_id), 0, HEAD_EVENTS - 1)
-        for version, entry in enumerate(entries, start=1):
-            event = parse_entry(version, entry).event
-            if isinstance(event, Routed):
-                return event
+        short = [entry if len(entry) <= MAX_EVENT_BYTES else b"" for entry in entries]
+        for recorded in _events(list(enumerate(short, start=1))):
+            if isinstance(recorded.event, Routed):
+                return recorded.event
         return None
 
     def handoffs(

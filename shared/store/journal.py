@@ -479,8 +479,10 @@ class Journal:
 
 def _end_reason(entry: bytes) -> str | None:
     """Return the reason of an entry that ends a job; None for any other entry, or for an entry
-    that this version cannot read.
+    that this version cannot read. The end of a job is short.
     """
+    if has_more_values(entry, MAX_UNSIGNED_VALUES):
+        return None
     try:
         event = parse_entry(0, entry).event
     except MalformedMessage:

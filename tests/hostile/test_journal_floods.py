@@ -297,3 +297,13 @@ def test_a_long_sample_of_the_history_is_left_out(store: Store) -> None:
     samples, _ = store.history.read(["researcher"])
 
     assert len(samples["researcher"]) == 1
+
+
+def test_a_list_of_jobs_reads_no_long_entry(store: Store) -> None:
+    """A validator takes 10 microseconds for each wrong value, and the list waits."""
+    job_id = a_job(store)
+    reasons = ',"reason":"no worker"' * MAX_UNSIGNED_VALUES
+    end = f'{{"type":"job_ended","status":"failed"{reasons}}}'
+    store.connection.redis.rpush(keys.log(job_id), f"1 {end}")
+
+    assert store.journal.end_reasons([job_id]) == {}

@@ -17,9 +17,10 @@ from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import UnreadablePayload
-from handoff_queue.shared.types.events import CancelRequested, JobStatus, UserMessageSent
+from handoff_queue.shared.types.events import CancelRequested, JobStatus, Routed, UserMessageSent
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_word
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.supervisor.client.administration import delete_job
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
@@ -312,6 +313,16 @@ def test_an_expiry_that_is_not_a_time_stops_no_note(server: Server, expiry: floa
         assert store.notes.write("acme", note, None)
 
         store.connection.redis.delete(keys.notes("acme"), keys.note_expiry("acme"))
+
+
+def test_an_entry_of_a_worker_hides_no_decision_of_the_router(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        worker.connection.redis.rpush(keys.log(job_id), "x y", "1 {}")
+        routed = Routed(mode=Mode.SINGLE)
+        supervisor.journal.append(job_id, routed)
+
+        assert supervisor.job_summaries.routed(job_id) == routed
 
 
 def test_an_entry_of_a_worker_without_a_time_leaves_a_job_readable(server: Server) -> None:
