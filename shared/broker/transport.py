@@ -214,7 +214,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         return new_word()
 
     def _get_client(self) -> Any:
-        """Return our class of client. Move kombu's `global_keyprefix` into the key names of
+        """Return the class of clients. Move kombu's `global_keyprefix` into the key names of
         this channel first, so that neither kombu nor our scripts need a second class for it.
         """
         prefix = self.global_keyprefix
