@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TextIO
 
@@ -22,6 +23,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.settings.unknown_variables import unknown_variables
 
 QUIET = (
     *("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3"),
@@ -71,7 +73,7 @@ def configure_logging(
     file: str | None = None,
 ) -> None:
     """Send every log record of this process to `file`, or to `stream`. A second call replaces
-    the first configuration.
+    the first configuration. The first one logs the unknown variables `HANDOFF_...`.
 
     Args:
         stream: None for standard error.
@@ -118,6 +120,15 @@ def configure_logging(
         wrapper_class=_Logger,
         cache_logger_on_first_use=True,
     )
+    _warn_of_unknown_variables()
+
+
+@cache
+def _warn_of_unknown_variables() -> None:
+    """Log the variables `HANDOFF_...` that nothing reads, once in a process."""
+    problem = unknown_variables()
+    if problem:
+        log_of(__name__).warning(problem)
 
 
 def _is_not_a_hand_back(record: logging.LogRecord) -> bool:

@@ -66,6 +66,8 @@ MAX_FOLDERS = 100
 MAX_PATTERNS = 100
 MAX_OPEN_JOBS = 1_000_000
 
+PREFIX = "HANDOFF_"
+"""The beginning of the variables of this project."""
 _BROKER_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 
@@ -228,7 +230,7 @@ DEFAULT_REDIS_URL = "redis://localhost:6379/0"
 instead if the setting is missing.
 """
 
-_PATHS = ("HANDOFF_HOME", "HANDOFF_READY_FILE", "HANDOFF_FAILPOINTS")
+PATHS = ("HANDOFF_HOME", "HANDOFF_READY_FILE", "HANDOFF_FAILPOINTS")
 """Variables with a path that are not settings. One command or module reads each."""
 _HEADERS_OF_PROVIDERS = ("ANTHROPIC_FOUNDRY_API_KEY", "AWS_BEARER_TOKEN_BEDROCK")
 _URLS_OF_PROVIDERS = (
@@ -268,7 +270,7 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="HANDOFF_",
+        env_prefix=PREFIX,
         frozen=True,
         extra="ignore",
         env_ignore_empty=True,
@@ -613,7 +615,7 @@ def _url_in(file: Path) -> SecretStr:
 
 def _problems_beside(settings: Settings) -> Iterator[str]:
     """Yield the faults of variables that are not fields of `Settings`."""
-    for name in _PATHS:
+    for name in PATHS:
         yield from _problem(name, check_path)
     if settings.is_offline:
         return
@@ -652,7 +654,7 @@ def _variable(place: tuple[str, ...]) -> str:
         name = place[0]
     if name.isupper():
         return name
-    return f"HANDOFF_{name.upper()}"
+    return PREFIX + name.upper()
 
 
 def redis_url_of(settings: Settings) -> str:

@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from handoff_queue.shared.settings.imports_without_gc import without_collection
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.text.word_forms import close_names
+from handoff_queue.supervisor.cli.display.terminal import print_message
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
 
@@ -107,10 +108,21 @@ ENTRIES = _entries({
 """All commands, in the order of `handoff help`."""
 STARTS_PROCESSES = frozenset({"run", "up", "supervisor", "worker", "chaos"})
 """Commands that need the packages of a worker. The other commands need the client only."""
+HAVE_LOGS = frozenset({"supervisor", "worker", "serve", "mcp"})
+"""Commands that become a process with a log. The log names the unknown variables."""
 
 
 class OneCommand(TyperCommand):
     """A command whose errors about the command line have the context of the command."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. First print a line that names the unknown variables `HANDOFF_...`."""
+        if self.name not in HAVE_LOGS:
+            from handoff_queue.shared.settings.unknown_variables import unknown_variables
+
+            if problem := unknown_variables():
+                print_message(problem)
+        return super().invoke(ctx)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, and add the context to errors of Typer that lack it."""

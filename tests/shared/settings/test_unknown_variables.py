@@ -1,0 +1,60 @@
+"""A variable `HANDOFF_...` that nothing reads is named. No variable that the project reads is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from handoff_queue.shared.settings.unknown_variables import unknown_variables
+from tests.e2e.test_hostile_environment import service_links
+
+ROOT = Path(__file__).parents[3]
+NAME = re.compile(r"HANDOFF_[A-Z0-9_]*[A-Z0-9]")
+FOLDERS = (
+    "shared",
+    "supervisor",
+    "workers",
+    "chaos",
+    "benchmarks",
+    "docs",
+    "handoff_queue/testing",
+)
+OTHER_FILES = ("docker-compose.yml", ".env.example", "Dockerfile", "Makefile", ".ci/run-job")
+
+
+def names_in_the_code() -> set[str]:
+    names: set[str] = set()
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    names.update(filter(NAME.fullmatch, [node.value]))
+    return names
+
+
+def test_no_variable_that_the_project_reads_is_unknown() -> None:
+    names = names_in_the_code()
+    helm = [path for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    for path in (*helm, *(ROOT / name for name in OTHER_FILES)):
+        names.update(NAME.findall(path.read_text()))
+
+    assert len(names) > 60, "the search finds the names"
+    assert unknown_variables(names) is None
+
+
+def test_the_line_names_each_unknown_variable_and_the_closest_known_one() -> None:
+    environment = ("HANDOFF_ZZZ", "HANDOFF_LOG_LEVEL", "HANDOFF_MAX_TOKEN", "handoff_moed", "HOME")
+
+    assert unknown_variables(environment) == (
+        "unknown environment variables are ignored: HANDOFF_MAX_TOKEN (did you mean"
+        " HANDOFF_DAY_TOKENS?), HANDOFF_ZZZ, handoff_moed (did you mean HANDOFF_MODE?)"
+    )
+
+
+def test_service_links_of_kubernetes_are_not_named() -> None:
+    for service in ("HANDOFF", "HANDOFF_QUEUE_REDIS"):
+        links = service_links(service)
+
+        assert unknown_variables(links) is None
+        assert "HANDOFF_PROT" in str(unknown_variables({**links, "HANDOFF_PROT": "1"}))
