@@ -33,7 +33,9 @@ from handoff_queue.supervisor.text.task_similarity import twice_in
 
 MAX_FALLBACK_CHARS = 4_000
 ITEM = "{item}"
-"""In a task: the place of a text of `PlannedStepAnswer.for_each`."""
+"""In a task: the place of a text of `PlannedStepAnswer.for_each`. After the id of another repeated
+step, as in `find_{item}`: its copy for the same text.
+"""
 REQUEST = "{request}"
 """In a task: the place of the job's request, so that the planner need not write it again."""
 MAX_TASK_CHARS = 99_000
@@ -165,25 +167,26 @@ class PlannedStepAnswer(StepAnswer):
     def _none_or_one_text_is_a_list(cls, value: Any) -> Any:
         return _names_in(value)
 
-    def copies(self, most: int) -> list[StepAnswer]:
-        """Return the step for each text, at most this number, or the one step."""
+    def copies(self, most: int) -> list[tuple[str, StepAnswer]]:
+        """Return each text with its step, at most this number, or '' with the one step."""
         texts = self.for_each[:most]
         if not texts:
-            return [self]
+            return [("", self)]
         suffixes = [name_of(text.split()[0])[:_SUFFIX_CHARS] for text in texts]
         if len({*suffixes}) < len(texts):
             suffixes = [str(number) for number in range(1, len(texts) + 1)]
-        copies: list[StepAnswer] = []
+        copies: list[tuple[str, StepAnswer]] = []
         for text, suffix in zip(texts, suffixes, strict=True):
-            changes: dict[str, Any] = {"id": _with_suffix(self.id, suffix)}
-            for name in ("task", "title", "fallback"):
-                changes[name] = (getattr(self, name) or "").replace(ITEM, text)
-            copies.append(self.model_copy(update=changes))
+            name = _name_without_item(self.id)[: MAX_ID_CHARS - len(suffix) - 1]
+            changes: dict[str, Any] = {"id": f"{name}_{suffix}"}
+            for field in ("task", "title", "fallback"):
+                changes[field] = (getattr(self, field) or "").replace(ITEM, text)
+            copies.append((text, self.model_copy(update=changes)))
         return copies
 
 
-def _with_suffix(name: str, suffix: str) -> str:
-    return f"{name_of(name)[: MAX_ID_CHARS - len(suffix) - 1]}_{suffix}"
+def _name_without_item(name: str) -> str:
+    return name_of(name.replace(ITEM, ""))
 
 
 class PlanAnswer(LenientAnswer):
@@ -192,31 +195,45 @@ class PlanAnswer(LenientAnswer):
 
     def all_steps(self, most: int) -> list[StepAnswer]:
         """Return the steps, repeated for the texts of `for_each`. A step that depends on a repeated
-        step depends on all of its copies.
+        step depends on all of its copies. With `ITEM` after the id, a repeated step depends on the
+        copy for the same text.
 
         Args:
             most: most steps that the plan may have. Of a longer plan, more steps than that are
                 returned, and perhaps not all.
         """
-        steps: list[StepAnswer] = []
-        copies: dict[str, list[str]] = {}
+        steps: list[tuple[str, StepAnswer]] = []
+        copies: dict[str, list[tuple[str, str]]] = {}
         for raw in self.steps:
             repeated = raw.copies(most + 1)
             steps += repeated
             if raw.for_each:
-                copies[name_of(raw.id)] = [copy.id for copy in repeated]
-        if not copies:
-            return steps
-        return [_after_copies(step, copies) for step in steps]
+                ids = [(text, copy.id) for text, copy in repeated]
+                copies[_name_without_item(raw.id)] = ids
+        return [_after_copies(step, text, copies) for text, step in steps]
 
 
-def _after_copies(step: StepAnswer, copies: Mapping[str, Sequence[str]]) -> StepAnswer:
-    """Return the step with all copies of a repeated step in place of its id."""
+def _after_copies(
+    step: StepAnswer, text: str, copies: Mapping[str, Sequence[tuple[str, str]]]
+) -> StepAnswer:
+    """Return the step with the copies of a repeated step in place of its id.
+
+    Args:
+        text: text of the step in its `for_each`; '' if it is not repeated.
+        copies: id of each repeated step -> text and id of each copy.
+    """
+    if not copies:
+        return step
 
     def named(names: Iterable[str]) -> list[str]:
         all_names: list[str] = []
         for name in names:
-            all_names += copies.get(name_of(name), [name])
+            is_pair = ITEM in name and text
+            ids: list[str] = []
+            for other_text, copy in copies.get(_name_without_item(name), ()):
+                if not is_pair or other_text == text:
+                    ids.append(copy)
+            all_names += ids or [name.replace(ITEM, text or ITEM)]
         return all_names
 
     join = step.join

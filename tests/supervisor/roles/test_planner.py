@@ -124,6 +124,32 @@ def test_a_join_that_must_have_a_repeated_step_must_have_all_copies() -> None:
     assert plan.steps[-1].join == Join(enough=2, must=(StepId("find_a"), StepId("find_b")))
 
 
+@pytest.mark.parametrize("name", ["find", "Find_{item}"])
+def test_a_repeated_step_can_depend_on_the_copy_for_the_same_text(name: str) -> None:
+    find = step(name, task="Find {item}.", for_each=["Release 4.0", "Release 4.1"])
+    join = {"enough": 1, "within_s": 0, "must": ["find_{item}"]}
+    check = step("check", "find_{item}", task="Check {item}.", join=join)
+    check["for_each"] = ["Release 4.1", "Release 4.0"]
+
+    text = answer(find, check, step("report", "check_{item}", "find"))
+    plan = Plan.of(PlanFormat(("researcher",), 5).read(text, last_try=False).output)
+
+    assert [(each.id, each.depends_on) for each in plan.steps] == [
+        ("find_1", ()),
+        ("find_2", ()),
+        ("check_1", ("find_2",)),
+        ("check_2", ("find_1",)),
+        ("report", ("check_1", "check_2", "find_1", "find_2")),
+    ]
+    assert plan.steps[2].join == Join(enough=1, must=(StepId("find_2"),))
+
+
+def test_a_step_without_a_copy_for_its_text_to_depend_on_is_refused() -> None:
+    find = step("find", task="Find {item}.", for_each=["a", "b"])
+    check = step("check", "find_{item}", task="Check {item}.", for_each=["b", "c"])
+    assert "step check_c depends on find_c, which is not a step" in refusal(answer(find, check))
+
+
 def test_each_copy_counts_as_a_step_of_the_plan() -> None:
     assert "steps, at most 3 are allowed" in refusal(repeated("a", "b", "c"))
     assert "steps, at most 3 are allowed" in refusal(repeated(*map(str, range(5_000))))
