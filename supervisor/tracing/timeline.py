@@ -16,6 +16,7 @@ from handoff_queue.shared.types.events import (
     HandoffFinished,
     HandoffIssued,
     JobEnded,
+    JobStatus,
     JobSubmitted,
     RecordedEvent,
     RetryRequested,
@@ -124,10 +125,13 @@ class Timeline:
 
 def timeline_of(record: JobRecord) -> Timeline:
     """Return the timeline of a job's record."""
-    bars = _bars(record)
-    path = critical(bars)
+    bars, end = _bars(record), _end(record)
+    cancelled_at = None
+    if record.job.status is JobStatus.CANCELLED:
+        cancelled_at = end
+    path = critical(bars, cancelled_at)
     marked = tuple(replace(bar, is_critical=bar.handoff_id in path) for bar in bars)
-    return Timeline(record.journal[0].at, _end(record), marked)
+    return Timeline(record.journal[0].at, end, marked)
 
 
 def steps_without_handoff(
@@ -190,15 +194,22 @@ def _ended_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[
     return {**kept, **ended}
 
 
-def critical(bars: Sequence[TimelineBar]) -> frozenset[HandoffId]:
+def critical(
+    bars: Sequence[TimelineBar], cancelled_at: float | None = None
+) -> frozenset[HandoffId]:
     """Return the critical path: the chain from the handoff that ended last back to the
     beginning, through the predecessor that ended last. Abandoned handoffs are not predecessors.
+
+    Args:
+        cancelled_at: time at which the job was cancelled, or None. A handoff that ran until then
+            can be the last one.
     """
     by_id: dict[HandoffId, TimelineBar] = {}
     candidates: list[TimelineBar] = []
     for bar in bars:
         by_id[bar.handoff_id] = bar
-        if bar.began_at is not None and bar.state != STOPPED:
+        is_abandoned = bar.state == STOPPED and bar.ended_at != cancelled_at
+        if bar.began_at is not None and not is_abandoned:
             candidates.append(bar)
     path: set[HandoffId] = set()
     last = max(candidates, key=_until, default=None)

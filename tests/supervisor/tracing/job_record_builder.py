@@ -90,28 +90,38 @@ class JobRecordBuilder:
 
     def abandoned(self, name: str, at: tuple[float, float, float], after: str = "") -> None:
         """Record a step that was issued, started and abandoned at these times."""
-        self._issued(name, "researcher", at[:2], after, 1, is_a_role=False, task="Do it.")
-        dropped = handoff_id(StepId(name), 1)
-        self.handoffs[dropped] = replace(self.handoffs[dropped], state="dropped")
+        self.dropped(name, at[:2], after)
         stand_in = ref(self._stored("{}"))
         self._add_event(
             at[2],
             StepsAbandoned(steps=(AbandonedStep(step=StepId(name), result=stand_in),), why="late"),
         )
 
+    def dropped(self, name: str, at: tuple[float, float], after: str = "") -> None:
+        """Record a step that was issued and started at these times, and was dropped before its
+        end.
+        """
+        dropped = self._issued(name, "researcher", at, after, 1, is_a_role=False, task="Do it.")
+        self.handoffs[dropped] = replace(self.handoffs[dropped], state="dropped")
+
     def running(self, name: str, at: tuple[float, float], after: str = "") -> None:
         """Record a step that was issued and started at these times, and still runs."""
         self._issued(name, "researcher", at, after, 1, is_a_role=False, task="Do it.")
 
-    def record(self, until: float | None = None) -> JobRecord:
-        """Return the record of a job that ends with its last handoff, or that still runs at
-        `until`.
+    def record(self, until: float | None = None, *, cancelled_at: float | None = None) -> JobRecord:
+        """Return the record of a job that ends with its last handoff, that still runs at
+        `until`, or that was cancelled.
         """
         timed = sorted(self._timed_events, key=lambda item: item[0])
-        if until is None:
-            timed.append((timed[-1][0], JobEnded(status=JobStatus.OK)))
+        status = JobStatus.OK
+        if until is not None:
+            status = JobStatus.RUNNING
+        elif cancelled_at is not None:
+            status = JobStatus.CANCELLED
+            timed.append((cancelled_at, JobEnded(status=status)))
+        else:
+            timed.append((timed[-1][0], JobEnded(status=status)))
         journal = tuple(RecordedEvent(n, at, event) for n, (at, event) in enumerate(timed, start=1))
-        status = JobStatus.RUNNING if until is not None else JobStatus.OK
         cut_calls = sum(each.cut_calls for each in self.handoffs.values())
         cut_tokens = sum(each.cut_tokens for each in self.handoffs.values())
         account = JobInfo(

@@ -139,6 +139,18 @@ def test_the_path_of_a_running_job_leads_to_the_running_handoffs() -> None:
     assert (line.begins_at, line.ends_at) == (0, 9.5)
 
 
+def test_the_path_of_a_cancelled_job_leads_to_a_handoff_that_ran_until_then() -> None:
+    builder = JobRecordBuilder()
+    builder.role("planner", (0, 0, 1))
+    builder.step("a", (1, 1, 8))
+    builder.abandoned("late", (1, 1, 6))
+    builder.dropped("b", (1, 2))
+
+    line = timeline_of(builder.record(cancelled_at=9.5))
+
+    assert [bar.handoff_id for bar in line.bars if bar.is_critical] == ["planner.1", "b.1"]
+
+
 def test_an_abandoned_step_delayed_no_other_and_is_shown_until_then() -> None:
     builder = team_job()
     builder.abandoned("late", (1, 1, 6))
