@@ -145,5 +145,4 @@ def _story(record: JobRecord) -> Iterator[tuple[float, str]]:
         before = None
         if isinstance(recorded.event, PlanMade):
             before = fold(view.job_id, None, record.journal[:number])
-        for line in lines_of(JobUpdate(view, (recorded,)), before):
-            yield (recorded.at, line)
+        yield from lines_of(JobUpdate(view, (recorded,)), before)

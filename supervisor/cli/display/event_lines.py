@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
+from operator import itemgetter
 from typing import Any
 
 from handoff_queue.shared.store.handoff_info import HandoffInfo
@@ -70,8 +72,9 @@ from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
-def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[str]:
-    """Yield the lines about the new events of a job. Some events have no line.
+def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[tuple[float, str]]:
+    """Yield the lines about the new events of a job, each with the Unix time of its event. Some
+    events have no line.
 
     Args:
         before: state of the job before these events. The line about a plan needs it. None: the
@@ -83,29 +86,42 @@ def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[str]
             view = replace(view, state=fold(view.job_id, before, moment.events[:number]))
         line = _line_of(view, recorded)
         if line:
-            yield line
+            yield recorded.at, line
 
 
-def changes(before: JobView | None, moment: JobUpdate) -> Iterator[str]:
-    """Yield the lines about all changes since the last view, with the child jobs indented.
+def changes(before: JobView | None, moment: JobUpdate) -> list[str]:
+    """Return the lines about all changes since the last view, with the child jobs indented. The
+    events of a job and of its child jobs are in the order of their times.
 
     Args:
         before: the last view. None: this is the first update.
     """
+    return [line for _, line in sorted(_timed_changes(before, moment), key=itemgetter(0))]
+
+
+def _timed_changes(before: JobView | None, moment: JobUpdate) -> Iterator[tuple[float, str]]:
+    """Yield the lines about all changes, each with a Unix time by which they are sorted. The times
+    of a job never fall, so that its own lines keep their order.
+    """
     view = moment.view
     earlier = before or JobView(view.job_id)
-    yield from no_longer_missing(earlier, view)
-    yield from lines_of(moment, earlier.state)
-    yield from new_claims(earlier, view)
-    yield from new_waits(earlier, view)
+    for line in no_longer_missing(earlier, view):
+        yield -inf, line
+    latest = 0.0
+    for at, line in lines_of(moment, earlier.state):
+        latest = max(latest, at)
+        yield latest, line
+    for line in (*new_claims(earlier, view), *new_waits(earlier, view)):
+        yield inf, line
     for below in moment.below:
         name = below.view.job_id
-        for line in changes(earlier.children.get(name), below):
+        for at, line in _timed_changes(earlier.children.get(name), below):
             if line.startswith(f"{name}:"):
-                yield f"  {line}"
+                yield at, f"  {line}"
             else:
-                yield f"  {name} {line}"
-    yield from newly_missing(earlier, view)
+                yield at, f"  {name} {line}"
+    for line in newly_missing(earlier, view):
+        yield inf, line
 
 
 def _issued_by_id(view: JobView) -> dict[HandoffId, HandoffIssued]:

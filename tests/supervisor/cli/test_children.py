@@ -9,7 +9,14 @@ from rich.console import Console
 
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_info import JobInfo
-from handoff_queue.shared.types.events import Child, JobStatus, PlanMade, StepOutline
+from handoff_queue.shared.types.events import (
+    Child,
+    JobEnded,
+    JobStatus,
+    PlanMade,
+    RecordedEvent,
+    StepOutline,
+)
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.event_lines import changes
@@ -67,6 +74,21 @@ def test_events_of_a_child_job_are_indented_with_its_id() -> None:
         f"  {CHILD_ID} left (researcher): works, in w1:7",
     ]
     assert list(changes(view, update_of(view, {}))) == [], "nothing is said twice"
+
+
+def test_events_of_a_job_and_its_child_are_in_the_order_of_their_times() -> None:
+    first = recorded(SUBMITTED, TEAM_PLAN, TEAM_ISSUED)
+    ended = replace(first[-1], at=first[-1].at + 100, event=JobEnded(status=JobStatus.OK))
+    of_the_child: list[RecordedEvent] = []
+    for event in recorded(*CHILD_EVENTS):
+        of_the_child.append(replace(event, at=event.at + 50))
+    news = {JOB: [*first, ended], CHILD_ID: of_the_child}
+
+    lines = changes(None, update_of(view_with_child(), news))
+
+    below = [number for number, line in enumerate(lines) if line.startswith("  ")]
+    assert lines[below[0] - 1] == f"team (supervisor): handed over, as {CHILD_ID}"
+    assert lines[below[2] + 1] == f"{JOB}: ok"
 
 
 def test_a_plan_with_sub_supervisors_is_logged_with_its_cost() -> None:

@@ -80,7 +80,7 @@ def test_a_reconnected_watcher_shows_the_same_tree_and_each_log_line_once(
     at_once = initial_view(job).after_events(job.journal)
     at = sorted({0, len(job.journal), *(int(cut * len(job.journal)) for cut in cuts)})
 
-    view, lines = initial_view(job), list[str]()
+    view, lines = initial_view(job), list[tuple[float, str]]()
     for since, until in pairwise(at):
         before, events = view.state, job.journal[since:until]
         view = view.after_events(events)

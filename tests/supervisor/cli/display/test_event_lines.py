@@ -66,9 +66,13 @@ BEFORE: tuple[Event, ...] = (
 )
 
 
+def lines_about(moment: JobUpdate) -> list[str]:
+    return [line for _, line in lines_of(moment)]
+
+
 def last_line(*events: Event) -> str:
     view = view_of(*BEFORE, *events)
-    return list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, *events)))))[-1]
+    return lines_about(JobUpdate(view, tuple(recorded(*BEFORE, *events))))[-1]
 
 
 def test_each_kind_of_event_has_a_function_for_its_line() -> None:
@@ -76,7 +80,7 @@ def test_each_kind_of_event_has_a_function_for_its_line() -> None:
 
 
 def test_the_log_describes_a_job_from_submission_to_plan() -> None:
-    lines = list(lines_of(JobUpdate(view_of(*BEFORE), tuple(recorded(*BEFORE)))))
+    lines = lines_about(JobUpdate(view_of(*BEFORE), tuple(recorded(*BEFORE))))
 
     assert lines == [
         f"{JOB}: submitted with 3 documents",
@@ -92,7 +96,7 @@ def test_the_log_line_of_a_plan_with_a_thousand_copies_is_short() -> None:
         first.model_copy(update={"id": StepId(f"page_{n:04d}")}) for n in range(1, 1_001)
     )
     events = (*BEFORE[:3], PLANNED.model_copy(update={"steps": (first, *copies, last)}))
-    line = list(lines_of(JobUpdate(view_of(*events), tuple(recorded(*events)))))[-1]
+    line = lines_about(JobUpdate(view_of(*events), tuple(recorded(*events))))[-1]
 
     assert (
         line == "plan: 1,002 steps: left (researcher), page_0001 to page_1000 (researcher), both"
@@ -285,7 +289,7 @@ def test_the_usage_of_a_handoff_is_the_usage_of_the_budget_or_an_upper_bound() -
     view = view_of(*BEFORE, finished("left"), handoffs={"left.1": info})
 
     assert (
-        list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1]
+        lines_about(JobUpdate(view, tuple(recorded(*BEFORE, finished("left")))))[-1]
         == "left (researcher): ok, 4 turns, ≤ 9,500 tokens"
     )
 
@@ -294,7 +298,7 @@ def test_the_tool_calls_of_an_ended_handoff_are_logged() -> None:
     info = HandoffInfo("done", turns=2, tool_calls=5, input_tokens=900, output_tokens=100)
     view = view_of(*BEFORE, finished("left"), handoffs={"left.1": info})
 
-    assert list(lines_of(JobUpdate(view, tuple(recorded(*BEFORE, finished("left"))))))[-1].endswith(
+    assert lines_about(JobUpdate(view, tuple(recorded(*BEFORE, finished("left")))))[-1].endswith(
         "2 turns, 5 tool calls, 1,000 tokens"
     )
 
@@ -303,7 +307,7 @@ def test_contradictions_are_logged_only_if_there_are_any() -> None:
     none, some = ConflictsFound(), ConflictsFound(conflicts=(("left.c1", "both.c1"),), payload=REF)
     view = view_of(SUBMITTED, PLANNED)
 
-    assert list(lines_of(JobUpdate(view, tuple(recorded(none, some))))) == [
+    assert lines_about(JobUpdate(view, tuple(recorded(none, some)))) == [
         "contradictions: 1 conflict"
     ]
 
@@ -317,7 +321,7 @@ def test_a_message_has_a_line_when_it_is_sent_and_when_it_is_taken() -> None:
         UserMessageTaken(message_id=message_id, handoff_id=HandoffId("left.1"), turn=3),
     )
 
-    assert list(lines_of(JobUpdate(view_of(*BEFORE, *events), tuple(recorded(*events))))) == [
+    assert lines_about(JobUpdate(view_of(*BEFORE, *events), tuple(recorded(*events)))) == [
         "message: Ignore prices before 2020.",
         "message to left: Ignore prices before 2020.",
         "left (researcher): takes the message at turn 3",
