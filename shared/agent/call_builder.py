@@ -11,7 +11,7 @@ from typing import Any
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import request_bytes
-from handoff_queue.shared.agent.prompt_cache_warmup import prefix_of
+from handoff_queue.shared.agent.prompt_cache_warmup import Prefix, prefix_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import has_text_output
 from handoff_queue.shared.agent.token_estimates import expected_input, max_input
@@ -57,6 +57,9 @@ class CallBuilder:
         """Number of checkpoints of the conversation that `_rendered_size` is about."""
         self._rendered_size = 0
         """Bytes of the request of that conversation."""
+        self._prefix_parts: tuple[object, ...] = ()
+        self._prefix = Prefix("", is_worth_a_wait=False)
+        """Prefix of the last call, which had these parts."""
 
     def drop_server_tools(self) -> bool:
         """Leave the searches of the provider out of all further calls, because the budget is too
@@ -106,7 +109,19 @@ class CallBuilder:
             timeout_s=max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s)),
             progress_s=self.dependencies.progress_s,
         )
-        return replace(call, caches_for_1h=self._caches_for_1h(call))
+        if self._caches_for_1h(call):
+            return replace(call, caches_for_1h=True)
+        return call
+
+    def prefix_of(self, call: ModelCall) -> Prefix:
+        """Return the prefix of a call. It is kept, because most calls of a handoff have the same
+        prefix.
+        """
+        parts = (call.model, call.tools, call.output_schema)
+        if self._prefix_parts != parts:
+            self._prefix_parts = parts
+            self._prefix = prefix_of(self.dependencies.role, call)
+        return self._prefix
 
     def output_schema(self, conversation: Conversation) -> dict[str, Any] | None:
         """Return the JSON Schema of the next reply. A summary has none, unless it is the output of
@@ -133,9 +148,8 @@ class CallBuilder:
         """
         if self.dependencies.may_wait_for_person:
             return True
-        return self.dependencies.caches.needs_hour(
-            prefix_of(self.dependencies.role, call), self.dependencies.now()
-        )
+        prefix = self.prefix_of(call)
+        return self.dependencies.caches.needs_hour(prefix.name, self.dependencies.now())
 
     def tokens_left(self, conversation: Conversation) -> int:
         """Return the tokens that the handoff may still use."""

@@ -33,7 +33,7 @@ from handoff_queue.shared.agent.conversation import (
     with_valid_calls,
 )
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
-from handoff_queue.shared.agent.prompt_cache_warmup import MAX_WAIT_S, is_worth_a_wait, prefix_of
+from handoff_queue.shared.agent.prompt_cache_warmup import MAX_WAIT_S
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
@@ -262,7 +262,7 @@ class ModelTurns:
         self._pulse = Pulse()
         self._progress.begin_reply()
         started = self.dependencies.now()
-        self._prefix = prefix_of(self.dependencies.role, call)
+        self._prefix = self._builder.prefix_of(call).name
         try:
             with telemetry().chat(call) as span:
                 reply = self.dependencies.model.reply(call, self._on_pulse)
@@ -453,15 +453,15 @@ class ModelTurns:
         now = self.dependencies.now
         choice = self._choices.usable(conversation, now())[0]
         call = self._builder.call(conversation, choice, is_last=is_last)
-        if not is_worth_a_wait(call):
+        prefix = self._builder.prefix_of(call)
+        if not prefix.is_worth_a_wait:
             return None
-        prefix = prefix_of(self.dependencies.role, call)
         until = now() + MAX_WAIT_S
-        while not self.dependencies.caches.may_begin(prefix, now()):
+        while not self.dependencies.caches.may_begin(prefix.name, now()):
             if now() >= until:
                 return None
             self._wait(WAIT_SLICE_S, FILLS_CACHE)
-        return prefix
+        return prefix.name
 
     def _note_prefix(self, usage: Usage) -> None:
         """Record that the provider has cached the prefix of the call."""

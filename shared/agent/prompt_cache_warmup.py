@@ -160,19 +160,20 @@ class PromptCaches:
         return known
 
 
-def prefix_of(role: str, call: ModelCall) -> str:
-    """Return a name for the prefix of a call.
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The prefix of a call."""
+
+    name: str
+    is_worth_a_wait: bool
+    """True if it is long enough for a cache."""
+
+
+def prefix_of(role: str, call: ModelCall) -> Prefix:
+    """Return the prefix of a call.
 
     Args:
         role: specialist or role that calls.
     """
-    return f"{role}:{digest_of(_prefix_bytes(call))}"
-
-
-def is_worth_a_wait(call: ModelCall) -> bool:
-    """Return whether the prefix of a call is long enough for a cache."""
-    return len(_prefix_bytes(call)) >= MIN_PREFIX_BYTES
-
-
-def _prefix_bytes(call: ModelCall) -> bytes:
-    return json_bytes((call.model, call.tools, call.output_schema, call.system.common))
+    content = json_bytes((call.model, call.tools, call.output_schema, call.system.common))
+    return Prefix(f"{role}:{digest_of(content)}", len(content) >= MIN_PREFIX_BYTES)

@@ -62,7 +62,7 @@ def prefix() -> str:
     """Return the prefix of the calls of `a_run`."""
     run = a_run()
     run.go()
-    return prefix_of("", run.calls[0])
+    return prefix_of("", run.calls[0]).name
 
 
 def test_a_deferred_first_call_does_not_hold_up_the_others() -> None:
@@ -137,7 +137,7 @@ def test_a_short_prefix_needs_no_wait() -> None:
     run = run_with_replies(answer_reply())
     run.go()
     caches = PromptCaches()
-    assert caches.may_begin(prefix_of("", run.calls[0]), run.clock.now())
+    assert caches.may_begin(prefix_of("", run.calls[0]).name, run.clock.now())
     again = run_with_replies(answer_reply(), caches=caches)
     again.go()
     assert again.clock.waited == []
