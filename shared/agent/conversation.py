@@ -707,7 +707,9 @@ def _is_copy(line: str, prompt: str) -> bool:
         return False
     if line in prompt:
         return True
-    if max(len(line), len(prompt)) > MAX_COMPARED_CHARS:
+    shorter, longer = sorted((len(line), len(prompt)))
+    is_likely = 2 * shorter >= COPIED * (shorter + longer)
+    if longer > MAX_COMPARED_CHARS or not is_likely:
         return False
     compared = SequenceMatcher(None, line, prompt, autojunk=False)
     return compared.quick_ratio() >= COPIED and compared.ratio() >= COPIED
