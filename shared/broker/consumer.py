@@ -80,7 +80,10 @@ class ConsumptionControl:
             self._consumer.call_soon(self._settle)
 
     def _settle(self) -> None:
-        """Start or stop to consume each queue whose answer of `may_take` has changed."""
+        """Start or stop to consume each queue whose answer of `may_take` has changed. The worker
+        has declared the queues when it connected.
+        """
+        self._consumer.task_consumer.auto_declare = False
         for queue, is_consumed in self._is_consumed.items():
             if self._may_take(queue) == is_consumed:
                 continue
@@ -192,9 +195,12 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
         super().shutdown()
 
     def update_strategies(self) -> None:
-        """Build Celery's handler of each task. They send the events with `_send_event`."""
+        """Build Celery's handler of each task. They send the events with `_send_event`, as code
+        of the app may do with `app.send_event`.
+        """
         if self.event_dispatcher:
             self.event_dispatcher.send = partial(_send_event, self.event_dispatcher.send)
+            self.app.send_event = self.event_dispatcher.send
         super().update_strategies()
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:

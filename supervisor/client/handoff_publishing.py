@@ -123,8 +123,7 @@ class Dispatcher:
     def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Show dropped handoffs as revoked in Flower. Otherwise Flower shows RETRY for ever.
 
-        Outside a task, nothing is sent, because the event names the worker of the current
-        task.
+        Outside a worker, nothing is sent.
         """
         tasks = [{"uuid": task_id_of(job_id, handoff_id), **_REVOKED} for handoff_id in handoff_ids]
         self._tell(job_id, "task-revoked", tasks)
@@ -132,8 +131,7 @@ class Dispatcher:
     def tell_ended(self, end: JobSpan) -> None:
         """Show the end of a job in Flower, as a separate task `supervisor.job`.
 
-        Outside a task, nothing is sent, because the event names the worker of the current
-        task.
+        Outside a worker, nothing is sent.
         """
         shown: dict[str, Any] = {
             "uuid": f"{end.job_id}:end-{end.retries + 1}",
@@ -155,13 +153,12 @@ class Dispatcher:
 
     def _tell(self, job_id: JobId, event: str, tasks: Sequence[Mapping[str, Any]]) -> None:
         """Send an event for each task to Flower. A failure has no effect on the job."""
-        task = self._app.current_worker_task
-        if task is None or not tasks:
+        send = getattr(self._app, "send_event", None)  # see `WorkerConsumer.update_strategies`
+        if send is None:
             return
         try:
-            with self._app.events.default_dispatcher(hostname=task.request.hostname) as dispatcher:
-                for fields in tasks:
-                    dispatcher.send(event, **fields)
+            for fields in tasks:
+                send(event, **fields)
         except Exception as error:  # noqa: BLE001 - whatever the broker's client raises
             log.warning(
                 "cannot send an event", job_id=job_id, task_event=event, why=type(error).__name__
