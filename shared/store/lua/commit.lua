@@ -35,11 +35,10 @@ local first_event = 2 + (decision.ends or 0)
 if decision.after and redis.call('EXISTS', key_of(decision.after)) == 0 then
   return { 0, -1, 0, false }
 end
-local children, status, evaluations, assigned, messages, parent, tenant = unpack(redis.call(
-  'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant'
+local children, status, evaluations, assigned, messages, parent, tenant, written = unpack(redis.call(
+  'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant',
+  'written'
 ))
-local written = redis.call('HGET', job, 'written')
-local tally = redis.call('HGET', progress_of(job), 'tally')
 local version = status and version_of(job) or 0
 local tip = status and newest_time(job) or 0
 decision.keep_ms = keep_from_now(decision.keep_ms, decision.deadline or 0)
@@ -86,7 +85,6 @@ if decision.ends then
   ended = finish(job, arguments)
   if ended[1] ~= 'ok' then return { 0, version, 0, false, ended } end
   version = ended[3]
-  tally = redis.call('HGET', progress_of(job), 'tally')
   evaluations = redis.call('HGET', job, 'evaluations')
 end
 if not is_still_valid then return { 0, version, 0, false, ended } end
@@ -122,8 +120,7 @@ end
 -- Add the issued handoffs to the tally of the job, and their queues to its field `assigned`, which
 -- the filter of the list of jobs reads.
 local function count_issued()
-  tally = add_to_tally(tally, { issued = #issued })
-  decision.fields.tally = tally
+  decision.fields.tally = more_tally(job, { issued = #issued })
   for _, handoff in ipairs(issued) do
     local queue = handoff.queue
     if queue and not has_word(assigned, queue) then
@@ -254,7 +251,7 @@ local function drop_all()
   end
   if #dropped == 0 then return end
   set_fields(progress_of(job), {
-    tally = add_to_tally(tally, { dropped = #dropped }),
+    tally = more_tally(job, { dropped = #dropped }),
     dropped_last = newest_ids(job, 'dropped_last', dropped),
   })
 end
@@ -332,7 +329,7 @@ elseif is_overtaken then
 else
   redis.call('ZADD', due, integer(decision.due), id)
 end
-note_evaluated(id, status)
+if status then note_evaluated(id, status) end
 if decision.score then
   local MAX_SCORES = 100
   keep_newest('handoff:scores', decision.score, MAX_SCORES, PAST_KEPT_MS)

@@ -294,13 +294,10 @@ local function settle_lost(job, h)
   if redis.call('HEXISTS', h, 'r_batch') == 0 then settle(job, h, nil) end
 end
 
--- Check a call against one limit of a level. `most`: the limit (0 or false: none); `verified`: the
--- sums that the level has used at least. Returns nil (it fits), 'wait' (it may fit after other
+-- Check a call against one limit of a level. `most`: the limit; `verified`: the sums that the level has used at least. Returns nil (it fits), 'wait' (it may fit after other
 -- reservations are released), or the limit that it can never keep, with the requested amount and
 -- the rest.
 local function check_limit(key, measure, most, worst, verified)
-  most = tonumber(most or 0)
-  if most <= 0 then return nil end
   local wanted = amount_of(measure, worst)
   local stored = redis.pcall('HMGET', key, measure.reserved, unpack(measure.totals))
   local reserved, used = number_or(stored[1], 0), 0
@@ -316,11 +313,15 @@ end
 -- Check a call against all limits of a level, in the order of MEASURES. A limit that it can never
 -- keep comes before 'wait'. `usage`: the key of the verified sums (nil: a handoff has none).
 local function check_level(key, worst, limits, usage)
-  local waits, verified = nil, usage and verified_at(usage) or {}
+  local waits, verified
   for i, measure in ipairs(MEASURES) do
-    local refusal, wanted, left = check_limit(key, measure, limits[i], worst, verified)
-    if refusal and refusal ~= 'wait' then return refusal, wanted, left end
-    waits = waits or refusal
+    local most = tonumber(limits[i] or 0)
+    if most > 0 then
+      verified = verified or usage and verified_at(usage) or {}
+      local refusal, wanted, left = check_limit(key, measure, most, worst, verified)
+      if refusal and refusal ~= 'wait' then return refusal, wanted, left end
+      waits = waits or refusal
+    end
   end
   return waits
 end

@@ -4,10 +4,11 @@
 
 local TALLIED = { 'issued', 'ok', 'partial', 'needs_input', 'failed', 'dropped' }
 
--- Return the tally with further handoffs. A worker may have written a text that is not a tally, and
--- the count starts again. `more`: number of further handoffs by state.
-local function add_to_tally(tally, more)
+-- Return the tally of a job with further handoffs. A worker may have written a text that is not a
+-- tally, and the count starts again. `more`: number of further handoffs by state.
+local function more_tally(job, more)
   local FORM = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'
+  local tally = redis.call('HGET', progress_of(job), 'tally')
   local stored, counts = { string.match(tally or '', FORM) }, {}
   for place, name in ipairs(TALLIED) do
     counts[place] = integer((stored[place] or 0) + (more[name] or 0))

@@ -17,10 +17,11 @@ end
 -- A second key wakes the readers that wait for a version. A worker can make its command fail, and
 -- readers then find the events later.
 local function append(job, all, from, count, at, fields)
-  local version = version_of(job)
+  local version
   for place = from, from + count - 1 do
     version = redis.call('RPUSH', log_of(job), integer(at) .. ' ' .. all[place])
   end
+  version = version or version_of(job)
   redis.pcall('XADD', job .. ':newest', 'MAXLEN', '1', integer(version) .. '-0', 'v', '')
   local fixed, progress = {}, {}
   for name, value in pairs(fields) do

@@ -15,8 +15,8 @@ end
 
 -- Return the fields of the job's progress that change with a result: its tally, its newest failed
 -- handoffs, and its failed roles, which the filter of the list of jobs reads.
-local function progress_after(job, handoff, role, status, tally)
-  local fields = { tally = add_to_tally(tally, { [status] = 1 }) }
+local function progress_after(job, handoff, role, status)
+  local fields = { tally = more_tally(job, { [status] = 1 }) }
   if status == 'failed' or status == 'needs_input' then
     fields.failed_last = newest_ids(job, 'failed_last', { handoff })
   end
@@ -91,7 +91,6 @@ local function finish(job, arguments)
       }
     end
   end
-  local tally = redis.call('HGET', progress_of(job), 'tally')
   local refusal = fence_refusal(job_of(job).version, kept_fence, state, fence)
   if refusal then return { refusal } end
   local may_wait = takes_messages == '1' and not is_cancelled(job)
@@ -116,7 +115,7 @@ local function finish(job, arguments)
   -- has stored in advance.
   local store_payloads = OWN_ROLES[role] and keep_payloads or add_payloads
   store_payloads(job, arguments, first_payload)
-  local progress = progress_after(job, handoff, role, status, tally)
+  local progress = progress_after(job, handoff, role, status)
   local version = append(job, arguments, FIRST, events, at, progress)
   redis.call(
     'HSET', h, 'state', 'done', 'status', status, 'result', digest, 'finished_at', integer(at),
