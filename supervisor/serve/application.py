@@ -34,6 +34,7 @@ from handoff_queue.supervisor.serve.openapi_document import router as openapi_ro
 from handoff_queue.supervisor.serve.problem_documents import Problem, answer_with_problems
 from handoff_queue.supervisor.serve.request_limits import BodyLimit, OpenStreams, WholeBody
 from handoff_queue.supervisor.serve.security_headers import SecurityHeaders
+from handoff_queue.supervisor.serve.slow_clients import PacedResponses
 
 health_router = APIRouter()
 
@@ -113,6 +114,7 @@ def make_routes(settings: Settings) -> FastAPI:
     app.add_middleware(WholeBody)
     app.add_middleware(BodyLimit, max_bytes=settings.serve_max_body_bytes)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(PacedResponses)
     answer_with_problems(app, respond)
 
     def openapi() -> dict[str, Any]:

@@ -12,9 +12,9 @@ import asyncio
 import ipaddress
 import math
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -34,13 +34,16 @@ from handoff_queue.supervisor.client.job_lookup import check_job_id
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.proxy_authentication import ProxyUser, address_of, user_of
 from handoff_queue.supervisor.serve.request_limits import (
+    MAX_REQUESTS,
     Arguments,
     CallerTurns,
     OpenStreams,
+    RequestTurn,
     Value,
     count_request,
     count_wrong_token,
 )
+from handoff_queue.supervisor.serve.slow_clients import TURNS
 
 SAFE_METHODS = ("GET", "HEAD")
 """Methods that change nothing."""
@@ -96,6 +99,9 @@ class AppState:
     token_checks: TokenChecks
     streams: OpenStreams
     turns: CallerTurns = field(default_factory=CallerTurns)
+    """The turns for checks of large values."""
+    requests: CallerTurns = field(default_factory=lambda: CallerTurns(MAX_REQUESTS))
+    """The turns for requests."""
 
     @property
     def store(self) -> Store:
@@ -115,6 +121,8 @@ class Caller:
     address: str | None
     user: ProxyUser | None = None
     """The user that a proxy has authenticated."""
+    turn: RequestTurn | None = field(default=None, compare=False, repr=False)
+    """The turn of the request. None: the caller is a client of `handoff mcp`."""
 
     @property
     def key(self) -> str:
@@ -152,7 +160,7 @@ async def caller_of(
 
 
 async def find_caller(request: Request, state: AppState, secret: str | None) -> Caller:
-    """Return the caller with the secret of a token, and count the request.
+    """Return the caller with the secret of a token, count the request, and wait for its turn.
 
     `secret`: None for a caller without a token. Raises as `caller_of`.
     """
@@ -168,7 +176,10 @@ async def find_caller(request: Request, state: AppState, secret: str | None) -> 
             check_local(request)
     limit = state.settings.serve_requests_per_minute
     await run_in_threadpool(count_request, state.store, caller.key, limit)
-    return caller
+    turn = RequestTurn(state.requests, caller.key)
+    request.scope[TURNS].append(turn)
+    await turn.begin()
+    return replace(caller, turn=turn)
 
 
 def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
@@ -266,6 +277,31 @@ class Access:
     ) -> Value:
         """Run a check of large values in a thread, when it is the turn of the caller."""
         return await self.turns.run(self.caller.key, function, *args, **kwargs)
+
+    @contextmanager
+    def as_stream(self) -> Iterator[None]:
+        """Count the request as an open stream as long as the block runs, and end its turn.
+
+        Raises:
+            Problem: the caller has the most streams that it may have.
+        """
+        with self.streams.held_by(self.caller.key):
+            if self.caller.turn is not None:
+                self.caller.turn.end()
+            yield
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """Count the request as an open stream as long as the block waits for a job, and then wait
+        for a turn again.
+
+        Raises:
+            Problem: the caller has too many streams, or too many requests wait.
+        """
+        with self.as_stream():
+            yield
+        if self.caller.turn is not None:
+            await self.caller.turn.begin()
 
     async def check_token(self) -> None:
         """Check that the caller still has access. A stream calls this before each text.

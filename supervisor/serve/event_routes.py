@@ -136,7 +136,7 @@ class EventStream(StreamingResponse):
         Raises:
             Problem: the caller has too many open streams.
         """
-        with self._access.streams.held_by(self._access.caller.key):
+        with self._access.as_stream():
             await super().__call__(scope, receive, send)
 
 

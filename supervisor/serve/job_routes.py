@@ -291,8 +291,10 @@ async def wait_for_result(access: Access, job_id: JobId, wait_s: float) -> JobRe
     """Wait up to `wait_s` seconds for the end of a job, and return its result so far. A server
     that stops ends the wait early.
     """
-    with suppress(FollowingEnded):
-        return await access.jobs.result(job_id, wait_s)
+    if wait_s > 0:
+        async with access.waiting():
+            with suppress(FollowingEnded):
+                await access.jobs.wait(job_id, wait_s)
     return await access.jobs.result(job_id)
 
 

@@ -58,7 +58,7 @@ async def quote(
     job_id = await access.jobs.submit(as_quoted(request))
     headers = {"Location": f"/v1/jobs/{job_id}"}
     try:
-        async with asyncio.timeout(wait_s):
+        async with access.waiting(), asyncio.timeout(wait_s):
             state = await _state_with_quote(access.jobs, job_id)
     except (TimeoutError, FollowingEnded):
         return JSONResponse({"job_id": job_id, "quote": None}, 202, headers)

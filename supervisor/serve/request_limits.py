@@ -1,5 +1,5 @@
-"""Limits of the server: the bytes of a body and its end, the requests of a token in a minute, its
-open streams, and wrong tokens.
+"""Limits of the server: the bytes and the end of a body, wrong tokens, and the open streams of a
+token. A token also has a number of requests in a minute, and at the same time.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ Value = TypeVar("Value")
 
 MAX_CHECKS = 2
 """Checks of large values of one caller that run at the same time. A process has 40 threads."""
+MAX_REQUESTS = 4
+"""Requests of one caller that a process works on at the same time. Its further requests wait.
+Streams, and requests that wait for the end of a job, do not count.
+"""
+MAX_WAITING = 500
+"""Requests or checks of one caller that wait for their turn. Further requests get status 429."""
+BODY_S = 60.0
+"""Seconds in which the next bytes of a body must arrive."""
 MAX_WRONG_TOKENS = 30
 """Most wrong tokens of one address in a minute. The next wrong tokens get status 429."""
 _LINE_END = b"\r\n"
@@ -112,9 +120,14 @@ class WholeBody:
 
         async def receive_checked() -> Message:
             nonlocal end, is_whole
-            message = await receive()
             if is_whole:
-                return message
+                return await receive()
+            try:
+                async with asyncio.timeout(BODY_S):
+                    message = await receive()
+            except TimeoutError as error:
+                late = f"no bytes of the body for {BODY_S:.0f} s: send it again"
+                raise Problem(408, late, headers={"Connection": "close"}) from error
             if message["type"] == "http.disconnect":
                 raise Problem(400, "the body ends early: send it again")
             end = (end + message.get("body", b""))[-len(closing) - _MAX_WHITE_SPACE :]
@@ -166,15 +179,40 @@ class OpenStreams:
 
 
 class CallerTurns:
-    """Lets each caller run a few checks of large values at the same time. Its further checks wait,
-    without a thread of this process. So one caller cannot use up the threads of the others.
+    """Lets each caller do a few things at the same time. Its further requests wait, without a
+    thread of this process. So one caller cannot use up the threads and the memory of the others.
     """
 
     def __init__(self, limit: int = MAX_CHECKS) -> None:
-        """Begin. `limit`: checks of one caller that run at the same time."""
+        """Begin. `limit`: turns of one caller at the same time."""
         self._limit = limit
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._users: Counter[str] = Counter()
+
+    async def begin(self, caller: str) -> None:
+        """Wait for a turn of a caller. Each turn needs an `end`.
+
+        Raises:
+            Problem: too many requests of the caller wait.
+        """
+        if self._users[caller] >= self._limit + MAX_WAITING:
+            raise Problem(
+                429,
+                f"more than {MAX_WAITING:,} requests wait: read the responses first",
+                headers={"Retry-After": "1"},
+            )
+        turns = self._turns.setdefault(caller, asyncio.Semaphore(self._limit))
+        self._users[caller] += 1
+        try:
+            await turns.acquire()
+        except BaseException:
+            self._forget(caller)
+            raise
+
+    def end(self, caller: str) -> None:
+        """End a turn of a caller."""
+        self._turns[caller].release()
+        self._forget(caller)
 
     async def run(
         self,
@@ -184,15 +222,39 @@ class CallerTurns:
         **kwargs: Arguments.kwargs,
     ) -> Value:
         """Run a function in a thread, when it is the turn of the caller."""
-        turns = self._turns.setdefault(caller, asyncio.Semaphore(self._limit))
-        self._users[caller] += 1
+        await self.begin(caller)
         try:
-            async with turns:
-                return await run_in_threadpool(function, *args, **kwargs)
+            return await run_in_threadpool(function, *args, **kwargs)
         finally:
-            self._users[caller] -= 1
-            if not self._users[caller]:
-                del self._users[caller], self._turns[caller]
+            self.end(caller)
+
+    def _forget(self, caller: str) -> None:
+        self._users[caller] -= 1
+        if not self._users[caller]:
+            del self._users[caller], self._turns[caller]
+
+
+class RequestTurn:
+    """The turn of one request. It ends when the client has read the response, or when the request
+    only waits.
+    """
+
+    def __init__(self, turns: CallerTurns, caller: str) -> None:
+        self._turns = turns
+        self._caller = caller
+        self._is_held = False
+
+    async def begin(self) -> None:
+        """Wait for the turn. Raises as `CallerTurns.begin`."""
+        if not self._is_held:
+            await self._turns.begin(self._caller)
+            self._is_held = True
+
+    def end(self) -> None:
+        """Let another request of the caller begin."""
+        if self._is_held:
+            self._is_held = False
+            self._turns.end(self._caller)
 
 
 def count_request(store: Store, caller: str, limit: int) -> None:

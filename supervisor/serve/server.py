@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -12,9 +13,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from handoff_queue.supervisor.serve.authentication import AppState
+from handoff_queue.supervisor.serve.slow_clients import SlowConnections
 
 STOP_S = 10
 """Longest time in seconds that open requests get at the end."""
+_TICKS_A_SECOND = 10
+"""Calls of `on_tick` in a second by uvicorn."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -36,6 +40,7 @@ class Server(uvicorn.Server):
         )
         self._state: AppState = application.state.handoff_queue
         self._on_ready = on_ready
+        self._slow_connections = SlowConnections()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -56,6 +61,12 @@ class Server(uvicorn.Server):
         """
         await super().startup(sockets)
         self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close slow connections, once a second. Return whether the server must stop."""
+        if counter % _TICKS_A_SECOND == 0:
+            self._slow_connections.close([*self.server_state.connections], time.monotonic())
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, so that their connections close, and stop."""

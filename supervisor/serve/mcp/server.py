@@ -143,7 +143,7 @@ class _Handlers:
             if named is not None:
                 _require_tasks(context)
             access = self._access_of(context, ApiRole.READ)
-            with access.streams.held_by(access.caller.key):
+            with access.as_stream():
                 return await send_tasks(context, access, named or ())
 
 

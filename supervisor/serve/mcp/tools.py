@@ -244,11 +244,12 @@ def tool_result_of(result: JobResult) -> CallToolResult:
 async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
     job_id = await visible_job(access, arguments.job_id)
     events: list[dict[str, Any]] = []
-    batches = access.jobs.event_batches(job_id, arguments.after, arguments.wait_s)
-    async for batch in batches:
-        events += map(recorded_as_json, batch[:MAX_EVENTS])
-        break
-    await batches.aclose()  # type: ignore[attr-defined]
+    async with access.waiting():
+        batches = access.jobs.event_batches(job_id, arguments.after, arguments.wait_s)
+        async for batch in batches:
+            events += map(recorded_as_json, batch[:MAX_EVENTS])
+            break
+        await batches.aclose()  # type: ignore[attr-defined]
     after = events[-1]["version"] if events else arguments.after
     return _result({"job_id": job_id, "events": events, "next_after": after})
 
