@@ -16,6 +16,7 @@ from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import read_entries
 from handoff_queue.shared.types.access import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
+from handoff_queue.shared.types.message import digest_of
 
 MIN_KEPT = 100_000
 """Entries that Redis keeps at least; it drops older entries in blocks. With 300 bytes for an
@@ -24,6 +25,10 @@ entry, the stream needs 30 MB.
 MIN_REFUSALS = 10_000
 """Refusals that Redis keeps at least. They have their own stream: a worker that was taken over can
 cause any number of refusals, and would remove the actions of users.
+"""
+MIN_OF_CALLER = 10_000
+"""Entries that Redis keeps at least for each caller of the HTTP API and the console. A token of a
+tenant can cause any number of actions, and would remove the actions of others.
 """
 _ENTRY = b"e"
 
@@ -41,9 +46,14 @@ class Audit:
             StoreRefusesWrites: Redis is full or read-only.
         """
         key, least = keys.AUDIT, MIN_KEPT
+        caller = _caller_of(entry)
         if entry.action is AuditAction.REFUSE:
             key, least = keys.AUDIT_REFUSALS, MIN_REFUSALS
+        elif caller:
+            key, least = keys.audit_of(caller), MIN_OF_CALLER
         with self._connection.translated_errors():
+            if caller:
+                self._connection.redis.sadd(keys.AUDIT_CALLERS, caller)
             self._connection.redis.xadd(
                 key, {_ENTRY: entry.to_json()}, maxlen=least, approximate=True
             )
@@ -56,13 +66,29 @@ class Audit:
             count: most actions, and most refusals. So many refusals hide no action.
         """
         with self._connection.translated_errors():
+            callers = sorted(self._connection.redis.smembers(keys.AUDIT_CALLERS))
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.xrevrange(keys.AUDIT, count=count)
             pipe.xrevrange(keys.AUDIT_REFUSALS, count=count)
-            actions, refusals = pipe.execute()
-        stored = sorted([*actions, *refusals], key=_place)
+            pipe.xrevrange(keys.AUDIT, count=count)
+            for caller in callers:
+                pipe.xrevrange(keys.audit_of(caller.decode()), count=count)
+            refusals, *streams = pipe.execute()
+        actions = sorted((entry for stream in streams for entry in stream), key=_place)
+        stored = sorted([*actions[-count:], *refusals], key=_place)
         texts = [fields.get(_ENTRY, b"") for _, fields in stored]
         return read_entries(texts, AuditEntry.from_json, keys.AUDIT)
+
+
+def _caller_of(entry: AuditEntry) -> str:
+    """Return the name of the caller's own stream: the id of its token, or a digest of the name of a
+    user that a proxy has authenticated. Return '' for a caller without an own stream.
+    """
+    actor = entry.actor
+    if actor is None or actor.via not in ("api", "console", "mcp"):
+        return ""
+    if actor.token is not None:
+        return actor.token
+    return "" if actor.via == "mcp" else f"user-{digest_of(actor.name)[:16]}"
 
 
 def _place(entry: tuple[bytes, dict[bytes, bytes]]) -> tuple[int, int]:

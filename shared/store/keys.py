@@ -69,6 +69,8 @@ AUDIT = f"{PREFIX}audit"
 """stream: actions of users on the fleet, and deletions of jobs, each an `AuditEntry` as JSON.
 It has about 100,000 entries at most.
 """
+AUDIT_CALLERS = f"{PREFIX}audit_callers"
+"""set: the callers of the HTTP API and the console that have an audit stream."""
 AUDIT_REFUSALS = f"{PREFIX}audit_refusals"
 """stream: the refusals of the audit, each an `AuditEntry` as JSON. It has about 10,000 entries at
 most. A worker can cause any number of refusals, so they remove no action of a user from `AUDIT`.
@@ -106,6 +108,13 @@ WRITE_CHECK = f"{PREFIX}write_check"
 """A key that no process and no script reads. `Health.refusal` writes zero bytes to it to see
 whether Redis accepts writes.
 """
+
+
+def audit_of(caller: str) -> str:
+    """stream: as `AUDIT`, the actions of one caller of the HTTP API or the console, about 10,000 at
+    most. So no caller removes the actions of others.
+    """
+    return f"{PREFIX}audit_of:{caller}"
 
 
 def due(role: str) -> str:

@@ -20,11 +20,11 @@ from tests.hostile.signed_system import (
 )
 from tests.supervisor.cli.conftest import broker
 from tests.supervisor.conftest import jobs
-from tests.supervisor.serve.conftest import app, http, routes, settings
+from tests.supervisor.serve.conftest import app, client_with, http, routes, settings
 from tests.supervisor.serve.console.conftest import local
 from tests.waiting import wait_until
 
-__all__ = ["app", "broker", "http", "jobs", "local", "routes", "settings"]
+__all__ = ["app", "broker", "client_with", "http", "jobs", "local", "routes", "settings"]
 
 
 @pytest.fixture(scope="module")

@@ -422,7 +422,8 @@ def client_access(roles: Sequence[str]) -> Access:
             ANY_SCRIPT,
             SENDS_EVENTS,
             *_EVERY_PROCESS,
-            Selector(("xadd",), _AUDIT),
+            Selector(("xadd",), (*_AUDIT, keys.audit_of("*"))),
+            Selector(("sadd",), (keys.AUDIT_CALLERS,)),
             # `handoff mcp` asks whether there are tokens
             Selector(("hlen",), (keys.TOKENS,)),
         ),
@@ -441,6 +442,8 @@ def console_access(roles: Sequence[str]) -> Access:
             keys.TOKENS,
             f"{keys.PREFIX}requests:*",
             *_AUDIT,
+            keys.AUDIT_CALLERS,
+            keys.audit_of("*"),
             keys.PAUSED,
             keys.DEAD,
             keys.EXPORTED,

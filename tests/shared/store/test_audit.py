@@ -12,8 +12,11 @@ from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
 ANN = Actor(name="ann", via="api", address="192.0.2.7", token="5d1f0c2a9e77")
 
 
-def pause_of(role: str) -> AuditEntry:
-    return AuditEntry(at=1.5, action=AuditAction.PAUSE, subject=role, detail="down", actor=ANN)
+BOB = Actor(name="bob", via="cli", address="host")
+
+
+def pause_of(role: str, actor: Actor = ANN) -> AuditEntry:
+    return AuditEntry(at=1.5, action=AuditAction.PAUSE, subject=role, detail="down", actor=actor)
 
 
 def test_the_newest_entries_come_in_the_order_of_their_actions(store: Store) -> None:
@@ -44,21 +47,26 @@ def test_an_entry_or_a_report_without_a_date_is_skipped(store: Store, at: str) -
     assert store.refusals.move_reports() == 0
 
 
+@pytest.mark.parametrize(
+    ("limit", "actor", "key"),
+    [("MIN_KEPT", BOB, keys.AUDIT), ("MIN_OF_CALLER", ANN, keys.audit_of("5d1f0c2a9e77"))],
+    ids=["of a command", "of a token"],
+)
 def test_the_stream_does_not_grow_without_end(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    limit: str, actor: Actor, key: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "MIN_KEPT", 100)
+    monkeypatch.setattr(audit, limit, 100)
     for number in range(1_000):
-        store.audit.add(pause_of(f"role-{number}"))
+        store.audit.add(pause_of(f"role-{number}", actor))
 
     # Redis drops whole blocks of 100 entries
-    assert 100 <= store.connection.redis.xlen(keys.AUDIT) <= 200
-    assert store.audit.newest(1) == [pause_of("role-999")]
+    assert 100 <= store.connection.redis.xlen(key) <= 200
+    assert store.audit.newest(1) == [pause_of("role-999", actor)]
 
 
 def test_refusals_remove_no_action_of_a_user(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker can cause any number of refusals."""
-    monkeypatch.setattr(audit, "MIN_KEPT", 100)
+    monkeypatch.setattr(audit, "MIN_OF_CALLER", 100)
     monkeypatch.setattr(audit, "MIN_REFUSALS", 100)
     store.audit.add(pause_of("writer"))
     report = AuditEntry(at=1, action=AuditAction.REFUSE, subject="a message", detail="forged")
