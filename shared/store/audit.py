@@ -9,6 +9,7 @@ the audit stream, so it reports a refused message in a list.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from handoff_queue.shared.store import keys
@@ -73,7 +74,7 @@ class Audit:
             for caller in callers:
                 pipe.xrevrange(keys.audit_of(caller.decode()), count=count)
             refusals, *streams = pipe.execute()
-        actions = sorted((entry for stream in streams for entry in stream), key=_place)
+        actions = sorted(chain.from_iterable(streams), key=_place)
         stored = sorted([*actions[-count:], *refusals], key=_place)
         texts = [fields.get(_ENTRY, b"") for _, fields in stored]
         return read_entries(texts, AuditEntry.from_json, keys.AUDIT)

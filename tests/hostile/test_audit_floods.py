@@ -1,4 +1,4 @@
-"""A token of a tenant cannot remove the audit entries of other callers with actions of its own."""
+"""Many actions of one token remove no audit entry of another caller."""
 
 from __future__ import annotations
 
