@@ -107,11 +107,11 @@ def _shown_documents(
     """Return the contents of documents that the opening message shows. It shows none to an agent
     that cannot read documents, or that would lose the use of a tool by the policy.
     """
-    if not any(tool.reads_documents for tool in tools):
+    context = documents.tool_context
+    if not context.manifest.documents or not any(tool.reads_documents for tool in tools):
         return NOTHING_SHOWN
     if not policy.keeps_tools(tools, origins_or_unknown(handoff.origins), (DOCUMENT,)):
         return NOTHING_SHOWN
-    context = documents.tool_context
     return choose_shown(context.manifest, handoff.task_description, context.text_of)
 
 

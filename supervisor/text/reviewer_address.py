@@ -77,8 +77,8 @@ def reviewer_address(value: Any, quotes: Sequence[str] = ()) -> ReviewerAddress 
         value: a result as JSON values.
         quotes: quotations of the result that code has checked.
     """
-    texts = _searched(value)
-    for text in texts:
+    with_material: list[str] = []
+    for text in _searched(value):
         own = _FENCE.sub("\n", text)
         for quote in quotes:
             own = own.replace(quote, "\n")
@@ -86,7 +86,9 @@ def reviewer_address(value: Any, quotes: Sequence[str] = ()) -> ReviewerAddress 
             own = _REPORTED.sub("\n", own)
         if words := _first_match(own):
             return ReviewerAddress(words, is_material=False)
-    for text in texts:
+        if own != text:
+            with_material.append(text)
+    for text in with_material:
         if words := _first_match(_FENCE.sub(_without_returns, text)):
             return ReviewerAddress(words, is_material=True)
     return None
