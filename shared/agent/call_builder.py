@@ -57,6 +57,9 @@ class CallBuilder:
         """Number of checkpoints of the conversation that `_rendered_size` is about."""
         self._rendered_size = 0
         """Bytes of the request of that conversation."""
+        self._call_of: tuple[object, ...] = ()
+        self._call: ModelCall | None = None
+        """The last call, and what it depends on."""
         self._prefix_parts: tuple[object, ...] = ()
         self._prefix = Prefix("", is_worth_a_wait=False)
         """Prefix of the last call, which had these parts."""
@@ -73,7 +76,8 @@ class CallBuilder:
         return True
 
     def call(self, conversation: Conversation, choice: ModelChoice, *, is_last: bool) -> ModelCall:
-        """Return the next call to a model.
+        """Return the next call to a model, without its `timeout_s`. It is kept until the
+        conversation grows, because it is reserved before it is made.
 
         Args:
             is_last: True if the reply must be the answer.
@@ -81,6 +85,16 @@ class CallBuilder:
         Raises:
             LimitReached: the tokens of the handoff do not suffice for a reply.
         """
+        call_of = (len(conversation.checkpoints), choice.name, is_last, self._has_server_tools)
+        if self._call is None or self._call_of != call_of:
+            self._call = self._built(conversation, choice, is_last=is_last)
+            self._call_of = call_of
+        return self._call
+
+    def _built(
+        self, conversation: Conversation, choice: ModelChoice, *, is_last: bool
+    ) -> ModelCall:
+        """Build a call. The arguments and the error are those of `call`."""
         room = self.tokens_left(conversation) - self.expected_input(conversation)
         if room < MIN_OUTPUT_TOKENS:
             raise LimitReached(
@@ -106,7 +120,6 @@ class CallBuilder:
             output_schema=self.output_schema(conversation),
             effort=self.dependencies.effort,
             thinking=self.dependencies.thinking,
-            timeout_s=max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s)),
             progress_s=self.dependencies.progress_s,
         )
         if self._caches_for_1h(call):

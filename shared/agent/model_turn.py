@@ -263,6 +263,8 @@ class ModelTurns:
         self._progress.begin_reply()
         started = self.dependencies.now()
         self._prefix = self._builder.prefix_of(call).name
+        silence_s = max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s))
+        call = replace(call, timeout_s=silence_s)
         try:
             with telemetry().chat(call) as span:
                 reply = self.dependencies.model.reply(call, self._on_pulse)
