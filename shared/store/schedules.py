@@ -8,11 +8,15 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import pack, unpack
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import figure_in, read_entries
-from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.schedule import Schedule, ScheduledJob
 
 SCHEDULES = "schedules"
 """Scope of the jobs of schedules, see `Sealing`."""
+MAX_SCHEDULES = 1_000
+"""Schedules of one tenant. They have no end, so a tenant could fill Redis with them."""
+_DONE, _TOO_MANY = 1, -1
+"""Answers of `replace_schedule.lua`."""
 ADD_WITHIN_S = 600
 """Seconds for which a stored job stays without its schedule, if the process ends in between."""
 
@@ -32,21 +36,33 @@ class Schedules:
         self._connection = connection
 
     def add(self, schedule: Schedule, job: ScheduledJob) -> bool:
-        """Store a new schedule. Return False if the tenant has a schedule of this name."""
+        """Store a new schedule. Return False if the tenant has a schedule of this name.
+
+        Raises:
+            UserError: the tenant has `MAX_SCHEDULES` schedules.
+        """
         with self._connection.translated_errors():
             sealed = self._connection.sealing.seal_for(
                 schedule.tenant, SCHEDULES, schedule.id, pack(job.to_json())
             )
             self._connection.redis.set(keys.schedule_job(schedule.id), sealed, ex=ADD_WITHIN_S)
-        return self._replace(schedule, "", schedule.to_json())
+        answer = self._replace(schedule, "", schedule.to_json())
+        if answer == _TOO_MANY:
+            with self._connection.translated_errors():
+                self._connection.redis.delete(keys.schedule_job(schedule.id))
+            raise UserError(
+                f"tenant {schedule.tenant[:60]} has {MAX_SCHEDULES:,} schedules: remove some"
+                " (`handoff schedule remove NAME`)"
+            )
+        return answer == _DONE
 
     def replace(self, old: StoredSchedule, new: Schedule) -> bool:
         """Replace a schedule. Return False if it is no longer as `old`."""
-        return self._replace(new, old.text, new.to_json())
+        return self._replace(new, old.text, new.to_json()) == _DONE
 
     def remove(self, old: StoredSchedule) -> bool:
         """Remove a schedule. Return False if it is no longer as `old`."""
-        return self._replace(old.schedule, old.text, "")
+        return self._replace(old.schedule, old.text, "") == _DONE
 
     def find(self, tenant: str, name: str) -> StoredSchedule | None:
         """Return a schedule, or None if the tenant has no schedule of this name."""
@@ -104,8 +120,8 @@ class Schedules:
         counted, verified = counters
         return max(figure_in(counted) or 0, figure_in(verified) or 0)
 
-    def _replace(self, schedule: Schedule, old: str, new: str) -> bool:
-        """Replace the text of a schedule. Return False if it is no longer `old`.
+    def _replace(self, schedule: Schedule, old: str, new: str) -> int:
+        """Replace the text of a schedule. Return the answer of `replace_schedule.lua`.
 
         Args:
             old: the stored text; '': there must be none.
@@ -114,10 +130,8 @@ class Schedules:
         member = _member(schedule.tenant, schedule.name)
         due_ms = "" if schedule.due_at is None else int(schedule.due_at * 1000)
         script_keys = [keys.SCHEDULES, keys.SCHEDULE_SLOTS, keys.schedule_job(schedule.id)]
-        answer = self._connection.script(
-            "replace_schedule", script_keys, [member, old, new, due_ms]
-        )
-        return bool(answer)
+        arguments = [member, old, new, due_ms, MAX_SCHEDULES]
+        return int(self._connection.script("replace_schedule", script_keys, arguments))
 
 
 def _member(tenant: str, name: str) -> str:

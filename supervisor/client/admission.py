@@ -71,6 +71,17 @@ class Admission:
         return self._refusals[tenant]
 
 
+def check_room(store: Store, memory_mark: float) -> None:
+    """Check that Redis has room for new data.
+
+    Raises:
+        StoreUnavailable: Redis is filled above the mark.
+    """
+    no_room = store.health.no_room(memory_mark)
+    if no_room:
+        raise StoreUnavailable(no_room)
+
+
 def check_fact_checker(store: Store, name: str | None) -> None:
     """Check that the fact-checker of a job is served, or was served before.
 

@@ -620,9 +620,12 @@ class Client:
         The documents are read and stored now. `request.tenant` owns the schedule and its jobs.
 
         Raises:
-            UserError: the request, the cron expression or the time zone cannot be used.
+            UserError: the request, the cron expression or the time zone cannot be used, or the
+                tenant has as many schedules as it may have.
             ScheduleExists: the tenant has a schedule of this name.
+            StoreUnavailable: Redis is filled above the mark.
         """
+        from handoff_queue.supervisor.client.admission import check_room
         from handoff_queue.supervisor.client.request import check_is_request
         from handoff_queue.supervisor.client.schedules import (
             ScheduleOptions,
@@ -635,6 +638,7 @@ class Client:
         check_type("the options", options, ScheduleOptions)
         check_options(name, request, options)
         self.check(request_to_check(request, options))
+        check_room(self.store, self.settings.memory_mark)
         return add_schedule(self.store, name, self.submission(request), options, self._actor)
 
     def schedules(self, tenant: str | None = None) -> list[ScheduleStatus]:
