@@ -3,7 +3,8 @@ written by hand, in LangGraph's supervisor and in the Claude Agent SDK.
 
 All use one model and one Messages-API server on this machine. The server replies from a script,
 so that all systems read the same documents and give the same answers. It counts tokens by the
-estimate of `estimate.py`, and models the prompt cache. Each row has an empty cache first.
+estimate of `estimate.py`, and models the prompt cache. Each row has an empty cache first. With
+`--warm`, the cache holds the common prefixes of earlier jobs, as in a fleet that runs all day.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ MAX_OF_HAND = 1.25
 """The target: most tokens of the team mode, as a multiple of the team that is written by hand."""
 HAND = "by hand, team"
 """The row of the team that is written by hand."""
+HAND_REVIEWED = f"{HAND} with review"
 NO_REVIEW = ", no review"
 """The end of the name of a row whose jobs have no review."""
 OWN_TEAM = "this project, team, own specialists"
 TEAM = f"this project, {Mode.TEAM.value}"
-REVIEWED_ROWS = (TEAM, OWN_TEAM)
-TEAM_ROWS = (*REVIEWED_ROWS, TEAM + NO_REVIEW, OWN_TEAM + NO_REVIEW)
+TEAM_ROWS = (TEAM, OWN_TEAM, TEAM + NO_REVIEW, OWN_TEAM + NO_REVIEW)
 """Rows that this target is for."""
 
 
@@ -53,6 +54,7 @@ class System:
     """Runs all jobs against a server and a model, and returns the answers."""
     is_team: bool = False
     is_this_project: bool = False
+    has_review: bool = False
     has_target: bool = False
     """True for the rows that the targets are for."""
     package: str = ""
@@ -85,6 +87,7 @@ def _this_project(mode: Mode, runner: str | None = None, *, has_review: bool = T
         run,
         is_team=mode is not Mode.SINGLE,
         is_this_project=True,
+        has_review=has_review and mode is not Mode.SINGLE,
         has_target=runner is None,
     )
 
@@ -112,6 +115,7 @@ def _own(mode: Mode, *, has_review: bool = True) -> System:
         run,
         is_team=mode is Mode.TEAM,
         is_this_project=True,
+        has_review=has_review and mode is Mode.TEAM,
         has_target=True,
     )
 
@@ -127,7 +131,7 @@ def _by_hand(*, is_team: bool, has_cache: bool, has_review: bool = False) -> Sys
     if has_review:
         name += " with review"
     script = scripts.answer_of_hand_written_team if is_team else scripts.answer_of_one_agent
-    return System(name, script, run, is_team=is_team)
+    return System(name, script, run, is_team=is_team, has_review=has_review)
 
 
 def _other(name: str, script: Script, package: str, *command: str, is_team: bool) -> System:
@@ -189,8 +193,13 @@ SYSTEMS = (
 )
 
 
-def measure(system: System, model: str, min_cached: int) -> Measured:
+def measure(system: System, model: str, min_cached: int, *, is_warm: bool = False) -> Measured:
     """Run all jobs in one system.
+
+    Args:
+        min_cached: shortest prefix in tokens that the prompt cache holds.
+        is_warm: True: run the jobs once before the measurement. The cache keeps the prefixes that
+            several jobs have.
 
     Raises:
         SystemExit: an answer lacks a fact, so the systems did not do the same work.
@@ -199,6 +208,9 @@ def measure(system: System, model: str, min_cached: int) -> Measured:
         "" if system.is_this_project else "other programs use fields of the API that are not stable"
     )
     with CountingServer(system.script, min_cached=min_cached, lenient=lenient) as server:
+        if is_warm:
+            system.run(server, model)
+            server.start_warm()
         began = time.perf_counter()
         answers = system.run(server, model)
         took_s = time.perf_counter() - began
@@ -238,39 +250,38 @@ def table_of_parts(rows: Iterable[Measured]) -> list[str]:
 
 
 def targets(rows: Sequence[Measured]) -> list[str]:
-    """Return a line for each target, as far as the rows allow it."""
+    """Return the lines of the targets, as far as the rows allow it. A row is compared with other
+    systems of its kind: one agent, a team, or a team with a review.
+    """
     lines: list[str] = []
-    by_name = {}
+    by_name = {row.system.name: row for row in rows}
     for row in rows:
-        by_name[row.system.name] = row
-    for project in (row for row in rows if row.system.has_target):
-        others = []
-        for row in rows:
-            if not row.system.is_this_project and row.system.is_team == project.system.is_team:
-                others.append(row)
+        if not row.system.has_target:
+            continue
+        others = [other for other in rows if _are_comparable(row.system, other.system)]
         if others:
-            cheapest = min(others, key=lambda row: row.usd)
+            cheapest = min(others, key=lambda other: other.usd)
             lines.append(
-                f"{project.system.name} costs {project.usd / cheapest.usd:.2f} times the cheapest"
-                f" other system of its kind ({cheapest.system.name}); the target is at most 1"
+                f"{row.system.name} costs {row.usd / cheapest.usd:.2f} times the cheapest other"
+                f" system of its kind ({cheapest.system.name}); the target is at most 1"
             )
-    hand, reviewed = by_name.get(HAND), by_name.get(f"{HAND} with review")
-    for team in rows:
-        if hand and team.system.name in TEAM_ROWS:
-            usage, tokens_by_hand = team.spending.usage, hand.spending.usage.total_tokens
+        hand = by_name.get(HAND_REVIEWED if row.system.has_review else HAND)
+        if hand and row.system.is_team and row.system.name in TEAM_ROWS:
+            usage, tokens_by_hand = row.spending.usage, hand.spending.usage.total_tokens
             paid = usage.total_tokens - usage.cache_read_tokens
             lines.append(
-                f"{team.system.name} takes {usage.total_tokens / tokens_by_hand:.2f} times the"
+                f"{row.system.name} takes {usage.total_tokens / tokens_by_hand:.2f} times the"
                 f" tokens of its parts done by hand, and {paid / tokens_by_hand:.2f} times without"
                 f" its reads from the cache; the target is at most {MAX_OF_HAND}"
             )
-        if reviewed and team.system.name in REVIEWED_ROWS:
-            tokens = team.spending.usage.total_tokens / reviewed.spending.usage.total_tokens
-            lines.append(
-                f"{team.system.name} costs {team.usd / reviewed.usd:.2f} times {HAND} with review,"
-                f" and takes {tokens:.2f} times its tokens"
-            )
     return lines
+
+
+def _are_comparable(project: System, other: System) -> bool:
+    """Return whether another system is one of the same kind."""
+    if other.is_this_project or other.is_team != project.is_team:
+        return False
+    return other.has_review == project.has_review
 
 
 def main() -> None:
@@ -285,6 +296,9 @@ def main() -> None:
         default=MIN_TOKENS,
         help="the shortest prefix in tokens that the prompt cache holds",
     )
+    parser.add_argument(
+        "--warm", action="store_true", help="run the jobs of each row once before its measurement"
+    )
     options = parser.parse_args()
     rows: list[Measured] = []
     for system in SYSTEMS:
@@ -294,8 +308,12 @@ def main() -> None:
         if system.package and not (BENCH / system.package).exists():
             print(f"{system.name}: `.ci/install bench` installs it", file=sys.stderr)
             continue
-        rows.append(measure(system, options.model, options.min_cached))
-    print(f"{options.model}, cached prefixes of at least {options.min_cached} tokens\n")
+        rows.append(measure(system, options.model, options.min_cached, is_warm=options.warm))
+    start = "filled before" if options.warm else "empty at first"
+    print(
+        f"{options.model}, cached prefixes of at least {options.min_cached} tokens, the cache of"
+        f" each row {start}\n"
+    )
     print("\n".join([*table(rows), "", *table_of_parts(rows), "", *targets(rows)]))
 
 

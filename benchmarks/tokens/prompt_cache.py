@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -44,9 +45,11 @@ class PromptCache:
 
     min_tokens: int = MIN_TOKENS
     entries: set[str] = field(default_factory=set)
+    _jobs: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """The jobs whose requests begin with each marked prefix."""
 
-    def look_up(self, request: Json) -> Cached:
-        """Return the tokens of a request, and the entries that it will write."""
+    def look_up(self, request: Json, job: str) -> Cached:
+        """Return the tokens of a request of a job, and the entries that it will write."""
         digest = hashlib.sha256(str(request.get("model")).encode())
         total = read = written_to = 0
         entries: list[str] = []
@@ -61,12 +64,17 @@ class PromptCache:
             if mark:
                 written_to = total
                 entries.append(key)
+                self._jobs[key].add(job)
         written = max(0, written_to - read)
         return Cached(total, read, written, tuple(entries))
 
     def write(self, cached: Cached) -> None:
         """Make the entries of a request readable."""
         self.entries.update(cached.entries)
+
+    def keep_common_prefixes(self) -> None:
+        """Remove the prefixes of only one job. Later jobs cannot read them."""
+        self.entries = {key for key in self.entries if len(self._jobs[key]) > 1}
 
 
 def _segments(request: Json) -> Iterator[tuple[str, int, Json | None]]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarks.tokens.estimate import Json, PartOf, parts_of, tokens_of_block
+from benchmarks.tokens.jobs import job_in
 from benchmarks.tokens.prompt_cache import MIN_TOKENS, PromptCache
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.providers.anthropic.stream import usage_of
@@ -56,6 +57,12 @@ class CountingServer(MessagesServer):
         self._cache = PromptCache(min_cached)
         self._lock = threading.Lock()
 
+    def start_warm(self) -> None:
+        """Forget all calls so far. The cache keeps the prefixes that several jobs had."""
+        with self._lock:
+            self.spendings.clear()
+            self._cache.keep_common_prefixes()
+
     @property
     def spending(self) -> Spending:
         """The sum of all calls."""
@@ -67,7 +74,7 @@ class CountingServer(MessagesServer):
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
         reply = super().answer(request, headers)
         with self._lock:
-            cached = self._cache.look_up(request)
+            cached = self._cache.look_up(request, job_in(text_of_messages(request)).request)
         time.sleep(FIRST_TOKEN_S)
         reported = {
             "input_tokens": cached.all - cached.read - cached.written,
