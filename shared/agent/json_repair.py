@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
@@ -100,9 +100,11 @@ def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
     An output without any text (`{"matches": []}`, `{"count": 0}`) may be the answer, so it is
     not an empty form. An output that is a text or a number is not one either.
     """
-    if not isinstance(output, dict | list):
-        return False
-    words = _own_words(schema)
+    return isinstance(output, dict | list) and says_nothing(output, own_words(schema))
+
+
+def says_nothing(output: JsonValue, words: Set[str]) -> bool:
+    """Return whether an output says nothing, as `is_empty_form`. `words`: `own_words`."""
     has_text = False
     for leaf in _leaves(output):
         if isinstance(leaf, str):
@@ -128,7 +130,7 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
                 yield leaf
 
 
-def _own_words(schema: Mapping[str, Any]) -> frozenset[str]:
+def own_words(schema: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of types and properties, the titles and the descriptions in a schema,
     and "...". The values of `const` and `enum` are left out: they may be answers.
     """
@@ -213,6 +215,8 @@ def _word_of(value: Any, kind: Any) -> Any:
     `normalize_status`. If there is none, or `kind` is not an enumeration, return the value.
     """
     if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
+        return value
+    if value in list(kind):
         return value
     words: dict[str, str] = {}
     for word in kind:

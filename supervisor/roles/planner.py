@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import Field, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.json_repair import LenientAnswer, is_empty_form
+from handoff_queue.shared.agent.json_repair import LenientAnswer, own_words, says_nothing
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
@@ -337,8 +337,9 @@ class PlanFormat:
     def _copied_tasks(self, steps: Sequence[Step]) -> list[str]:
         """Return a problem for each task that is only a word or a description of the schema."""
         problems: list[str] = []
+        words = own_words(self.schema)
         for step in steps:
-            if is_empty_form({"task": step.task}, self.schema):
+            if says_nothing(step.task, words):
                 problems.append(
                     f'the task of step {step.id} is only "{step.task}", a word of the schema'
                 )

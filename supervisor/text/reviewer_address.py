@@ -54,6 +54,7 @@ _REPORTED = re.compile(
     r"^[^\w\n]*(?:\w+[^\w\n]+){0,3}?(?i:verdict|decision)[^\w\n]+PASS\b[^\w\n]*$",
     re.MULTILINE,
 )  # a line of a test report
+_ONE_WORD = re.compile(r"\w*")
 _TESTS = re.compile(r"(?i)\b\d+\s+(?:of\s+\d+\s+)?(?:tests?|checks?|test cases|passed)\b")
 
 
@@ -95,10 +96,14 @@ def reviewer_address(value: Any, quotes: Sequence[str] = ()) -> ReviewerAddress 
 
 
 def _searched(value: Any) -> list[str]:
-    """Return the first `MAX_SEARCHED_CHARS` characters of the texts in JSON values."""
+    """Return the first `MAX_SEARCHED_CHARS` characters of the texts in JSON values. A text of one
+    word, such as the name of a field, is left out: it matches no pattern.
+    """
     left = MAX_SEARCHED_CHARS
     texts: list[str] = []
     for text in _texts(value):
+        if _ONE_WORD.fullmatch(text):
+            continue
         searched = text[:left]
         texts.append(searched)
         left -= len(searched)
