@@ -310,6 +310,8 @@ class EnvelopeFormat:
         """Drop `null` from optional properties of the output if the output matches its schema
         only without them.
         """
+        if not isinstance(envelope.output, dict | list):
+            return envelope
         if _mismatch(envelope.output, self.output_schema) is None:
             return envelope
         output = without_nulls(envelope.output, self.output_schema, self.output_schema)

@@ -708,11 +708,12 @@ def _is_copy(line: str, prompt: str) -> bool:
     if line in prompt:
         return True
     shorter, longer = sorted((len(line), len(prompt)))
-    is_likely = 2 * shorter >= COPIED * (shorter + longer)
-    if longer > MAX_COMPARED_CHARS or not is_likely:
+    least_common = COPIED * (shorter + longer) / 2
+    if longer > MAX_COMPARED_CHARS or shorter < least_common:
         return False
-    compared = SequenceMatcher(None, line, prompt, autojunk=False)
-    return compared.quick_ratio() >= COPIED and compared.ratio() >= COPIED
+    if (Counter(line) & Counter(prompt)).total() < least_common:
+        return False
+    return SequenceMatcher(None, line, prompt, autojunk=False).ratio() >= COPIED
 
 
 def _without_thinking(reply: ModelReplied) -> ModelReplied:
