@@ -60,9 +60,8 @@ class CallBuilder:
         self._call_of: tuple[object, ...] = ()
         self._call: ModelCall | None = None
         """The last call, and what it depends on."""
-        self._prefix_parts: tuple[object, ...] = ()
-        self._prefix = Prefix("", is_worth_a_wait=False)
-        """Prefix of the last call, which had these parts."""
+        self.prefix = Prefix("", is_worth_a_wait=False)
+        """Prefix of the last call."""
 
     def drop_server_tools(self) -> bool:
         """Leave the searches of the provider out of all further calls, because the budget is too
@@ -122,19 +121,8 @@ class CallBuilder:
             thinking=self.dependencies.thinking,
             progress_s=self.dependencies.progress_s,
         )
-        if self._caches_for_1h(call):
-            return replace(call, caches_for_1h=True)
-        return call
-
-    def prefix_of(self, call: ModelCall) -> Prefix:
-        """Return the prefix of a call. It is kept, because most calls of a handoff have the same
-        prefix.
-        """
-        parts = (call.model, call.tools, call.output_schema)
-        if self._prefix_parts != parts:
-            self._prefix_parts = parts
-            self._prefix = prefix_of(self.dependencies.role, call)
-        return self._prefix
+        self.prefix = prefix_of(self.dependencies.role, call)
+        return replace(call, caches_for_1h=self._caches_for_1h())
 
     def output_schema(self, conversation: Conversation) -> dict[str, Any] | None:
         """Return the JSON Schema of the next reply. A summary has none, unless it is the output of
@@ -155,14 +143,13 @@ class CallBuilder:
         has_server_tools = any("input_schema" not in tool for tool in tools)
         return conversation.summary_requests < 2 and not has_server_tools
 
-    def _caches_for_1h(self, call: ModelCall) -> bool:
+    def _caches_for_1h(self) -> bool:
         """Return whether the next call probably comes after more than five minutes. A person may
         have to approve a tool call, or the last call with this prefix came late, too.
         """
         if self.dependencies.may_wait_for_person:
             return True
-        prefix = self.prefix_of(call)
-        return self.dependencies.caches.needs_hour(prefix.name, self.dependencies.now())
+        return self.dependencies.caches.needs_hour(self.prefix.name, self.dependencies.now())
 
     def tokens_left(self, conversation: Conversation) -> int:
         """Return the tokens that the handoff may still use."""

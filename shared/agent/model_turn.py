@@ -127,8 +127,6 @@ class ModelTurns:
         first = ModelChoice(dependencies.model_name, dependencies.bucket)
         self._choices = ModelChoices((first, *dependencies.fallbacks))
         self._pulse = Pulse()
-        self._prefix = ""
-        """Name of the prefix of the running call, see `prompt_caches`."""
         self._longest_turn_s = 0.0
         self.draft = ""
         """Text of the last call if it was cut or failed. No checkpoint has this text."""
@@ -262,7 +260,6 @@ class ModelTurns:
         self._pulse = Pulse()
         self._progress.begin_reply()
         started = self.dependencies.now()
-        self._prefix = self._builder.prefix_of(call).name
         silence_s = max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s))
         call = replace(call, timeout_s=silence_s)
         try:
@@ -454,8 +451,8 @@ class ModelTurns:
             return None
         now = self.dependencies.now
         choice = self._choices.usable(conversation, now())[0]
-        call = self._builder.call(conversation, choice, is_last=is_last)
-        prefix = self._builder.prefix_of(call)
+        self._builder.call(conversation, choice, is_last=is_last)  # computes the prefix
+        prefix = self._builder.prefix
         if not prefix.is_worth_a_wait:
             return None
         until = now() + MAX_WAIT_S
@@ -467,7 +464,8 @@ class ModelTurns:
 
     def _note_prefix(self, usage: Usage) -> None:
         """Record that the provider has cached the prefix of the call."""
-        self.dependencies.caches.has_begun(self._prefix, self.dependencies.now(), usage)
+        prefix = self._builder.prefix.name
+        self.dependencies.caches.has_begun(prefix, self.dependencies.now(), usage)
 
     def _reserved_call(
         self,
