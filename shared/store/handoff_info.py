@@ -138,6 +138,8 @@ def hashes_of(
     """Return the hashes of handoffs, in two or three round trips; unknown handoffs are left out.
     The amounts of a handoff that a child job does are those of the child job.
     """
+    if not handoff_ids:
+        return {}
     roles = roles_of(connection, job_id, handoff_ids)
     with connection.translated_errors():
         pipe = connection.redis.pipeline(transaction=False)
