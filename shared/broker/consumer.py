@@ -80,10 +80,7 @@ class ConsumptionControl:
             self._consumer.call_soon(self._settle)
 
     def _settle(self) -> None:
-        """Start or stop to consume each queue whose answer of `may_take` has changed. The worker
-        has declared the queues when it connected.
-        """
-        self._consumer.task_consumer.auto_declare = False
+        """Start or stop to consume each queue whose answer of `may_take` has changed."""
         for queue, is_consumed in self._is_consumed.items():
             if self._may_take(queue) == is_consumed:
                 continue
@@ -91,7 +88,8 @@ class ConsumptionControl:
             try:
                 if is_consumed:
                     self._consumer.cancel_task_queue(queue)
-                else:
+                else:  # the queue was declared when the worker started
+                    self._consumer.task_consumer.auto_declare = False
                     self._consumer.add_task_queue(queue)
                 if self._resumes_quickly:
                     self._set_read_timeout()
