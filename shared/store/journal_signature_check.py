@@ -302,7 +302,10 @@ def signer_of_batch(
     texts: list[str] = []
     for recorded in batch:
         event, _ = without_signature(recorded.raw)
-        texts.append(event.decode())
+        try:
+            texts.append(event.decode())
+        except UnicodeDecodeError as error:
+            raise UntrustedMessage("it is not UTF-8") from error
     signer = check_batch(trust, job_id, texts, stamp, [recorded.event for recorded in batch])
     for recorded in batch:
         if not recorded.problem and not may_write(signer, recorded.event):

@@ -28,6 +28,7 @@ from handoff_queue.shared.trust.event_signatures import FACT
 from handoff_queue.shared.types.errors import MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
     CancelRequested,
+    EventRefused,
     HandoffFinished,
     JobEnded,
     JobStatus,
@@ -47,6 +48,13 @@ NOT_AN_EVENT = b"x"
 A_RESULT = b'1790000000000 {"type":"handoff_finished","handoff_id":"answer.1","status":"ok"}'
 A_TIME_ALONE = b"1790000000000"
 """Without the space that ends the time of an entry."""
+NOT_UTF_8 = {
+    "in a text": b'1790000000000 {"type":"plan_made","x":"\xff","signature":"fact/1/aabb/k.x"}',
+    "half a character": b'1790000000000 {"x":"\xed\xa0\x80","signature":"decision/1/3/k.x"}',
+    "without JSON": b'1790000000000 \xff,"signature":"fact/1/aabb/k.x"}',
+    "in the stamp": b'1790000000000 {"x":1,"signature":"fact/1/\xff/k.x"}',
+    "with another entry": b'1790000000000 \xff,"signature":"fact/2/aabb/k.x"}',
+}
 ENTRIES = pytest.mark.parametrize("entry", [NOT_AN_EVENT, A_RESULT, A_TIME_ALONE])
 
 
@@ -77,6 +85,20 @@ def test_a_job_ends_while_a_worker_appends_without_end(signed: SignedSystem, ent
 
     with flood(signed.url, job_id, entry):
         assert signed.jobs.wait(job_id, 60) is JobStatus.OK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", NOT_UTF_8.values(), ids=NOT_UTF_8)
+def test_an_entry_that_is_not_utf_8_stops_no_job_and_no_reader(
+    signed: SignedSystem, held: JobId, entry: bytes
+) -> None:
+    """The job ends well: see `held`."""
+    version = signed.store.connection.redis.rpush(keys.log(held), entry)
+
+    recorded = signed.jobs.store.journal.read(held)[version - 1]
+
+    assert isinstance(recorded.event, EventRefused)
+    assert signed.jobs.result(held).status is JobStatus.RUNNING
 
 
 @pytest.mark.slow
