@@ -21,7 +21,9 @@ from handoff_queue.shared.store.journal_signature_check import (
     JournalCheck,
     events_cut_off,
     has_signature,
+    is_signed_batch,
     read_ends,
+    stamp_of,
     up_to_a_signature,
 )
 from handoff_queue.shared.store.payloads import payload_arguments
@@ -51,8 +53,10 @@ NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
 MAX_EVENTS_A_READ = 5_000
 """Events in one round trip."""
-MAX_REST_EVENTS = 100
+MAX_REST_EVENTS = 1_000
 """Events in one round trip that looks for the end of a batch."""
+MAX_BATCH_EVENTS = 10_000
+"""Most events of one batch: a decision issues at most 500 handoffs, and checks 5,000 conditions."""
 MAX_EVENT_BYTES = 64_000_000
 """Bytes of the longest event: the plan of a job of 100,000 steps has about 30 million."""
 MAX_UNSIGNED_VALUES = 200_000
@@ -273,14 +277,58 @@ class Journal:
         signature of a batch holds for all its events together.
         """
         events = self.read_all(job_id, after, limit)
-        while events and not has_signature(events[-1]):
-            rest = self.read_all(job_id, events[-1].version, MAX_REST_EVENTS)
-            if not rest:
-                break
-            events += up_to_a_signature(rest)
+        if events and not has_signature(events[-1]):
+            last = events[-1].version
+            events += self.parse(last, self._end_of_batch(job_id, last))
         if cut := min(after, events_cut_off(events)):
-            events = self.read_all(job_id, after - cut, cut) + events
+            batch = [recorded.raw for recorded in up_to_a_signature(events)]
+            begin = self._begin_of_batch(job_id, after, cut, batch)
+            events = self.parse(after - len(begin), begin) + events
         return events
+
+    def _end_of_batch(self, job_id: JobId, version: int) -> list[bytes]:
+        """Return the entries behind a version that are in the batch of this version. A worker can
+        append any number of entries there. So an entry is parsed only if its signature is valid.
+        """
+        end: list[bytes] = []
+        while len(end) < MAX_BATCH_EVENTS:
+            entries = self._entries(job_id, version + len(end), MAX_REST_EVENTS)
+            if not entries:
+                return []
+            for entry in entries:
+                end.append(entry)
+                stamp = stamp_of(text_of(entry))
+                if stamp is None:
+                    continue
+                before = stamp.count - len(end)
+                if not 0 < before <= min(version, MAX_BATCH_EVENTS):
+                    return []
+                begin = self._entries(job_id, version - before, before)
+                texts = [text_of(other) for other in (*begin, *end)]
+                is_signed = is_signed_batch(self._trust, job_id, texts, stamp)
+                return end if is_signed else []
+        return []
+
+    def _begin_of_batch(
+        self, job_id: JobId, version: int, count: int, batch: Sequence[bytes]
+    ) -> list[bytes]:
+        """Return the last entries up to a version, which are in a batch with a valid signature.
+
+        Args:
+            count: number of these entries.
+            batch: texts of the other events of the batch.
+        """
+        stamp = stamp_of(batch[-1])
+        if stamp is None or count > MAX_BATCH_EVENTS:
+            return []
+        begin = self._entries(job_id, version - count, count)
+        texts = [*map(text_of, begin), *batch]
+        return begin if is_signed_batch(self._trust, job_id, texts, stamp) else []
+
+    def _entries(self, job_id: JobId, after: int, count: int) -> list[bytes]:
+        """Return at most `count` entries after a version, which are not parsed."""
+        with self._connection.translated_errors():
+            return list(self._connection.redis.lrange(keys.log(job_id), after, after + count - 1))
 
     def parse(self, after: int, entries: Sequence[bytes]) -> list[RecordedEvent]:
         """Return the events of entries after a version.
@@ -516,6 +564,11 @@ def unreadable_event(version: int, entry: bytes, problem: str) -> RecordedEvent:
     at, text = _time_and_text(entry)
     event = EventRefused(reason="it cannot be read")
     return RecordedEvent(version=version, at=at or 0.0, event=event, raw=text, problem=problem)
+
+
+def text_of(entry: bytes) -> bytes:
+    """Return the text of an entry without its time."""
+    return _time_and_text(entry)[1]
 
 
 def _time_and_text(entry: bytes) -> tuple[float | None, bytes]:

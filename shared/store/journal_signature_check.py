@@ -42,6 +42,8 @@ from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
 
 LONG_EVENT = "it is long, and was not read before the check of its signature"
 """The `problem` of an event with more than `MAX_UNSIGNED_VALUES` values."""
+NO_BATCH = Stamp("", 0, "", "")
+"""The stamp of a text whose stamp cannot be read."""
 RECORDED_TO = "recorded_to"
 """Field of the hash of a job's refused events."""
 
@@ -92,6 +94,31 @@ def up_to_a_signature(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
         if has_signature(recorded):
             break
     return taken
+
+
+def stamp_of(text: bytes) -> Stamp | None:
+    """Return the stamp of the last event of a batch; None for the text of another event."""
+    stamp = without_signature(text)[1]
+    if not stamp:
+        return None
+    try:
+        return read_stamp(stamp)
+    except UntrustedMessage:
+        return NO_BATCH
+
+
+def is_signed_batch(trust: Trust, job_id: JobId, texts: Sequence[bytes], stamp: Stamp) -> bool:
+    """Return whether the events with these texts have a valid signature. They are not parsed, so
+    the rights of the signer are not checked.
+    """
+    if len(texts) != stamp.count:
+        return False
+    try:
+        events = [without_signature(text)[0].decode() for text in texts]
+        trust.signer_of(stamp.signature, stamp.kind, job_id, stamp.place, *events, codes=True)
+    except (UntrustedMessage, UnicodeDecodeError):
+        return False
+    return True
 
 
 def events_cut_off(events: Sequence[RecordedEvent]) -> int:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store import keys
+from handoff_queue.shared.store import journal, keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.fleet_history import MAX_SAMPLE_BYTES
 from handoff_queue.shared.store.journal import (
@@ -33,6 +33,7 @@ from handoff_queue.shared.types.events import (
     JobEnded,
     JobStatus,
     PlanMade,
+    RecordedEvent,
     StepOutline,
     StepsAbandoned,
 )
@@ -99,6 +100,34 @@ def test_an_entry_that_is_not_utf_8_stops_no_job_and_no_reader(
 
     assert isinstance(recorded.event, EventRefused)
     assert signed.jobs.result(held).status is JobStatus.RUNNING
+
+
+FALSE_BATCH = b'1790000000000 {"type":"plan_made","signature":"fact/5000/aabb/k.x"}'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [NOT_AN_EVENT, FALSE_BATCH], ids=["no batch", "a false batch"])
+@pytest.mark.parametrize("place", ["at the beginning", "behind a false batch"])
+def test_a_part_of_a_journal_parses_few_other_entries(
+    signed: SignedSystem, held: JobId, last: bytes, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread of a server reads the parts of all journals that its clients follow."""
+    redis, log = signed.store.connection.redis, keys.log(held)
+    behind = redis.rpush(log, *[NOT_AN_EVENT] * 5_000)
+    redis.rpush(log, FALSE_BATCH, *[NOT_AN_EVENT] * 5_000, last)
+    after = 0 if place == "at the beginning" else behind
+    parsed: list[int] = []
+
+    def counted(version: int, entry: bytes) -> RecordedEvent:
+        parsed.append(version)
+        return parse_entry(version, entry)
+
+    monkeypatch.setattr(journal, "parse_entry", counted)
+
+    assert len(signed.jobs.store.journal.read(held, after, 10)) == 10
+    assert signed.jobs.store.journal.read_each({held: after})
+
+    assert len(parsed) < 1_000
 
 
 @pytest.mark.slow
