@@ -63,6 +63,16 @@ def test_on_the_last_turn_tools_are_disabled_and_the_model_knows() -> None:
     assert last_message(run)[-1]["text"] == LAST_TURN
 
 
+def test_a_server_may_be_silent_until_the_time_is_over() -> None:
+    """The agent knows the first call before the claim, and the end of its time from the claim."""
+    run = run_with_replies(answer_reply())
+    agent = run.agent()
+    agent.first_call()
+    agent.run(run.checkpoints, run.clock.now_s + 30)
+
+    assert run.calls[0].timeout_s == 30
+
+
 def test_a_single_turn_is_offered_no_tools() -> None:
     run = run_with_replies(answer_reply(), tools=(LOOK,), handoff=limited(max_turns=1))
     run.go()
