@@ -18,6 +18,7 @@ from handoff_queue.shared.store.commit import (
 )
 from handoff_queue.shared.store.journal_signature_check import (
     LONG_EVENT,
+    MAX_WORKER_VALUES,
     JournalCheck,
     events_cut_off,
     has_signature,
@@ -59,10 +60,10 @@ MAX_BATCH_EVENTS = 10_000
 """Most events of one batch: a decision issues at most 500 handoffs, and checks 5,000 conditions."""
 MAX_EVENT_BYTES = 64_000_000
 """Bytes of the longest event: the plan of a job of 100,000 steps has about 30 million."""
-MAX_UNSIGNED_VALUES = 200_000
+MAX_UNSIGNED_VALUES = 100
 """JSON values of the longest event that is validated before its signature is checked. A worker that
 was taken over may append any text, and a validator takes 10 microseconds for each wrong value,
-while all threads of the process wait.
+while all threads of the process wait. The check parses the longer events after their signature.
 """
 MAX_TIME_DIGITS = 15
 """Digits of the time of an event: Unix ms have 13 digits until the year 2286."""
@@ -529,7 +530,7 @@ def _end_reason(entry: bytes) -> str | None:
     """Return the reason of an entry that ends a job; None for any other entry, or for an entry
     that this version cannot read. The end of a job is short.
     """
-    if has_more_values(entry, MAX_UNSIGNED_VALUES):
+    if has_more_values(entry, MAX_WORKER_VALUES):
         return None
     try:
         event = parse_entry(0, entry).event

@@ -38,10 +38,13 @@ from handoff_queue.shared.types.events import (
     parse_event,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.json_count import has_more_values
 from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
 
 LONG_EVENT = "it is long, and was not read before the check of its signature"
 """The `problem` of an event with more than `MAX_UNSIGNED_VALUES` values."""
+MAX_WORKER_VALUES = 200_000
+"""JSON values of the longest event of a worker, and of the end of a job."""
 NO_BATCH = Stamp("", 0, "", "")
 """The stamp of a text whose stamp cannot be read."""
 RECORDED_TO = "recorded_to"
@@ -346,18 +349,27 @@ def _with_long_events(signer: Signer, batch: Sequence[RecordedEvent]) -> list[Re
     """Return a batch after its long events were parsed.
 
     Raises:
-        UntrustedMessage: a worker has signed the batch. Its events are short.
-        MalformedMessage: this version cannot read an event.
+        UntrustedMessage: a worker has signed the batch, and it is too long for the events of a
+            worker.
     """
-    if not (signer.may(Right.DECIDE) or signer.may(Right.SUBMIT)):
-        raise UntrustedMessage(f"it is signed by {signer.name}, and too long for its events")
+    is_of_worker = not (signer.may(Right.DECIDE) or signer.may(Right.SUBMIT))
     events: list[RecordedEvent] = []
     for recorded in batch:
+        if is_of_worker and has_more_values(recorded.raw, MAX_WORKER_VALUES):
+            raise UntrustedMessage(f"it is signed by {signer.name}, and too long for its events")
         if recorded.problem == LONG_EVENT:
-            event = parse_event(without_signature(recorded.raw)[0])
-            recorded = replace(recorded, event=event, problem="")  # noqa: PLW2901
+            recorded = _parsed(recorded)  # noqa: PLW2901
         events.append(recorded)
     return events
+
+
+def _parsed(recorded: RecordedEvent) -> RecordedEvent:
+    """Return a long event after it was parsed. An event that cannot be read has a `problem`."""
+    try:
+        event = parse_event(without_signature(recorded.raw)[0])
+    except MalformedMessage as error:
+        return replace(recorded, problem=str(error))
+    return replace(recorded, event=event, problem="")
 
 
 def _handoff_named_in(raw: bytes) -> HandoffId:

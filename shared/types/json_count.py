@@ -57,4 +57,6 @@ def has_more_values(text: str | bytes | bytearray, most: int) -> bool:
     if len(text) <= most:  # each value has a character
         return False
     data = text.encode(errors="replace") if isinstance(text, str) else bytes(text)
+    if data.count(b"{") + data.count(b"[") + data.count(b",") < most:  # also in strings
+        return False
     return JsonCounter().count(data).values > most

@@ -21,7 +21,7 @@ from handoff_queue.shared.store.journal import (
     MAX_UNSIGNED_VALUES,
     parse_entry,
 )
-from handoff_queue.shared.store.journal_signature_check import LONG_EVENT
+from handoff_queue.shared.store.journal_signature_check import LONG_EVENT, MAX_WORKER_VALUES
 from handoff_queue.shared.store.payloads import SHORT_BYTES
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.trust.event_signatures import FACT
@@ -227,12 +227,27 @@ def test_a_long_entry_is_not_validated_before_its_signature_is_checked(
     signed: SignedSystem,
 ) -> None:
     """A validator takes 2,300 bytes and 10 microseconds for each wrong value."""
-    values = json.dumps([[]] * (MAX_UNSIGNED_VALUES + 1))
+    values = json.dumps([[]] * 500)
     entry = f'1790000000000 {{"type":"handoff_finished","usage":{values}}}'.encode()
 
     (recorded,) = signed.jobs.store.journal.parse(0, [entry])
 
     assert recorded.problem == LONG_EVENT
+
+
+def test_a_long_event_of_a_worker_that_cannot_be_read_is_refused(signed: SignedSystem) -> None:
+    """Otherwise the job would wait for a supervisor of a newer version."""
+    job_id = a_job(signed.jobs.store)
+    text = json.dumps({"type": "handoff_finished", "usage": [[]] * MAX_UNSIGNED_VALUES})
+    signature = signed.trust_of("worker-researcher").code_events(FACT, job_id, "word", text)
+    entry = f'1790000000000 {text[:-1]},"signature":"{FACT}/1/word/{signature}"}}'
+    signed.store.connection.redis.rpush(keys.log(job_id), entry)
+
+    recorded = signed.jobs.store.journal.read(job_id)[-1]
+    signed.store.jobs.delete(job_id)
+
+    assert isinstance(recorded.event, EventRefused)
+    assert "cannot be read" in recorded.event.reason
 
 
 @pytest.mark.parametrize(
@@ -241,7 +256,8 @@ def test_a_long_entry_is_not_validated_before_its_signature_is_checked(
 def test_a_long_event_counts_if_a_supervisor_has_signed_it(
     signed: SignedSystem, identity: str, kind: str
 ) -> None:
-    steps = tuple(StepOutline(id=StepId(f"s{n}"), specialist="writer") for n in range(30_000))
+    count = MAX_WORKER_VALUES // 5
+    steps = tuple(StepOutline(id=StepId(f"s{n}"), specialist="writer") for n in range(count))
     event = PlanMade(plan=ref("the plan"), steps=steps)
     job_id = a_job(signed.jobs.store)
     text = event.to_json()
@@ -353,7 +369,7 @@ def test_a_long_sample_of_the_history_is_left_out(store: Store) -> None:
 def test_a_list_of_jobs_reads_no_long_entry(store: Store) -> None:
     """A validator takes 10 microseconds for each wrong value, and the list waits."""
     job_id = a_job(store)
-    reasons = ',"reason":"no worker"' * MAX_UNSIGNED_VALUES
+    reasons = ',"reason":"no worker"' * MAX_WORKER_VALUES
     end = f'{{"type":"job_ended","status":"failed"{reasons}}}'
     store.connection.redis.rpush(keys.log(job_id), f"1 {end}")
 
