@@ -28,6 +28,7 @@ from tests.doubles.jobs import (
     a_job,
     finish,
     granted_claim,
+    handoff_key,
     issue,
     model_reply,
     reservation_answer,
@@ -412,3 +413,18 @@ def test_an_agent_takes_no_message_of_a_user_that_was_replaced(server: Server) -
 
         with pytest.raises(UnreadablePayload, match="does not match its digest"):
             claimed.take_messages(1)
+
+
+def test_false_entries_among_the_held_handoffs_stop_no_unpause(store: Store) -> None:
+    """Workers of the role write this set. Their entries come before and behind the honest one."""
+    job_id = a_job(store)
+    issue(store, job_id, "a.1")
+    store.pauses.pause("researcher", "down")
+    redis, held = store.connection.redis, f"{keys.ON_HOLD}researcher"
+    redis.hset(handoff_key(store, job_id, "a.1"), "held", "1")
+    redis.zadd(held, {b"x": 1, b"\xff/": 2, b"/": 3, f"{job_id}/a.1": 4, b"": 5, b"x/y": 6})
+
+    store.pauses.unpause("researcher")
+
+    assert not redis.exists(held)
+    assert not redis.hexists(handoff_key(store, job_id, "a.1"), "held")

@@ -6,9 +6,10 @@ if redis.call('HDEL', paused, ARGV[1]) == 0 then return -1 end
 local at = now_ms()
 local members = redis.call('ZRANGE', held, 0, -1)
 for _, member in ipairs(members) do
+  -- A worker of the role may have written any member.
   local job, handoff = string.match(member, '^(.-)/(.+)$')
-  local h = handoff_key(key_of(job), handoff)
-  if redis.call('HDEL', h, 'held') == 1 then
+  local h = job and handoff_key(key_of(job), handoff)
+  if h and redis.call('HDEL', h, 'held') == 1 then
     redis.call('HSET', h, 'lost', 1)
     redis.call('ZADD', due_of(key_of(job), handoff), at, member)
   end
