@@ -420,11 +420,12 @@ def test_false_entries_among_the_held_handoffs_stop_no_unpause(store: Store) -> 
     job_id = a_job(store)
     issue(store, job_id, "a.1")
     store.pauses.pause("researcher", "down")
+    held_handoff = HandoffId("a.1")
     redis, held = store.connection.redis, f"{keys.ON_HOLD}researcher"
-    redis.hset(handoff_key(store, job_id, "a.1"), "held", "1")
+    redis.hset(handoff_key(store, job_id, held_handoff), "held", "1")
     redis.zadd(held, {b"x": 1, b"\xff/": 2, b"/": 3, f"{job_id}/a.1": 4, b"": 5, b"x/y": 6})
 
     store.pauses.unpause("researcher")
 
     assert not redis.exists(held)
-    assert not redis.hexists(handoff_key(store, job_id, "a.1"), "held")
+    assert not redis.hexists(handoff_key(store, job_id, held_handoff), "held")
