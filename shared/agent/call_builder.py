@@ -59,7 +59,7 @@ class CallBuilder:
         """Bytes of the request of that conversation."""
         self._call_of: tuple[object, ...] = ()
         self._call: ModelCall | None = None
-        """The last call, and what it depends on."""
+        """The last call, and the facts that it depends on."""
         self.prefix = Prefix("", is_worth_a_wait=False)
         """Prefix of the last call."""
 

@@ -35,10 +35,11 @@ local first_event = 2 + (decision.ends or 0)
 if decision.after and redis.call('EXISTS', key_of(decision.after)) == 0 then
   return { 0, -1, 0, false }
 end
-local children, status, evaluations, assigned, messages, parent, tenant, written = unpack(redis.call(
+local stored = redis.call(
   'HMGET', job, 'children', 'status', 'evaluations', 'assigned', 'messages', 'parent', 'tenant',
   'written'
-))
+)
+local children, status, evaluations, assigned, messages, parent, tenant, written = unpack(stored)
 local version = status and version_of(job) or 0
 local tip = status and newest_time(job) or 0
 decision.keep_ms = keep_from_now(decision.keep_ms, decision.deadline or 0)

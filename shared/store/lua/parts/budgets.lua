@@ -294,9 +294,9 @@ local function settle_lost(job, h)
   if redis.call('HEXISTS', h, 'r_batch') == 0 then settle(job, h, nil) end
 end
 
--- Check a call against one limit of a level. `most`: the limit; `verified`: the sums that the level has used at least. Returns nil (it fits), 'wait' (it may fit after other
--- reservations are released), or the limit that it can never keep, with the requested amount and
--- the rest.
+-- Check a call against one limit of a level. `most`: the limit; `verified`: the sums that the level
+-- has used at least. Returns nil (it fits), 'wait' (it may fit after other reservations are
+-- released), or the limit that it can never keep, with the requested amount and the rest.
 local function check_limit(key, measure, most, worst, verified)
   local wanted = amount_of(measure, worst)
   local stored = redis.pcall('HMGET', key, measure.reserved, unpack(measure.totals))
