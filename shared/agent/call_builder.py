@@ -76,7 +76,8 @@ class CallBuilder:
 
     def call(self, conversation: Conversation, choice: ModelChoice, *, is_last: bool) -> ModelCall:
         """Return the next call to a model, without its `timeout_s`. It is kept until the
-        conversation grows, because it is reserved before it is made.
+        conversation grows, because it is reserved before it is made. Only `caches_for_1h` is
+        computed again, because it depends on the time and on other calls.
 
         Args:
             is_last: True if the reply must be the answer.
@@ -88,7 +89,7 @@ class CallBuilder:
         if self._call is None or self._call_of != call_of:
             self._call = self._built(conversation, choice, is_last=is_last)
             self._call_of = call_of
-        return self._call
+        return replace(self._call, caches_for_1h=self._caches_for_1h())
 
     def _built(
         self, conversation: Conversation, choice: ModelChoice, *, is_last: bool
@@ -122,7 +123,7 @@ class CallBuilder:
             progress_s=self.dependencies.progress_s,
         )
         self.prefix = prefix_of(self.dependencies.role, call)
-        return replace(call, caches_for_1h=self._caches_for_1h())
+        return call
 
     def output_schema(self, conversation: Conversation) -> dict[str, Any] | None:
         """Return the JSON Schema of the next reply. A summary has none, unless it is the output of

@@ -177,6 +177,21 @@ def test_a_prefix_that_comes_back_late_is_cached_for_an_hour(gap_s: float, is_lo
     assert request["messages"][-1]["content"][-1]["cache_control"] == mark
 
 
+def test_calls_that_wait_for_a_late_prefix_do_not_pay_for_an_hour() -> None:
+    """The call for which they wait caches the prefix for an hour."""
+    clock, caches = WatchedClock(), PromptCaches()
+    caches.has_begun(prefix(), clock.now(), WRITTEN)
+    clock.now_s += 2 * CACHED_S
+    assert caches.may_begin(prefix(), clock.now())
+    clock.on_wait = lambda _number: caches.has_begun(prefix(), clock.now(), WRITTEN)
+
+    run = a_run(clock=clock, caches=caches)
+    run.go()
+
+    assert clock.waited
+    assert not run.calls[0].caches_for_1h
+
+
 def test_a_handoff_that_may_wait_for_a_person_is_cached_for_an_hour() -> None:
     run = a_run(may_wait_for_person=True)
     run.go()
