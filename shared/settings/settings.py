@@ -394,7 +394,7 @@ class Settings(BaseSettings):
     """`true`: the turns of a handoff stay as long as its job, and `handoff export` and
     `handoff trace` contain them. They take several times the memory of the results. `false`:
     they are removed when the handoff ends. Turns of a handoff that was cancelled or ran out of
-    time are always removed.
+    time are always removed. `handoff run` and `handoff up` with a Redis of their own set `true`.
     """
     drain_s: Duration = Field(default=30.0, ge=0, le=DAY_S, allow_inf_nan=False)
     """How long running turns may continue after SIGTERM. Then their handoffs go back to the

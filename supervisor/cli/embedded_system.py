@@ -56,7 +56,7 @@ class EmbeddedSystem:
         self._settings = settings
         self._interrupted = interrupted
         if interrupted is None:
-            self._surroundings = surroundings_of(settings)
+            self._surroundings = surroundings_with_own_redis(settings)
         else:
             self._surroundings = interrupted_runs.surroundings_of(settings, interrupted)
         self._parts = ExitStack()
@@ -221,6 +221,16 @@ def surroundings_of(settings: Settings) -> dict[str, str]:
     }
     if settings.offline is not None:
         variables["HANDOFF_OFFLINE"] = str(settings.offline).lower()
+    return variables
+
+
+def surroundings_with_own_redis(settings: Settings) -> dict[str, str]:
+    """Return the environment variables of workers whose Redis no other program uses. These workers
+    keep the turns for `handoff trace` unless the user has set HANDOFF_KEEP_TURNS.
+    """
+    variables = surroundings_of(settings)
+    if "keep_turns" not in settings.model_fields_set:
+        variables["HANDOFF_KEEP_TURNS"] = "true"
     return variables
 
 

@@ -36,7 +36,10 @@ from handoff_queue.supervisor.cli.display.terminal import (
     print_progress,
     write,
 )
-from handoff_queue.supervisor.cli.embedded_system import surroundings_of
+from handoff_queue.supervisor.cli.embedded_system import (
+    surroundings_of,
+    surroundings_with_own_redis,
+)
 from handoff_queue.supervisor.cli.errors import FAILED, OK, end_like_ctrl_c
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
 from handoff_queue.supervisor.cli.local_keys import LocalKeys, signing_of
@@ -271,9 +274,11 @@ def _start(
     if settings.redis_url is None:
         users = users_of_private_redis(_workers_by_user(queues, specialist_names(settings)))
         url = _start_redis(processes, folder, users)
+        surroundings = surroundings_with_own_redis(settings)
     else:
         url = settings.redis_url.get_secret_value()
-    environment_of = _Environments(surroundings_of(settings), url, users).of
+        surroundings = surroundings_of(settings)
+    environment_of = _Environments(surroundings, url, users).of
     concurrency: list[str] = []
     if slots:
         concurrency = ["-c", str(slots)]

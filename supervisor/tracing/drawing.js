@@ -248,6 +248,9 @@ function factsOf(job, bar) {
   });
 }
 
+const NO_TURNS =
+  "The messages and tool calls of this handoff are not stored. Workers keep them with HANDOFF_KEEP_TURNS=true.";
+
 // The details of a handoff: facts, task, answer, and the turns that the store still has.
 function detailOf(job, bar) {
   const detail = el("div", "detail", factsOf(job, bar));
@@ -261,6 +264,8 @@ function detailOf(job, bar) {
     const whose = bar.turns === 1 ? "its" : "their";
     const title = `${counted(bar.turns, "turn")} with ${whose} tool calls`;
     detail.append(folded(title, (section) => addTurns(section, checkpoints)));
+  } else if (bar.turns && bar.ended_at) {
+    detail.append(el("div", "soft", NO_TURNS));
   }
   return detail;
 }

@@ -79,6 +79,16 @@ def test_the_page_has_the_answer_the_events_and_the_share_of_each_specialist(
     assert "researcher\t3\t" in text
 
 
+def test_an_ended_handoff_whose_turns_are_gone_says_so(window: Browser, tmp_path: Path) -> None:
+    builder = JobRecordBuilder()
+    builder.step("a", (0, 0, 3))
+    window.open(write_page(builder, tmp_path / "gone.html"))
+
+    window.click(".row button")
+
+    assert "messages and tool calls of this handoff are not stored" in window.text(".detail")
+
+
 def test_a_search_and_the_critical_path_filter_stay_active(
     window: Browser, trace_page: Path
 ) -> None:

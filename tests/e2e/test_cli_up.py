@@ -139,6 +139,8 @@ class FirstStart:
     messages: str
     password: str
     job: subprocess.CompletedProcess[str]
+    trace: str
+    """The page of the job."""
     signers: dict[str, str]
     """Identity that signed the results of each role."""
     without_key: subprocess.CompletedProcess[str]
@@ -177,6 +179,8 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
         variables = exported(home)
         url = variables["HANDOFF_REDIS_URL"]
         job = home.run("run", REQUEST, "--docs", str(DOCUMENTS), "--json", **variables)
+        job_id = json.loads(job.stdout)["job_id"]
+        assert home.run("trace", job_id, "-o", "job.html", **variables).returncode == 0
         specialists = home.run("specialists", "--json", **variables)
         second_up = home.run("up")
         return FirstStart(
@@ -186,7 +190,8 @@ def first_start(tmp_path_factory: pytest.TempPathFactory) -> FirstStart:
             messages=home.read("err"),
             password=printed_password(home),
             job=job,
-            signers=signers_of(variables, json.loads(job.stdout)["job_id"]),
+            trace=(home.folder / "job.html").read_text(),
+            signers=signers_of(variables, job_id),
             without_key=home.run("submit", REQUEST, HANDOFF_REDIS_URL=url),
             specialists=json.loads(specialists.stdout),
             second_up=second_up,
@@ -256,6 +261,12 @@ def test_each_role_of_workers_signs_with_its_own_key(first_start: FirstStart) ->
     }
     assert {signers[role] for role in signers if role in ROLES} == {"supervisor"}
     assert "messages are not signed" not in first_start.messages
+
+
+def test_the_page_of_a_job_has_the_messages_and_tool_calls_of_ended_handoffs(
+    first_start: FirstStart,
+) -> None:
+    assert '"name":"search_documents"' in first_start.trace.replace(": ", ":")
 
 
 def test_a_terminal_without_the_keys_is_told_to_set_them(first_start: FirstStart) -> None:
