@@ -235,6 +235,7 @@ class Journal:
 
         Raises:
             UserError: this process has public keys, and no private key that codes are for.
+            MalformedMessage: this version cannot read an event.
         """
         if not self._trust.is_on:
             return self.read_all(job_id, after, limit)
@@ -245,6 +246,8 @@ class Journal:
         if after:
             check.forget_context()
         check.read(events)
+        if check.unread is not None:
+            raise check.unread
         return [recorded for recorded in check.checked if recorded.version > after][:limit]
 
     def read_all(

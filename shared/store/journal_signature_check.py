@@ -29,12 +29,15 @@ from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Signer, Trust
 from handoff_queue.shared.types.errors import MalformedMessage, UntrustedMessage
 from handoff_queue.shared.types.events import (
+    CancelRequested,
     EventRefused,
     HandoffEnd,
     HandoffFinished,
     HandoffIssued,
+    JobEnded,
     JobSubmitted,
     RecordedEvent,
+    RetryRequested,
     parse_event,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -43,8 +46,10 @@ from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
 
 LONG_EVENT = "it is long, and was not read before the check of its signature"
 """The `problem` of an event with more than `MAX_UNSIGNED_VALUES` values."""
-MAX_WORKER_VALUES = 200_000
-"""JSON values of the longest event of a worker, and of the end of a job."""
+MAX_WORKER_VALUES = 2_000
+"""JSON values of the longest event of a worker, and of the end of a job. An event of a worker has
+at most about 400: 32 passages, and 60 origins.
+"""
 NO_BATCH = Stamp("", 0, "", "")
 """The stamp of a text whose stamp cannot be read."""
 RECORDED_TO = "recorded_to"
@@ -173,22 +178,36 @@ class JournalCheck:
     checked: list[RecordedEvent] = field(default_factory=list)
     """The events, with `EventRefused` in the place of refused ones."""
     refused: list[RefusedEvent] = field(default_factory=list)
+    unread: MalformedMessage | None = None
+    """Why this version cannot read a worker's event about a handoff that is open. The event may be
+    of a newer version, so the reader leaves the job to a process of that version. None: there is no
+    such event, or the job was cancelled or has ended after it.
+    """
     _has_context: bool = True
     _has_begun: bool = False
     _issued: dict[HandoffId, str] = field(default_factory=dict)
     """Roles of the handoffs that these events issue."""
     _ended: set[HandoffId] = field(default_factory=set)
     """Handoffs that these events end."""
+    _dropped: set[HandoffId] = field(default_factory=set)
+    """Handoffs before the end or a cancel of the job."""
+    _is_over: bool = False
+    """True if the job was cancelled or has ended, and was not continued."""
+    _words: set[str] = field(default_factory=set)
+    """Words of the facts among these events, except results."""
+    _unread_signers: set[str] = field(default_factory=set)
+    """Workers with a long event that cannot be read."""
 
     def forget_context(self) -> None:
         """Check only signatures and rights, because the reader does not know the events before."""
         self._has_context = False
 
     def read(self, events: Sequence[RecordedEvent]) -> None:
-        """Check new events.
+        """Check new events. A reader that leaves the job to a newer version raises `unread`.
 
         Raises:
-            MalformedMessage: an event is signed, and this version cannot read it.
+            MalformedMessage: an event is signed, and not by a worker, and this version cannot read
+                it.
         """
         self._has_begun = self.open_role is not None
         waiting: list[RecordedEvent] = []
@@ -206,12 +225,15 @@ class JournalCheck:
                 self._read_batch(waiting[-stamp.count :], stamp)
             waiting = []
         self._refuse(waiting, "it has no signature")
+        if self._words:
+            self.seen = replace(self.seen, words=self.seen.words | self._words)
+            self._words.clear()
 
     def _read_batch(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
         try:
             signer = signer_of_batch(self.trust, self.job_id, batch, stamp)
             if any(recorded.problem == LONG_EVENT for recorded in batch):
-                batch = _with_long_events(signer, batch)
+                batch = self._with_long_events(signer, batch)
                 signer = signer_of_batch(self.trust, self.job_id, batch, stamp)
             _check_kind(signer, batch, stamp)
             if self._has_context:
@@ -222,21 +244,55 @@ class JournalCheck:
             for recorded in batch:
                 if recorded.problem:
                     self._check_unreadable(signer, recorded)
-                    raise MalformedMessage(recorded.problem)
         except UntrustedMessage as error:
             self._refuse(batch, str(error))
             return
         self._accept(batch, stamp)
 
-    def _check_unreadable(self, signer: Signer, recorded: RecordedEvent) -> None:
-        """Check that an event which this version cannot read may be of a newer version. A worker
-        writes events only about open handoffs of its roles.
+    def _with_long_events(
+        self, signer: Signer, batch: Sequence[RecordedEvent]
+    ) -> list[RecordedEvent]:
+        """Return a batch after its long events were parsed. After an event that cannot be read, no
+        other long event of this worker is parsed, because a worker can sign any number of events.
+
+        Raises:
+            UntrustedMessage: a worker has signed the batch, and the events are too long for its
+                events, or follow one that cannot be read.
         """
-        if signer.may(Right.DECIDE) or signer.may(Right.SUBMIT):
-            return
-        role = self._role_of(_handoff_named_in(recorded.raw))
-        if role is None or not _does(signer, role):
-            raise UntrustedMessage(f"it is signed by {signer.name}, and cannot be read")
+        events: list[RecordedEvent] = []
+        for recorded in batch:
+            if _is_worker(signer) and has_more_values(recorded.raw, MAX_WORKER_VALUES):
+                raise UntrustedMessage(
+                    f"it is signed by {signer.name}, and too long for its events"
+                )
+            if recorded.problem == LONG_EVENT:
+                if signer.name in self._unread_signers:
+                    raise UntrustedMessage(
+                        f"{signer.name} has signed other long events that cannot be read"
+                    )
+                recorded = _parsed(recorded)  # noqa: PLW2901
+                if recorded.problem and _is_worker(signer):
+                    self._unread_signers.add(signer.name)
+            events.append(recorded)
+        return events
+
+    def _check_unreadable(self, signer: Signer, recorded: RecordedEvent) -> None:
+        """Refuse an event of a worker that this version cannot read. It may be of a newer version
+        if it is about an open handoff of its roles, and then `unread` says so.
+
+        Raises:
+            UntrustedMessage: a worker has signed the event.
+            MalformedMessage: another process has signed it.
+        """
+        problem = MalformedMessage(recorded.problem)
+        if not _is_worker(signer):
+            raise problem
+        handoff_id = _handoff_named_in(recorded.raw)
+        role = self._role_of(handoff_id)
+        is_open = handoff_id not in self._dropped and not self._is_over
+        if role is not None and is_open and _does(signer, role):
+            self.unread = self.unread or problem
+        raise UntrustedMessage(f"it is signed by {signer.name}, and cannot be read")
 
     def _check_role(self, signer: Signer, recorded: RecordedEvent) -> None:
         """Check that an identity may do the work of the handoff that an event is about, and that
@@ -263,7 +319,7 @@ class JournalCheck:
         if stamp.kind == DECISION:
             if not self.seen.decided <= int(stamp.place) < first.version:
                 raise UntrustedMessage("it is a replay of an earlier decision")
-        elif stamp.place in self.seen.words:
+        elif stamp.place in self.seen.words or stamp.place in self._words:
             raise UntrustedMessage("it is a replay of an earlier event")
 
     def _check_ends(self, signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
@@ -297,11 +353,16 @@ class JournalCheck:
                 self._ended.discard(event.handoff_id)
             elif isinstance(event, HandoffFinished):
                 self._ended.add(event.handoff_id)
+            elif isinstance(event, CancelRequested | JobEnded):
+                self._dropped.update(self._issued)
+                self._is_over, self.unread = True, None
+            elif isinstance(event, RetryRequested):
+                self._is_over = False
             self.checked.append(recorded)
         if stamp.kind == DECISION:
             self.seen = replace(self.seen, decided=batch[-1].version)
         elif not isinstance(batch[0].event, HandoffFinished):
-            self.seen = replace(self.seen, words=self.seen.words | {stamp.place})
+            self._words.add(stamp.place)
 
     def _refuse(self, events: Sequence[RecordedEvent], reason: str) -> None:
         for recorded in events:
@@ -345,22 +406,9 @@ def signer_of_batch(
     return signer
 
 
-def _with_long_events(signer: Signer, batch: Sequence[RecordedEvent]) -> list[RecordedEvent]:
-    """Return a batch after its long events were parsed.
-
-    Raises:
-        UntrustedMessage: a worker has signed the batch, and it is too long for the events of a
-            worker.
-    """
-    is_of_worker = not (signer.may(Right.DECIDE) or signer.may(Right.SUBMIT))
-    events: list[RecordedEvent] = []
-    for recorded in batch:
-        if is_of_worker and has_more_values(recorded.raw, MAX_WORKER_VALUES):
-            raise UntrustedMessage(f"it is signed by {signer.name}, and too long for its events")
-        if recorded.problem == LONG_EVENT:
-            recorded = _parsed(recorded)  # noqa: PLW2901
-        events.append(recorded)
-    return events
+def _is_worker(signer: Signer) -> bool:
+    """Return whether an identity writes events of a worker only."""
+    return not (signer.may(Right.DECIDE) or signer.may(Right.SUBMIT))
 
 
 def _parsed(recorded: RecordedEvent) -> RecordedEvent:

@@ -14,8 +14,9 @@ from handoff_queue.shared.store.journal_signature_check import (
     read_ends,
 )
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
+from handoff_queue.shared.types.events import EventRefused, HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 JOURNAL = "journal"
@@ -45,15 +46,19 @@ class JournalGuard:
         state: JobState | None,
         seen: SeenBatches,
         events: Sequence[RecordedEvent],
-    ) -> tuple[Sequence[RecordedEvent], SeenBatches]:
-        """Return the events, with `EventRefused` in the place of refused ones, and the batches that
-        are seen then. Without a keyring all events are valid.
+    ) -> tuple[JobState | None, SeenBatches]:
+        """Return the state after the events, without the refused ones, and the batches that are
+        seen then. Without a keyring all events are valid.
 
         Args:
             state: state before the events; None: they are the first ones of the journal.
+
+        Raises:
+            MalformedMessage: this version cannot read an event. After a cancel or the deadline, an
+                event of a worker is refused in place of this error, so that the job ends.
         """
         if not self._store.trust.is_on or not events:
-            return events, seen
+            return fold(job_id, state, events), seen
         ends = read_ends(self._store.connection, job_id, events)
         check = JournalCheck(self._store.trust, job_id, ends, seen)
         if state is not None:
@@ -65,8 +70,20 @@ class JournalGuard:
 
             check.open_role = open_role
         check.read(events)
+        valid: Sequence[RecordedEvent] = check.checked
+        if state is None and isinstance(valid[0].event, EventRefused):
+            valid = ()  # the job has no valid submission
+        later = fold(job_id, state, valid)
+        if check.unread is not None and later and not self._is_late(later):
+            raise check.unread
         self._record(job_id, check.refused)
-        return check.checked, check.seen
+        return later, check.seen
+
+    def _is_late(self, state: JobState) -> bool:
+        """Return whether the job has ended, or must end now."""
+        if state.ended is not None or state.cancelled_by is not None:
+            return True
+        return self._store.connection.now() >= state.deadline
 
     def _record(self, job_id: JobId, refused: Sequence[RefusedEvent]) -> None:
         """Record refused events as dead letters and in the audit stream. Many refused

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.journal_signature_check import NOTHING_SEEN, SeenBatches
-from handoff_queue.shared.types.events import EventRefused, RecordedEvent
+from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
@@ -73,13 +73,11 @@ class StateCache:
             else:
                 known = _UNKNOWN
                 events = self._journal.read_all(job_id)
-        state, last, seen = known.state, known.last, known.seen
-        valid: Sequence[RecordedEvent] = events
+        last, seen = known.last, known.seen
         if self._guard is not None:
-            valid, seen = self._guard.check(job_id, state, seen, events)
-        if state is None and valid and isinstance(valid[0].event, EventRefused):
-            valid = ()  # the job has no valid submission
-        state = fold(job_id, state, valid)
+            state, seen = self._guard.check(job_id, known.state, seen, events)
+        else:
+            state = fold(job_id, known.state, events)
         if events:
             last = events[-1]
         if state is None or last is None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store import journal, keys
+from handoff_queue.shared.store import journal, journal_signature_check, keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.fleet_history import MAX_SAMPLE_BYTES
 from handoff_queue.shared.store.journal import (
@@ -28,6 +28,7 @@ from handoff_queue.shared.trust.event_signatures import FACT
 from handoff_queue.shared.types.errors import MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
     CancelRequested,
+    Event,
     EventRefused,
     HandoffFinished,
     JobEnded,
@@ -36,6 +37,7 @@ from handoff_queue.shared.types.events import (
     RecordedEvent,
     StepOutline,
     StepsAbandoned,
+    parse_event,
 )
 from handoff_queue.shared.types.handoff import MAX_RESULT_VALUES, Document, HandoffResult, ref
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for
@@ -248,6 +250,30 @@ def test_a_long_event_of_a_worker_that_cannot_be_read_is_refused(signed: SignedS
 
     assert isinstance(recorded.event, EventRefused)
     assert "cannot be read" in recorded.event.reason
+
+
+def test_a_worker_that_signs_many_long_wrong_events_costs_one_validation(
+    signed: SignedSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A validator takes 10 microseconds for each wrong value, and all streams of a server wait."""
+    job_id = a_job(signed.jobs.store)
+    text = json.dumps({"type": "handoff_finished", "usage": [[]] * MAX_UNSIGNED_VALUES})
+    for word in map(str, range(50)):
+        signature = signed.trust_of("worker-researcher").code_events(FACT, job_id, word, text)
+        entry = f'1790000000000 {text[:-1]},"signature":"{FACT}/1/{word}/{signature}"}}'
+        signed.store.connection.redis.rpush(keys.log(job_id), entry)
+    parsed: list[bytes] = []
+
+    def counted(raw: bytes) -> Event:
+        parsed.append(raw)
+        return parse_event(raw)
+
+    monkeypatch.setattr(journal_signature_check, "parse_event", counted)
+    events = signed.jobs.store.journal.read(job_id)
+    signed.store.jobs.delete(job_id)
+
+    assert len(events) == 51
+    assert len(parsed) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -16,12 +17,16 @@ from handoff_queue.shared.trust.event_signatures import FACT
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import CancelRequested, EventRefused, JobStatus
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client import event_hub
+from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.event_hub import EventHub
 from tests.doubles.jobs import a_job
 from tests.hostile.redis_commands import JOB
 from tests.hostile.redis_with_users import Server
-from tests.hostile.signed_system import SignedSystem, issued_in
+from tests.hostile.signed_system import GENERALIST, SignedSystem, issued_in
+from tests.waiting import wait_until
 
 WORKER = "worker-analyst"
 LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
@@ -179,6 +184,62 @@ def test_a_worker_stops_no_job_of_another_role_with_a_signed_entry(
     append(signed, held, signed_by(signed, "worker-researcher", held, issued.handoff_id))
 
     signed.wait_for_letter("it is signed by worker-researcher, and cannot be read")
+
+
+def unreadable_of_own_handoff(signed: SignedSystem, **options: Any) -> JobId:
+    """Return a job with an entry that the worker of its open handoff has signed, and that no
+    version can read. The handoff waits for its paused specialist.
+    """
+    signed.jobs.pause(GENERALIST)
+    request = Request("What is Redis?", mode=Mode.SINGLE, specialists=(GENERALIST,), **options)
+    job_id = signed.jobs.submit(request)
+    wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
+    issued = issued_in(signed.store, job_id)
+    assert issued is not None
+    append(signed, job_id, signed_by(signed, f"worker-{GENERALIST}", job_id, issued.handoff_id))
+    with pytest.raises(MalformedMessage, match="type"):
+        signed.jobs.store.journal.read(job_id)
+    return job_id
+
+
+@pytest.mark.slow
+def test_a_worker_holds_up_no_cancel_with_a_signed_event_that_cannot_be_read(
+    signed: SignedSystem,
+) -> None:
+    job_id = unreadable_of_own_handoff(signed)
+
+    signed.jobs.cancel(job_id)
+    ended = signed.jobs.wait(job_id, 60)
+    signed.jobs.unpause(GENERALIST)
+
+    assert ended is JobStatus.CANCELLED
+    assert signed.jobs.result(job_id).status is JobStatus.CANCELLED
+    signed.wait_for_letter("it is signed by worker-generalist, and cannot be read")
+
+
+@pytest.mark.slow
+def test_a_job_ends_at_its_deadline_after_a_signed_event_that_cannot_be_read(
+    signed: SignedSystem,
+) -> None:
+    job_id = unreadable_of_own_handoff(signed, limits=JobLimits(max_seconds=10))
+
+    ended = signed.jobs.wait(job_id, 120)
+    signed.jobs.unpause(GENERALIST)
+
+    assert ended is JobStatus.FAILED
+    assert signed.jobs.result(job_id).status is JobStatus.FAILED
+
+
+@pytest.mark.slow
+def test_a_signed_event_after_the_end_hides_no_result(signed: SignedSystem) -> None:
+    job_id = signed.submit()
+    assert signed.jobs.wait(job_id, 60) is JobStatus.OK
+    issued = issued_in(signed.store, job_id)
+    assert issued is not None
+
+    append(signed, job_id, signed_by(signed, f"worker-{GENERALIST}", job_id, issued.handoff_id))
+
+    assert signed.jobs.result(job_id).status is JobStatus.OK
 
 
 @pytest.mark.slow
