@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import (
     Commit,
@@ -33,6 +34,7 @@ from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.errors import (
+    HandoffError,
     MalformedMessage,
     StoreError,
     UnknownJob,
@@ -75,6 +77,8 @@ MAX_RETRY_DELAY_MS = 300_000
 """Longest time between two evaluations of a job whose evaluations fail. A process of another
 version or an operator may repair the job in that time.
 """
+
+log = log_of(__name__)
 
 
 class Journal:
@@ -440,7 +444,8 @@ class Journal:
         at most `MAX_EVENTS_OF_EACH` of a job.
 
         A `MalformedMessage` replaces the events of a job with an event that this version cannot
-        read.
+        read. The same holds for any other error in one journal, so that it ends only the streams of
+        its job.
 
         Args:
             positions: job -> last known version.
@@ -449,15 +454,25 @@ class Journal:
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id, after in positions.items():
                 pipe.lrange(keys.log(job_id), after, after + MAX_EVENTS_OF_EACH - 1)
-            answers = pipe.execute()
+            answers = answers_of(pipe)
         events_by_job: dict[JobId, list[RecordedEvent] | MalformedMessage] = {}
         for (job_id, after), entries in zip(positions.items(), answers, strict=True):
+            if entries is None:
+                events_by_job[job_id] = MalformedMessage(f"the journal of {job_id} is not a list")
+                continue
             if not entries:
                 continue
             try:
                 events = self._checked(job_id, after, self.parse(after, entries))
             except MalformedMessage as error:
                 events_by_job[job_id] = error
+                continue
+            except HandoffError:  # Redis cannot be reached, or this process has no key
+                raise
+            except Exception as error:
+                log.exception("a journal cannot be read", job_id=job_id)
+                why = f"the journal of {job_id} cannot be read: {type(error).__name__}"
+                events_by_job[job_id] = MalformedMessage(why)
                 continue
             if events:  # the job may have been deleted in the meantime
                 events_by_job[job_id] = events

@@ -12,10 +12,17 @@ from typing import Any
 import pytest
 import redis
 
-from handoff_queue.shared.store import keys
+from handoff_queue.shared.store import journal, keys
+from handoff_queue.shared.store.journal import parse_entry
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import FACT
 from handoff_queue.shared.types.errors import MalformedMessage
-from handoff_queue.shared.types.events import CancelRequested, EventRefused, JobStatus
+from handoff_queue.shared.types.events import (
+    CancelRequested,
+    EventRefused,
+    JobStatus,
+    RecordedEvent,
+)
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
@@ -132,6 +139,55 @@ def test_a_false_newest_version_hides_no_event_from_the_followers_of_many_jobs(
             return [recorded.event.type for recorded in news]
 
         assert asyncio.run(follow()) == ["cancel_requested"]
+
+
+def of_another_type(store: Store, job_id: JobId, _: pytest.MonkeyPatch) -> None:
+    redis_client = store.connection.redis
+    redis_client.delete(keys.log(job_id))
+    redis_client.set(keys.log(job_id), "no list", px=60_000)
+
+
+def with_an_unknown_error(store: Store, job_id: JobId, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an entry raise an error that no reader of a journal expects."""
+
+    def parse_unless_bad(version: int, entry: bytes) -> RecordedEvent:
+        if entry.endswith(b" BAD"):
+            raise ZeroDivisionError
+        return parse_entry(version, entry)
+
+    monkeypatch.setattr(journal, "parse_entry", parse_unless_bad)
+    store.connection.redis.rpush(keys.log(job_id), "1790000000000 BAD")
+
+
+@pytest.mark.parametrize("spoil", [of_another_type, with_an_unknown_error])
+def test_a_journal_that_cannot_be_read_ends_only_the_streams_of_its_job(
+    store: Store,
+    spoil: Callable[[Store, JobId, pytest.MonkeyPatch], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One thread reads for all streams of a server."""
+    monkeypatch.setattr(event_hub, "READ_S", 0.01)
+    bad, good = a_job(store), a_job(store)
+    hub = EventHub(store)
+
+    async def follow() -> tuple[str, str, list[str]]:
+        of_bad, of_good = hub.subscribe(bad, 1), hub.subscribe(good, 1)
+        spoil(store, bad, monkeypatch)
+        store.connection.redis.xadd(keys.newest_event(bad), {"v": ""}, id="2-0")
+        with pytest.raises(MalformedMessage) as error:
+            await of_bad.news(60)
+        again = hub.subscribe(bad, 1)
+        with pytest.raises(MalformedMessage):
+            await again.news(60)
+        store.journal.append(good, CancelRequested())
+        news = await of_good.news(60)
+        await asyncio.to_thread(hub.close)
+        return bad, str(error.value), [recorded.event.type for recorded in news]
+
+    job_id, problem, news = asyncio.run(follow())
+
+    assert f"the journal of {job_id} " in problem
+    assert news == ["cancel_requested"]
 
 
 def append(signed: SignedSystem, job_id: JobId, entry: bytes) -> None:
