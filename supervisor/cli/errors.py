@@ -17,6 +17,7 @@ from handoff_queue.shared.types.errors import (
     StoreUnavailable,
     UserError,
 )
+from handoff_queue.supervisor.cli.display.file_errors import file_problem
 from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, print_message
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _unforeseen(error: Exception) -> int:
         print_message(missing(error.name or "", "this command", "all"))
         return BAD_INPUT
     if isinstance(error, OSError):
-        print_message(f"{error.filename or 'the system'}: {error.strerror or error}")
+        print_message(file_problem(error))
         return FAILED
     if hasattr(error, "format_message"):  # an error of Typer, such as a missing argument
         message = _usage_problem(error)

@@ -23,6 +23,7 @@ from handoff_queue.shared.types.limits import (
     OnLimit,
 )
 from handoff_queue.shared.types.usage import microusd
+from handoff_queue.supervisor.cli.display.file_errors import file_problem
 
 # Panels of options in the help of a command.
 PLAN = "Plan"
@@ -369,6 +370,12 @@ def _rows_file(text: str) -> Path:
     target = Path(text)
     if target.suffix.lower() not in ROW_FORMATS:
         raise typer.BadParameter(f"{text} must end in {' or '.join(ROW_FORMATS)}")
+    from handoff_queue.supervisor.cli.display.atomic_output import check_target
+
+    try:
+        check_target(target)  # the rows of a private run would be lost at its end
+    except OSError as error:
+        raise typer.BadParameter(file_problem(error)) from error
     return target
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.daily_budget import DailyCaps
+from handoff_queue.supervisor.cli.errors import FAILED
 from handoff_queue.supervisor.client import client
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line, job_commands
 
@@ -520,3 +521,27 @@ def test_trace_refuses_a_file_that_is_not_an_exported_job(
         (handoff.folder / "job.json").write_text(content)
 
     assert named in error_line(handoff.run("trace", "job.json"), BAD_INPUT)
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"),
+    [
+        ("run x --workflow brief -o nowhere/rows.csv", BAD_INPUT),
+        ("retry JOB -o nowhere/rows.csv", BAD_INPUT),
+        ("result JOB -o nowhere/rows.csv", BAD_INPUT),
+        ("export JOB -o nowhere/job.json", FAILED),
+        ("export --tenant default -o nowhere/jobs.jsonl", FAILED),
+        ("trace JOB -o nowhere/page.html", FAILED),
+    ],
+)
+def test_an_output_file_in_a_missing_folder_is_refused_with_a_remedy(
+    handoff: Handoff, redis_url: str, command: str, exit_code: int
+) -> None:
+    jobs = client.connect(redis_url, Settings())
+    job_id = jobs.submit(client.Request("one"))
+    words = [job_id if word == "JOB" else word for word in command.split()]
+
+    line = error_line(handoff.run(*words, HANDOFF_REDIS_URL=redis_url), exit_code)
+
+    assert f"{words[-1]}: No such file or directory: make its folder first, or name another" in line
+    assert len(jobs.newest()) == 1, "no job has begun"

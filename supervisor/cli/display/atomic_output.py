@@ -16,6 +16,7 @@ from pathlib import Path
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.cli.display.file_errors import file_problem
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, print_message
 from handoff_queue.supervisor.client.repeated_step_rows import Row, rows_as_text
 
@@ -51,9 +52,30 @@ def write_lines(target: Path, lines: Iterable[str]) -> None:
         _write_file(target, (line + "\n" for line in lines))
 
 
-def _write_file(target: Path, texts: Iterable[str]) -> None:
+def check_target(target: Path) -> None:
+    """Refuse a file that cannot be written, before the work for its content begins.
+
+    Raises:
+        OSError: the file is a folder, or its folder is missing or read-only.
+    """
+    if target == STDOUT:
+        return
+    number = 0
+    folder = target.resolve().parent
     if not target.name or target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+        number = errno.EISDIR
+    elif _is_plain(target) and not folder.exists():
+        number = errno.ENOENT
+    elif _is_plain(target) and not folder.is_dir():
+        number = errno.ENOTDIR
+    elif _is_plain(target) and not os.access(folder, os.W_OK):
+        number = errno.EACCES
+    if number:
+        raise OSError(number, os.strerror(number), str(target))
+
+
+def _write_file(target: Path, texts: Iterable[str]) -> None:
+    check_target(target)
     try:
         if _is_plain(target):
             _write_whole(target.resolve(), texts)  # the target of a link
@@ -101,7 +123,7 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
     try:
         write_out(target, rows_as_text(rows, target))
     except OSError as error:
-        raise OutputFailed(f"cannot write {target}: {error.strerror}") from error
+        raise OutputFailed(f"cannot write {file_problem(error)}") from error
     done = 0
     for row in rows:
         done += row.status not in ("waiting", "running")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -67,6 +69,25 @@ def test_every_error_is_one_line_and_an_exit_code(
     assert output.out == ""
     assert output.err.count("\n") == 1
     assert output.err.startswith("handoff: ")
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOENT, "make its folder first, or name another file"),
+        (errno.EISDIR, "it is a folder, so name a file"),
+        (errno.EACCES, "change the permissions, or name another file"),
+        (errno.ENOSPC, "free space on this disk, or name a file on another one"),
+        (errno.EIO, "check the path and its permissions, or name another file"),
+    ],
+)
+def test_an_error_of_a_file_names_the_file_and_the_remedy(
+    number: int, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = OSError(number, os.strerror(number), "/x/page.html")
+
+    assert exit_code_after(command_that_raises(error)) == 1
+    assert capsys.readouterr().err == f"handoff: /x/page.html: {os.strerror(number)}: {remedy}\n"
 
 
 def test_a_command_returns_its_exit_code() -> None:
