@@ -48,6 +48,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 PROJECT = "handoff-queue"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+IMPORTED_PACKAGES = ("fastapi", "pytest", "uvicorn")
 EXTRAS = set(PYPROJECT["project"]["optional-dependencies"])
 SECRETS = {"SHOP_TOKEN"}
 """Variables that the sample tool reads."""
@@ -142,9 +143,13 @@ def check_celery(arguments: list[str]) -> None:
 
 
 def check_pip(arguments: list[str]) -> None:
-    """Accept only the distribution of this project, with existing extras."""
+    """Accept only the distribution of this project, with existing extras, and the packages that
+    samples import.
+    """
     assert arguments[0] == "install"
     for requirement in arguments[1:]:
+        if requirement in IMPORTED_PACKAGES:
+            continue
         match = re.fullmatch(rf"(?:{PROJECT}|\.)(?:\[([\w,]+)\])?", requirement)
         assert match, requirement
         extras = match[1].split(",") if match[1] else []
