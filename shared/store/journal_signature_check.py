@@ -8,6 +8,7 @@ a replay. `EventRefused` takes the place of a refused event, so that the version
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
@@ -52,6 +53,8 @@ at most about 400: 32 passages, and 60 origins.
 """
 NO_BATCH = Stamp("", 0, "", "")
 """The stamp of a text whose stamp cannot be read."""
+_FINISHED = re.compile(rb'\{"type":"handoff_finished","handoff_id":"([^"]{1,200})"')
+"""The beginning of the event of a result, as in `evaluate_job.lua`."""
 RECORDED_TO = "recorded_to"
 """Field of the hash of a job's refused events."""
 
@@ -64,8 +67,9 @@ def read_ends(
     """
     wanted: dict[HandoffId, None] = {}
     for recorded in events:
-        if isinstance(recorded.event, HandoffFinished) and recorded.end is None:
-            wanted[recorded.event.handoff_id] = None
+        handoff_id = handoff_ended_by(recorded)
+        if handoff_id is not None and recorded.end is None:
+            wanted[handoff_id] = None
     if not wanted:
         return {}
     roles = roles_of(connection, job_id, list(wanted))
@@ -86,6 +90,17 @@ def end_of(fence: bytes | None, version: bytes | None) -> HandoffEnd | None:
     """Return the end of a handoff from the fields of its hash; None: it has not ended."""
     if fence and version and version.isdigit():
         return HandoffEnd(fence.decode(errors="replace"), int(version))
+    return None
+
+
+def handoff_ended_by(recorded: RecordedEvent) -> HandoffId | None:
+    """Return the handoff that an event ends, or None. The event may be long and not parsed, or this
+    version may not be able to read it.
+    """
+    if isinstance(recorded.event, HandoffFinished):
+        return recorded.event.handoff_id
+    if recorded.problem and (match := _FINISHED.match(recorded.raw)):
+        return HandoffId(match[1].decode(errors="replace"))
     return None
 
 

@@ -11,10 +11,11 @@ from handoff_queue.shared.store.journal_signature_check import (
     JournalCheck,
     RefusedEvent,
     SeenBatches,
+    handoff_ended_by,
     read_ends,
 )
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import EventRefused, HandoffFinished, RecordedEvent
+from handoff_queue.shared.types.events import EventRefused, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -125,9 +126,9 @@ class JournalGuard:
         events = [refused_event.recorded for refused_event in refused]
         ends = read_ends(self._store.connection, job_id, events)
         for recorded in events:
-            if not isinstance(recorded.event, HandoffFinished):
+            handoff_id = handoff_ended_by(recorded)
+            if handoff_id is None:
                 continue
-            handoff_id = recorded.event.handoff_id
             end = recorded.end or ends.get(handoff_id)
             if end is not None and end.version == recorded.version:
                 self._store.refused_events.reopen_handoff(job_id, handoff_id, recorded.version)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -29,6 +30,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, Resu
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.origins import DOCUMENT, Origins
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.doubles.jobs import handoff_key
@@ -217,8 +219,11 @@ def claim_of(store: Store, job_id: JobId) -> Claim:
     return claim
 
 
-def end(claim: Claim, result: HandoffResult) -> None:
-    claim.finish(claim.finish_request(result, (finished_event(result, "attacker:1"),)))
+def end(claim: Claim, result: HandoffResult, origins: Origins = ()) -> None:
+    event = finished_event(result, "attacker:1")
+    if origins:
+        event = event.model_copy(update={"origins": origins})
+    claim.finish(claim.finish_request(result, (event,)))
 
 
 @pytest.mark.parametrize("stored", [None, b"=other", b"=" + b"[" * 100_000])
@@ -289,6 +294,22 @@ def test_a_worker_cannot_hide_a_result_of_another_role_behind_an_event_of_its_ow
     write_batch_to_journal(signed.store, unserved, texts)
     signed.wait_for_letter("it is a replay: the handoff write.1 is not open")
     own.release()
+    signed.jobs.cancel(unserved)
+
+
+@pytest.mark.parametrize("identity", [None, "worker-analyst"], ids=["unsigned", "unreadable"])
+def test_a_handoff_is_open_again_after_a_long_forged_end(
+    signed: SignedSystem, unserved: JobId, identity: str | None
+) -> None:
+    """No version can read an event with so many origins."""
+    forged = forged_result(signed.store, unserved)
+    attacker = signed.store_of(identity) if identity else signed.store
+    end(claim_of(attacker, unserved), forged, (DOCUMENT,) * 100)
+    signed.wait_for_letter(f"of {unserved}")
+
+    key = handoff_key(signed.store, unserved, forged.handoff_id)
+    state = partial(signed.store.connection.redis.hget, key, "state")
+    wait_until(lambda: state() != b"done", expected="the handoff to be open")
     signed.jobs.cancel(unserved)
 
 

@@ -9,11 +9,14 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.commit import Commit
+from handoff_queue.shared.store.journal import MAX_UNSIGNED_VALUES
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.events import EventRefused
 from handoff_queue.shared.types.ids import JobId
-from tests.doubles.jobs import a_job
+from handoff_queue.shared.types.json_count import has_more_values
+from handoff_queue.shared.types.step_events import MAX_PASSAGES
+from tests.doubles.jobs import a_job, finished_event, granted_claim, issue, result_of
 from tests.shared.store.test_journal import a_batch
 
 BATCHES = 3, 200, 1
@@ -24,9 +27,19 @@ END = 1 + sum(BATCHES)
 @pytest.fixture
 def signed(redis_url: str, tmp_path: Path) -> Iterator[Store]:
     """A store of a supervisor that signs its events."""
-    make_keys(tmp_path, ())
-    key = private_key_file(tmp_path, "supervisor")
-    store = open_store(redis_url, Settings(offline=True, keys=tmp_path, signing_key=key))
+    make_keys(tmp_path, ["researcher"])
+    yield from store_of("supervisor", redis_url, tmp_path)
+
+
+@pytest.fixture
+def worker(signed: Store, redis_url: str, tmp_path: Path) -> Iterator[Store]:
+    """A store of a worker with its key."""
+    yield from store_of("worker-researcher", redis_url, tmp_path)
+
+
+def store_of(identity: str, url: str, folder: Path) -> Iterator[Store]:
+    key = private_key_file(folder, identity)
+    store = open_store(url, Settings(offline=True, keys=folder, signing_key=key))
     yield store
     store.connection.close()
 
@@ -94,3 +107,19 @@ def test_a_follower_gets_the_rest_of_a_batch_of_which_it_has_read_a_part(
     followed = signed.journal.follow(job_id, 100, 1.0)
 
     assert followed == signed.journal.read(job_id, 100)
+
+
+def test_the_longest_event_of_a_result_is_trusted(signed: Store, worker: Store) -> None:
+    job_id = a_job(signed)
+    issue(signed, job_id, "a.1")
+    claimed = granted_claim(worker, job_id, "a.1")
+    result = result_of(claimed)
+    origins = tuple(f"tool t{number}" for number in range(10, 74))
+    passages = tuple(f"{number:012x}" for number in range(MAX_PASSAGES))
+    event = finished_event(result).model_copy(update={"origins": origins, "passages": passages})
+    claimed.finish(claimed.finish_request(result, (event,)))
+
+    (recorded,) = signed.journal.read(job_id, 2)
+
+    assert has_more_values(recorded.raw, MAX_UNSIGNED_VALUES)
+    assert recorded.event == event
