@@ -5,7 +5,10 @@ Without a limit, the server would keep each unread response in memory for ever, 
 
 from __future__ import annotations
 
+import fcntl
+import termios
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -92,7 +95,16 @@ def _waits_for(connection: Any) -> Any:
     """
     cycle = connection.cycle
     if cycle is None or cycle.response_complete:
-        return (cycle, None)  # the next request
+        return (cycle, _unread_bytes(connection.transport))  # the next request
     if connection.flow.write_paused or connection.transport.is_closing():
-        return (cycle, cycle.scope.get(_PIECES))
+        return (cycle, cycle.scope.get(_PIECES), _unread_bytes(connection.transport))
     return None
+
+
+def _unread_bytes(transport: Any) -> bytes:
+    """Return the number of bytes that the kernel keeps for a client, as a C integer. A client that
+    reads slowly makes this number change long before the kernel takes another piece.
+    """
+    with suppress(OSError, ValueError):  # the socket is closed
+        return fcntl.ioctl(transport.get_extra_info("socket"), termios.TIOCOUTQ, bytes(4))
+    return b""

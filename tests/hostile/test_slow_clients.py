@@ -5,6 +5,7 @@ nor the open files of a server.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -17,11 +18,11 @@ from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.serve import request_limits, slow_clients
+from handoff_queue.supervisor.serve import request_limits, server, slow_clients
 from handoff_queue.supervisor.serve.request_limits import MAX_REQUESTS
 from tests.doubles.jobs import a_job
 from tests.supervisor.serve.serving import serving
-from tests.waiting import MAX_WAIT_S
+from tests.waiting import MAX_WAIT_S, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +116,30 @@ def test_unread_responses_end_and_the_next_request_of_the_token_gets_its_turn(
         headers = {"Authorization": f"Bearer {token}"}
         answer = httpx2.get(f"{url}/v1/jobs?limit=1", headers=headers, timeout=MAX_WAIT_S)
         assert answer.status_code == 200
+
+
+def test_a_client_that_reads_slowly_gets_the_whole_response(
+    jobs: Client, url: str, exported: JobId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes the next piece when the client has read megabytes of the earlier ones."""
+    monkeypatch.setattr(slow_clients, "SLOW_S", 1.0)
+    monkeypatch.setattr(server, "_TICKS_A_SECOND", 1)
+    token = token_of(jobs, "a")
+    received = 0
+    with connected(url) as connection:
+        ask(connection, f"/v1/jobs/{exported}/export?texts=true", token)
+        slow_until = time.monotonic() + 4 * slow_clients.SLOW_S
+
+        def is_read_slowly() -> bool:
+            nonlocal received
+            received += len(connection.recv(4_096))
+            return time.monotonic() > slow_until
+
+        wait_until(is_read_slowly)
+        while received < LARGE * 0.9:
+            part = connection.recv(1_000_000)
+            assert part, f"{received:,} bytes"
+            received += len(part)
 
 
 def test_a_large_response_arrives_whole(jobs: Client, url: str, exported: JobId) -> None:
