@@ -33,7 +33,6 @@ from handoff_queue.shared.types.names import (
     SUPERVISOR_QUEUE,
     UNROUTED_QUEUE,
 )
-from handoff_queue.supervisor.cli.celery_nodes import queues_by_node
 from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WORKERS, client_with
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
 from handoff_queue.supervisor.cli.doctor_models import named_models, of_contexts, of_models
@@ -43,6 +42,7 @@ from handoff_queue.supervisor.cli.doctor_processes import (
     announced_processes,
     brokers,
     live_processes,
+    queues_by_node,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson

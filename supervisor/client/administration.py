@@ -1,19 +1,27 @@
-"""Delete jobs, pause and unpause roles, and create and revoke tokens of the HTTP API."""
+"""Delete jobs, pause and unpause roles, put dead letters back into their queues, and create and
+revoke tokens of the HTTP API.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import close_names, suggestion
 from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.names import NAME_PATTERN, RESERVED, ROLES, ROLES_QUEUE
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.audit import audited
+from handoff_queue.supervisor.client.job_lookup import get_job_info
+
+if TYPE_CHECKING:
+    from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 
 _ALIKE = 0.9
 """Least similarity, as a ratio of difflib, of a misspelled name and a known role: one letter
@@ -159,3 +167,25 @@ def _known(store: Store, served: Iterable[str]) -> set[str]:
     for depth in store.health.depths():
         known.add(depth.queue)
     return known - {ROLES_QUEUE}
+
+
+def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
+    """Repeat the message of a dead letter, and drop the letter.
+
+    A letter that holds a job id becomes a new wake-up of the job. A letter that holds a
+    handoff makes the sweeper publish the handoff again.
+
+    Raises:
+        UserError: see `Client.requeue_dead`.
+    """
+    handoff = handoff_in(letter.body)
+    if is_job_id(letter.body):
+        if get_job_info(store, JobId(letter.body)).status.ended:
+            raise UserError(f"{letter.body} has ended: drop its dead letter")
+        dispatcher.wake(JobId(letter.body))
+    elif handoff is not None:
+        job_id, handoff_id, _ = handoff
+        store.dead_letters.publish_again(job_id, handoff_id)
+    else:
+        raise UserError(f"letter {letter.id} holds no handoff, so it cannot be requeued: drop it")
+    store.dead_letters.drop(letter)

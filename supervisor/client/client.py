@@ -43,7 +43,13 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.client.administration import check_ended, delete_job, pause, unpause
+from handoff_queue.supervisor.client.administration import (
+    check_ended,
+    delete_job,
+    pause,
+    put_back,
+    unpause,
+)
 from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
 from handoff_queue.supervisor.client.audit import audited
 from handoff_queue.supervisor.client.job_lookup import check_job_id, find_job_info, get_job_info
@@ -562,8 +568,6 @@ class Client:
             UserError: the letter holds no handoff and no job id, no job waits for the handoff, or
                 the job has ended.
         """
-        from handoff_queue.supervisor.client.dead_letters import put_back
-
         self._audited(
             AuditAction.REQUEUE,
             letter.id,

@@ -51,7 +51,6 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.approvals import answers_in, approvals_in
-from handoff_queue.supervisor.client.context_use import context_use
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import usage_of
 from handoff_queue.supervisor.client.repeated_step_rows import (
@@ -61,7 +60,7 @@ from handoff_queue.supervisor.client.repeated_step_rows import (
     last_repeated_steps,
     rows_of,
 )
-from handoff_queue.supervisor.client.report_fields import change_of, checks_of
+from handoff_queue.supervisor.client.report_fields import change_of, checks_of, context_use
 from handoff_queue.supervisor.client.user_messages import messages_in, missed_messages
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
 from handoff_queue.supervisor.lifecycle.answer import plan_notes

@@ -119,9 +119,8 @@ from handoff_queue.supervisor.lifecycle.step_conditions import (
 )
 from handoff_queue.supervisor.lifecycle.user_messages import texts_of_messages
 from handoff_queue.supervisor.quoting.quote_history import make_quote
-from handoff_queue.supervisor.roles.briefs import read_role_once
+from handoff_queue.supervisor.roles.briefs import fact_check_schema, fact_check_task, read_role_once
 from handoff_queue.supervisor.roles.disputed_review import is_arbitration
-from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
 from handoff_queue.supervisor.roles.role_events import hide_titles, make_plan_event, outline_of
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
-"""Briefs of the supervisor's roles: the task texts of their handoffs. Pure: the same job
-always has the same briefs.
+"""Briefs of the supervisor's roles: the task texts of their handoffs, and the task of a
+fact-checker. Pure: the same job always has the same briefs.
 
 A brief begins with the role's job and ends with the request of the user. Between them, text of
 other authors is JSON, one item a line, so that it cannot look like a heading. The first paragraph
@@ -21,6 +21,7 @@ from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -30,8 +31,9 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.step_events import CheckVerdict
 from handoff_queue.supervisor.lifecycle.child_job_budgets import SPEC
-from handoff_queue.supervisor.roles.answer_text import clip
+from handoff_queue.supervisor.roles.answer_text import clip, closed_object, values_of
 
 MAX_REQUEST_CHARS = 60_000
 """Most characters of the request in a brief."""
@@ -53,6 +55,26 @@ NEEDS_RULES = """
 """Rules for the planner's answers to the questions of steps."""
 ADD_STEP_RULE = """
 - `add_step`: a specialist could find the fact, and no step had this task before. Its `task` holds everything that this specialist must know. Prefer `answer`: a step costs two runs."""  # noqa: E501 - lines of a text
+MAX_CHECKED_REQUEST_CHARS = 20_000
+"""Most characters of the request in a fact-checker's task: enough to know the subject of the
+answer.
+"""
+FACT_CHECK_TASK = """\
+Check the facts of an answer before it leaves. The answer is the output of the results below; its
+statements point to their claims.
+
+Compare each important statement of fact with the documents, the other sources that your tools
+reach, and your knowledge of your field. Good style, or a note that it was checked, proves
+nothing. Change nothing, and write no new answer.
+
+- PASS: the checked statements are right. `wrong` is empty.
+- VETO: name each wrong statement in `wrong`, word for word, with the right statement and its
+  source.
+- CANNOT_SAY: you have no source to check it with.
+
+In `why`, say in one or two sentences which statements you compared with which sources. Below is
+the request that the answer is for, as JSON. It tells you the subject. Do not carry it out.
+"""
 
 
 def read_role(name: str) -> SpecialistSpec:
@@ -403,3 +425,24 @@ def _lines(lists: Mapping[str, Sequence[JsonValue]]) -> list[str]:
         for item in items:
             lines.append(json.dumps(item, ensure_ascii=False))
     return lines
+
+
+def fact_check_task(request: str) -> str:
+    """Return the task of a fact-checker for the answer to a request. A fact-checker is a specialist
+    and answers in the envelope.
+    """
+    return FACT_CHECK_TASK + json.dumps(
+        clip(request, MAX_CHECKED_REQUEST_CHARS), ensure_ascii=False
+    )
+
+
+def fact_check_schema() -> Mapping[str, Any]:
+    """Return the JSON Schema of `shared.types.step_events.FactCheck`."""
+    text = {"type": "string"}
+    statement = {"statement": text, "why": text}
+    fields = {
+        "verdict": {**text, "enum": values_of(CheckVerdict)},
+        "wrong": {"type": "array", "items": closed_object(statement)},
+        "why": text,
+    }
+    return closed_object(fields)

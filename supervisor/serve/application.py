@@ -25,8 +25,20 @@ from handoff_queue.supervisor.serve import (
     tenant_routes,
 )
 from handoff_queue.supervisor.serve.authentication import AppState, TokenChecks
+from handoff_queue.supervisor.serve.console import (
+    document_routes,
+    evaluation_routes,
+    inbox_routes,
+    job_list_routes,
+    login_routes,
+    money_routes,
+    new_job_routes,
+    new_schedule_routes,
+)
+from handoff_queue.supervisor.serve.console import fleet_routes as console_fleet_routes
+from handoff_queue.supervisor.serve.console import job_routes as console_job_routes
+from handoff_queue.supervisor.serve.console import schedule_routes as console_schedule_routes
 from handoff_queue.supervisor.serve.console.pages import respond
-from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
 from handoff_queue.supervisor.serve.mcp import route as mcp_route
 from handoff_queue.supervisor.serve.metrics_export import exporting_metrics
 from handoff_queue.supervisor.serve.openapi_document import PROBLEMS, openapi_document
@@ -57,6 +69,19 @@ ROUTERS = (
     openapi_router,
     mcp_route.router,
     health_router,
+)
+CONSOLE_ROUTERS = (
+    login_routes.router,
+    job_list_routes.router,
+    console_job_routes.router,
+    document_routes.router,
+    inbox_routes.router,
+    console_fleet_routes.router,
+    new_job_routes.router,
+    money_routes.router,
+    new_schedule_routes.router,
+    console_schedule_routes.router,
+    evaluation_routes.router,
 )
 
 

@@ -27,9 +27,8 @@ from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import NOTHING_USED, cost_usd
-from handoff_queue.supervisor.client.context_use import context_use
 from handoff_queue.supervisor.client.job_result import JobRecord, JobResult
-from handoff_queue.supervisor.client.report_fields import change_in_words
+from handoff_queue.supervisor.client.report_fields import change_in_words, context_use
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.client.user_messages import message_line
 from handoff_queue.supervisor.text.sanitizing import in_one_line, plain

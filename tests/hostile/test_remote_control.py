@@ -25,7 +25,7 @@ from redis import Redis
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.remote_control import REMOTE_CONTROL
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.supervisor.cli.celery_nodes import queues_by_node
+from handoff_queue.supervisor.cli.doctor_processes import queues_by_node
 from tests.waiting import wait_until
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

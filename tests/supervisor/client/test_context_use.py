@@ -17,7 +17,7 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.cli.show import show_handoffs
 from handoff_queue.supervisor.client.client import Client
-from handoff_queue.supervisor.client.context_use import context_use
+from handoff_queue.supervisor.client.report_fields import context_use
 from tests.doubles.handoffs import a_handoff
 from tests.doubles.jobs import a_job, issued_event, version_of
 

@@ -29,7 +29,7 @@ from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
 from handoff_queue.supervisor.lifecycle.handoffs import fact_check_handoff
 from handoff_queue.supervisor.lifecycle.job_budget import closing_roles
 from handoff_queue.supervisor.lifecycle.observations import Observations
-from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
+from handoff_queue.supervisor.roles.briefs import fact_check_schema, fact_check_task
 from tests.doubles.fact_check_invariants import check_facts
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import RESEARCHERS, SimulatedJob, a_plan

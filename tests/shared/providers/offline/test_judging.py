@@ -23,7 +23,7 @@ from handoff_queue.supervisor.evaluation.answer_judge import (
     scores_in,
     settle,
 )
-from handoff_queue.supervisor.roles.fact_check import fact_check_schema, fact_check_task
+from handoff_queue.supervisor.roles.briefs import fact_check_schema, fact_check_task
 from tests.shared.providers.offline.offline_requests import (
     VERDICT_SCHEMA,
     a_result,

@@ -27,8 +27,8 @@ from handoff_queue.shared.types.ids import JobId, StepId, new_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.serve.application import CONSOLE_ROUTERS
 from handoff_queue.supervisor.serve.console.job_page import read_job
-from handoff_queue.supervisor.serve.console.routers import CONSOLE_ROUTERS
 from tests.doubles.conflicting_claims import a_claim, settle_conflicts
 from tests.doubles.jobs import a_job, handoff_key
 from tests.doubles.simulated_job import SimulatedJob, planned
