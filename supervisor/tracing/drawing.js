@@ -249,7 +249,8 @@ function factsOf(job, bar) {
 }
 
 const NO_TURNS =
-  "The messages and tool calls of this handoff are not stored. Workers keep them with HANDOFF_KEEP_TURNS=true.";
+  "The messages and tool calls of this handoff are not stored." +
+  " Workers keep them with HANDOFF_KEEP_TURNS=true.";
 
 // The details of a handoff: facts, task, answer, and the turns that the store still has.
 function detailOf(job, bar) {
