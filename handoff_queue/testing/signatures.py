@@ -130,7 +130,7 @@ class Signatures:
             text = ""
         else:
             text = str(block.get("thinking", ""))
-        # A paused reply may end with thinking. The block behind it comes with the next reply.
+        # A paused reply may end with thinking. The block after it comes with the next reply.
         for kind in (following, ""):
             expected = self._code(token, text, kind)
             if hmac.compare_digest(code.encode(), expected.encode()):

@@ -407,7 +407,7 @@ class EnvelopeFormat:
         self, envelope: _Envelope, unreadable: Sequence[Defect] = (), *, last_try: bool
     ) -> AcceptedAnswer:
         """Return the answer with its checked claims. Each claim without a marker gets one where its
-        text stands in the output. On `last_try` defects become notes, and doubts change the status
+        text is in the output. On `last_try` defects become notes, and doubts change the status
         from `ok` to `partial`.
 
         Args:
@@ -452,7 +452,7 @@ class EnvelopeFormat:
     def _remedy_of_mark(self) -> str:
         """Return the remedy for a mark without a claim, for the model; '' without a special one."""
         if self.form is AnswerForm.MARKDOWN:
-            return "give its note in one block <notes>, with no text behind the block"
+            return "give its note in one block <notes>, with no text after the block"
         return ""
 
     def _doubts(self, envelope: _Envelope, *, is_unproven: bool) -> list[str]:
@@ -482,7 +482,7 @@ class EnvelopeFormat:
         return [
             Defect(
                 f"the output does not say where it uses {count_of(len(claims), 'claim')}",
-                f"write {names} behind the statements that they prove, or leave these claims out",
+                f"write {names} after the statements that they prove, or leave these claims out",
             )
         ]
 

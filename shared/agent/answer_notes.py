@@ -9,7 +9,7 @@
     </notes>
 
 All lines of the block are optional. A note is `[c1] SOURCE: "QUOTE"`. The source `same` is the
-source of the note before. The parts of a claim stand before the source:
+source of the note before. The parts of a claim come before the source:
 `[c1] SUBJECT | ATTRIBUTE | VALUE | UNIT | DATE | SOURCE: "QUOTE"`. A second source is a second
 note with the same mark. A note without a quote has the parts of the claim, or its text.
 
@@ -91,7 +91,7 @@ class _Entry:
     """Name of the field, or the ids of the note."""
     is_field: bool = False
     is_ended: bool = False
-    """True after a blank line. Only an open quote continues behind a blank line."""
+    """True after a blank line. Only an open quote continues after a blank line."""
     has_quote: bool = False
     has_open_quote: bool = False
     """True if a quotation mark begins a quote that has no end yet."""
@@ -367,7 +367,7 @@ def _with_marks(text: str, numbers: set[str]) -> str:
 
 
 def _without_opening_fence(text: str, behind: str) -> str:
-    """Return the text before a block without the beginning of a code fence that ends behind the
+    """Return the text before a block without the beginning of a code fence that ends after the
     block.
     """
     if "```" in behind or "~~~" in behind:

@@ -124,7 +124,7 @@ def _quotes(
     conversation: Conversation, opened: Mapping[str, str], context: ToolContext
 ) -> tuple[CitedQuote, ...]:
     """Return all quotes so far, each once: those of the last compaction, and those of the later
-    replies that stand in their sources. A quote has the characters of its source.
+    replies that are in their sources. A quote has the characters of its source.
     """
     last = conversation.compaction
     quotes = list(last.quotes if last else ())
@@ -159,7 +159,7 @@ def _texts(conversation: Conversation) -> Iterator[str]:
 def _passages(
     text: str, conversation: Conversation, opened: Mapping[str, str], context: ToolContext
 ) -> list[CitedQuote]:
-    """Return the passages in quotation marks that stand in a source that the same text names."""
+    """Return the passages in quotation marks that are in a source that the same text names."""
     passages = quoted_passages_in(text)
     if not passages:
         return []
@@ -208,7 +208,7 @@ def json_quotes_in(text: str) -> list[CitedQuote]:
 
 
 def quoted_passages_in(text: str) -> list[str]:
-    """Return the passages of a text that stand in quotation marks."""
+    """Return the passages of a text that are in quotation marks."""
     return ["".join(groups) for groups in _PASSAGE.findall(text)]
 
 

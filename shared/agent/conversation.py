@@ -58,7 +58,7 @@ _QUOTED = re.compile(r'"[^"]*"')
 LAST_TURN = (
     "This is your last turn: you can call no more tools. Answer now, from the results so far."
 )
-"""It asks for no length, because `TOO_LONG` may stand before it."""
+"""It asks for no length, because `TOO_LONG` may come before it."""
 UNUSABLE = "Your answer cannot be used: "
 TOO_LONG = "Your answer was cut off because it was too long."
 """Beginning of `too_long_prompt`."""
@@ -700,7 +700,7 @@ class Conversation:
 
 
 def _is_copy(line: str, prompt: str) -> bool:
-    """Return whether a line stands in a message to the model, or is the whole message with small
+    """Return whether a line is in a message to the model, or is the whole message with small
     changes. A weak model copies its instructions.
     """
     if len(line) < MIN_COPIED_CHARS:

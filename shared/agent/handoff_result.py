@@ -29,7 +29,7 @@ from handoff_queue.shared.types.origins import Origin
 MAX_ERROR_CHARS = 500
 """Most characters of the error of a result."""
 MAX_REASON_CHARS = 240
-"""Most characters of the reason of a failure that stands before the error of a tool."""
+"""Most characters of the reason of a failure that comes before the error of a tool."""
 MAX_SALVAGED_CHARS = 100_000
 """Most characters of the text of a stopped handoff."""
 

@@ -51,10 +51,10 @@ def repair_json(
         text: text that contains the value.
         start: index of the value's first bracket.
         ends_in_backslash: True if a string may end in a lone backslash. JSON would read that
-            backslash and the quote behind it as a quote within the string.
+            backslash and the quote after it as a quote within the string.
 
     Returns:
-        The repaired value and the index behind it in `text`. If the value is not closed, the
+        The repaired value and the index after it in `text`. If the value is not closed, the
         index is None and the whole rest of the text is repaired.
     """
     if ends_in_backslash:
@@ -384,7 +384,7 @@ def _parsed(text: str) -> Any:
 
 
 def _beginning(text: str) -> int:
-    """Return the index behind leading white space and the opening of a code fence."""
+    """Return the index after leading white space and the opening of a code fence."""
     match = _LEAD.match(text)
     if match:
         return match.end()
@@ -394,7 +394,7 @@ def _beginning(text: str) -> int:
 def _object_at(
     text: str, start: int, *, may_repair: bool = True
 ) -> tuple[dict[str, Any], int] | None:
-    """Return the object that begins at `start`, and the index behind it. None: there is no
+    """Return the object that begins at `start`, and the index after it. None: there is no
     whole object, or it needs a repair that is not allowed.
     """
     if not text.startswith("{", start):
@@ -413,7 +413,7 @@ def _object_at(
 
 
 def _repaired_object_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
-    """Return the object at `start` after `repair_json`, and the index behind it, or None."""
+    """Return the object at `start` after `repair_json`, and the index after it, or None."""
     for ends_in_backslash in (False, True):
         repaired, end = repair_json(text, start, ends_in_backslash=ends_in_backslash)
         if end is not None:

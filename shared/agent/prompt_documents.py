@@ -84,8 +84,8 @@ def short_documents(
 
 
 def was_shown(text: str, shown: Iterable[str]) -> bool:
-    """Return whether the text of a document stands whole, as `whole_texts` writes it, in a text
-    that the model has seen. A short text may stand there by chance.
+    """Return whether a text that the model has seen has the whole text of a document, as
+    `whole_texts` writes it. A short text may be there by chance.
     """
     wanted = text.strip()
     return len(wanted) >= MIN_SHOWN_CHARS and any(wanted in seen for seen in shown)
@@ -144,7 +144,7 @@ def _short(
 
 
 def _named_in(manifest: Manifest, task: str) -> tuple[Document, ...]:
-    """Return the documents whose path or label stands in a task."""
+    """Return the documents whose path or label is in a task."""
     labels = {label.casefold() for label in _LABEL.findall(task)}
     named: list[Document] = []
     for number, document in enumerate(manifest.documents[:_NAMED_AMONG], start=1):
@@ -154,7 +154,7 @@ def _named_in(manifest: Manifest, task: str) -> tuple[Document, ...]:
 
 
 def _stands_in(path: str, task: str) -> bool:
-    """Return whether a path stands in a task, and not only as a part of a longer name."""
+    """Return whether a path is in a task, and not only as a part of a longer name."""
     if path not in task:
         return False
     return re.search(rf"(?<![\w/.-]){re.escape(path)}(?![\w/-]|\.\w)", task) is not None

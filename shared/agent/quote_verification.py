@@ -24,7 +24,7 @@ from handoff_queue.shared.types.message import digest_of
 
 MAX_QUOTE_CHARS = 2_000
 _SHORT_CHARS = 4
-"""A shorter quote must stand between word boundaries: "5" is not a quote from "15"."""
+"""A shorter quote must be between word boundaries: "5" is not a quote from "15"."""
 _LIKE = str.maketrans(
     {
         **dict.fromkeys("‘’‚‛´", "'"),
@@ -118,7 +118,7 @@ class _Pass:
 class FoldedText:
     """A document in which quotes are searched, also in a folded form of its text.
 
-    The text is folded at the first quote that does not stand in it character by character.
+    The text is folded at the first quote that is not in it character by character.
     Folding makes white space one space, and quotation marks and dashes plain ones. It brings
     characters to NFKC, except superscripts, subscripts, fractions and circled numbers. It
     drops soft hyphens, hyphens between letters, also at the end of a line, and Markdown's

@@ -19,7 +19,7 @@ WORDS_OF_A_PART = 4
 """Words in a row that make a part of an argument a copy."""
 MIN_CHARS_OF_USER = 5
 """Letters and digits of the shortest argument that proves the will of the user. A shorter value,
-such as the 13 of a date, stands in a request by chance, and an attacker needs only this value.
+such as the 13 of a date, is in a request by chance, and an attacker needs only this value.
 """
 MAX_WORDS = 4_000
 """Words of one argument that are searched."""
@@ -69,7 +69,7 @@ def origins_of_arguments(arguments: Mapping[str, Any], seen: Seen) -> dict[str, 
 
 
 def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
-    """Return whether there are arguments, and each whole value stands in a text of the user.
+    """Return whether there are arguments, and each whole value is in a text of the user.
 
     A value with fewer than `MIN_CHARS_OF_USER` letters and digits does not count, and a value
     with invisible characters does not.
@@ -87,7 +87,7 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
 
 
 def is_url_of_user(url: str, seen: Seen) -> bool:
-    """Return whether the URL stands word for word in a text of the user."""
+    """Return whether the URL is word for word in a text of the user."""
     return _is_url_in(url, seen.of_user())
 
 
@@ -121,7 +121,7 @@ def is_allowed_host(host: str, hosts: Iterable[str]) -> bool:
 def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool:
     """Return whether a URL carries a copy from a private text, plain or in a code without a key.
 
-    A URL that stands word for word in a public text is not a copy. Words and figures of public
+    A URL that is word for word in a public text is not a copy. Words and figures of public
     texts are not copies, either. A URL with invisible characters or with a long run of letters and
     digits counts as a copy.
 
@@ -256,7 +256,7 @@ def _words(text: str) -> list[str]:
 
 
 def _stands_in(value: str, texts: Iterable[str]) -> bool:
-    """Return whether the words of a value stand in a text, in a row. A value without words stands
+    """Return whether the words of a value are in a text, in a row. A value without words is
     in none.
     """
     wanted = _indexed(value)

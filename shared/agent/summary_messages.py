@@ -17,7 +17,7 @@ from handoff_queue.shared.types.model import Block
 SUMMARIZE = (
     "Your context is full. Your summary will now replace everything after the task. Call no tools"
     " in this turn, and do not answer the task yet. Write your findings, the finished work and the"
-    " remaining work in at most 800 words. Quotes that stand in your messages with the name of"
+    " remaining work in at most 800 words. Quotes that are in your messages with the name of"
     ' their source are kept. Add each further quote that the answer needs as {"source": "...",'
     ' "quote": "..."}, and copy it letter by letter.'
 )
@@ -49,7 +49,7 @@ def summary_in(text: str) -> str:
 
 
 def summary_block(compacted: ContextCompacted) -> Block:
-    """Return the part of a request that stands in place of the earlier turns. The summary is
+    """Return the part of a request that replaces the earlier turns. The summary is
     data: the model wrote it from data of others.
     """
     data: dict[str, Any] = {"summary": compacted.summary}
@@ -60,7 +60,7 @@ def summary_block(compacted: ContextCompacted) -> Block:
     inside = as_data(json.dumps(data, ensure_ascii=False))
     note = "This is your summary of your earlier turns, which are left out."
     if compacted.quotes:
-        note += " Each of its quotes stands in its source, letter by letter."
+        note += " Each of its quotes is in its source, letter by letter."
     if compacted.results:
         note += f" read_result shows these results again: {', '.join(compacted.results)}."
     text = f"<earlier_turns> {inside} {note} Go on with the task. </earlier_turns>"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # Without the types of messages, a tool host starts with less
 
 Reads = Literal["private", "public"]
 ANY_HOST = "*"
-"""Stands in `Tool.sends` for a host that the model chooses."""
+"""The entry of `Tool.sends` for a host that the model chooses."""
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """Names of parameters that the API takes. It answers 400 to a request with any other name:
 "Property keys should match pattern ...". It checks top-level names only.

@@ -43,7 +43,7 @@ NOTHING_DONE = "nothing was done: see below"
 NO_TURNS_LEFT = "not run: this was the last turn"
 SAME_CALL = "not run again: an earlier call had the same arguments, and its result is above"
 SAME_RESULT = "another call of this conversation had the same result"
-"""Calls of one reply may end in any order, so the other call may stand below."""
+"""Calls of one reply may end in any order, so the other call may be below."""
 REPEATED = frozenset({SAME_CALL, SAME_RESULT})
 """Results of repeated calls that brought nothing new."""
 NOT_OF_THE_TOOL = frozenset(

@@ -64,11 +64,11 @@ class Exemption(StrEnum):
     """Condition under which a rule does not hold."""
 
     URL_OF_USER = "url_of_user"
-    """The URL stands word for word in the user's request."""
+    """The URL is word for word in the user's request."""
     ALLOWED_HOST = "allowed_host"
     """The specialist's `hosts` have the host, and the call carries no private text."""
     ARGUMENTS_OF_USER = "arguments_of_user"
-    """There are arguments, and each value stands in the user's request."""
+    """There are arguments, and each value is in the user's request."""
 
 
 SENDS = "sends"

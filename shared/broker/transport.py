@@ -167,7 +167,7 @@ class ProcessQoS(redis_transport.QoS):  # type: ignore[misc]
         self._delivered.clear()
 
     def put_back(self, messages: list[Any], *, leftmost: bool, client: Any = None) -> None:
-        """Put messages back in front of all waiting messages, or behind them with `leftmost`,
+        """Put messages back in front of all waiting messages, or after them with `leftmost`,
         which is kombu's name for it.
         """
         if not messages:
@@ -405,7 +405,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """Put a message back.
 
         Args:
-            leftmost: kombu's name for the place behind all other messages.
+            leftmost: kombu's name for the place after all other messages.
         """
         if member_of(payload) is None:
             super()._do_restore_message(payload, exchange, routing_key, pipe, leftmost)

@@ -41,7 +41,7 @@ _MAX_DEPTH = 6
 """Levels of nested data that are searched by name. Deeper data becomes text."""
 MIN_CONTAINED_CHARS = 6
 """Least number of characters of a secret that is also hidden inside a longer text, and in base64. A
-shorter secret, such as "1", stands in other texts by chance.
+shorter secret, such as "1", is in other texts by chance.
 """
 _ESCAPE = r"\\{1,8}"
 """Backslashes of an escape. JSON inside JSON inside JSON has seven."""

@@ -112,7 +112,7 @@ def read_address(url: str) -> RedisAddress:
     for part in parts:
         if part.scheme != scheme:
             raise ValueError(
-                "each of its parts, behind a ; too, must name a sentinel: sentinel://host:26379"
+                "each of its parts, also after a ;, must name a sentinel: sentinel://host:26379"
             )
     if not re.fullmatch(r"/?[0-9]{0,9}", first.path):
         raise ValueError(f"its database, after the last slash, must be a number; {URL_EXAMPLE}")

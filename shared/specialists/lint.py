@@ -28,7 +28,7 @@ MAX_INSTRUCTIONS_CHARS = 8_000
 
 
 class Rule(StrEnum):
-    """Name of a check, which stands at the end of its warning."""
+    """Name of a check, which is at the end of its warning."""
 
     OVERLAP = "overlap"
     NO_BOUNDARY = "no-boundary"

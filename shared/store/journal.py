@@ -295,7 +295,7 @@ class Journal:
         return events
 
     def _end_of_batch(self, job_id: JobId, version: int) -> list[bytes]:
-        """Return the entries behind a version that are in the batch of this version. A worker can
+        """Return the entries after a version that are in the batch of this version. A worker can
         append any number of entries there. So an entry is parsed only if its signature is valid.
         """
         end: list[bytes] = []

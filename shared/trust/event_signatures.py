@@ -6,7 +6,7 @@ Results and most decisions have codes for the readers of journals in place of a 
 a signature costs more than all the codes.
 
 - A *decision* is bound to the version of the journal that its writer has read. It cannot be put
-  behind a later decision.
+  after a later decision.
 - A *fact* is appended at any version. It has a random word, so that a reader finds a second copy.
   The word of a result is the fence of its claim. So only the holder of the claim can end it.
 """

@@ -2,7 +2,7 @@
 
 A signature is a text: the id of the key, a dot, and the signature's bytes in URL-safe Base64. The
 signed bytes have a purpose and some texts, so a signature for one purpose is worthless for another.
-Codes for single readers (`message_authentication_codes.py`) follow after commas, or stand alone:
+Codes for single readers (`message_authentication_codes.py`) follow after commas, or are alone:
 `KEY~READER.CODE`.
 
 A process reads the keys again when a file has changed. So keys rotate while processes run.

@@ -107,7 +107,7 @@ class ContextCompacted(Message):
     kind: Literal["compacted"] = "compacted"
     summary: str
     quotes: tuple[CitedQuote, ...] = ()
-    """Quotes that the model has written so far, and that stand in their sources."""
+    """Quotes that the model has written so far, and that are in their sources."""
     results: tuple[str, ...] = ()
     """Names of results that `read_result` shows again, such as `look#1 to look#9`."""
     documents: tuple[str, ...] = ()

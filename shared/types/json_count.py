@@ -23,7 +23,7 @@ class JsonCount:
 
     @property
     def values(self) -> int:
-        """Return an upper bound of the values, of which each is in a group or behind a comma."""
+        """Return an upper bound of the values, of which each is in a group or after a comma."""
         return self.groups + self.commas + 1
 
 

@@ -169,7 +169,7 @@ def job_of_letter(letter: DeadLetter) -> JobId | None:
 
 
 def refs_in(value: object) -> Iterable[BlobRef]:
-    """Yield every payload reference in a wire type, at any depth."""
+    """Yield every payload reference in a message or an event, at any depth."""
     if isinstance(value, BlobRef):
         yield value
     elif isinstance(value, BaseModel):

@@ -269,7 +269,7 @@ class JobLoop:
         return (None, self._after_role(made.state, ended))
 
     def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
-        """Publish one batch. The next batch needs another wake-up, which waits behind other
+        """Publish one batch. The next batch needs another wake-up, which waits after other
         jobs.
         """
         for group in prepared.groups:

@@ -228,6 +228,6 @@ def _gates_in_words(gates: Gates) -> Iterator[str]:
         yield f"No part matches the pattern {pattern!r}."
     if gates.cited:
         yield (
-            "Each statement of fact points to a claim with a source, and the quote stands in the"
+            "Each statement of fact points to a claim with a source, and the quote is in the"
             " source letter by letter."
         )

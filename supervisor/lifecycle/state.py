@@ -280,8 +280,8 @@ class StepState(Message):
     remarks: tuple[AttemptFeedback, ...] = ()
     """Feedback for the next attempt, oldest first."""
     sent_back: BlobRef | None = None
-    """The usable result of an earlier attempt: it stands in when the attempts after it come to
-    nothing.
+    """The usable result of an earlier attempt. It counts if the attempts after it have no usable
+    result.
     """
     team: PreviousTeam | None = None
     """The child job that did the step last; None: no child job did."""

@@ -170,8 +170,8 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
 
 
 def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
-    """Return the changes after steps were abandoned. A result that was sent back stands in
-    place of the failed result that code made. A result that came after the decision counts,
+    """Return the changes after steps were abandoned. A result that was sent back
+    replaces the failed result that code made. A result that came after the decision counts,
     unless it cannot be read.
     """
     steps: dict[StepId, StepState] = {}

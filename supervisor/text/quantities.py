@@ -476,7 +476,7 @@ def _measured(text: str, unit: str | None) -> _Measured | None:
 
 
 def _split_at_next_number(text: str) -> tuple[str, str]:
-    """Return the unit of an amount and the next amount in the text behind a number.
+    """Return the unit of an amount and the next amount in the text after a number.
 
     A text that does not begin with a known unit is not split: then the next amount is empty.
     """

@@ -64,7 +64,7 @@ class ReviewerAddress:
 
     words: str
     is_material: bool
-    """True if such text stands only in code blocks, in quotations that code has checked and in test
+    """True if such text is only in code blocks, in quotations that code has checked and in test
     reports. It can belong to the subject of the job, so another attempt would repeat it.
     """
 

@@ -103,7 +103,7 @@ def script(request: Json) -> Reply:
 
 
 def tool_results(request: Json) -> list[Json]:
-    """Return the results of the tool in a request. Each stands in a frame for foreign data."""
+    """Return the results of the tool in a request. Each is in a frame for foreign data."""
     results: list[Json] = []
     for message in request["messages"]:
         for block in message["content"]:

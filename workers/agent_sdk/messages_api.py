@@ -25,7 +25,7 @@ PATH = "/v1/messages"
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 """The provider's limit of one request."""
 PING_EVERY_S = 5.0
-"""Seconds between two signs of life to a CLI that waits. A model may think for minutes."""
+"""Seconds between two pings to a CLI that waits. A model may think for minutes."""
 HEADERS_WITHIN_S = 30.0
 """Seconds in which a connection must send its request."""
 MAX_CONNECTIONS = 256
@@ -163,7 +163,7 @@ class Gateway:
 
 
 def _stream(connection: BaseHTTPRequestHandler, request: CliRequest) -> None:
-    """Send signs of life until there is an answer, and then the answer."""
+    """Send pings until there is an answer, and then the answer."""
     connection.send_response(200)
     connection.send_header("content-type", "text/event-stream")
     connection.end_headers()

@@ -27,7 +27,7 @@ _RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
 
 
 _SIZE = re.compile(r" \([\d,]+ characters\).*\Z", re.DOTALL)
-"""Text behind a path in the list of documents (`prompt_documents`). Models copy the whole line."""
+"""Text after a path in the list of documents (`prompt_documents`). Models copy the whole line."""
 
 
 class _Read(Arguments):

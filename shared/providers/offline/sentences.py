@@ -108,7 +108,7 @@ def _wording(cells: Sequence[str], columns: Sequence[str]) -> str:
 
 
 CLOSING = "\"')\\]”’*_"
-"""Characters that may stand between a full stop and the end of the sentence, for a regex set."""
+"""Characters that may be between a full stop and the end of the sentence, for a regex set."""
 _BREAK = re.compile(rf"(?<=[.!?])[{CLOSING}]*(\s+)(?=\S)|(?<=[。！？])()")
 _ABBREVIATIONS = frozenset(
     "e.g. i.e. etc. vs. cf. approx. dr. mr. mrs. ms. prof. no. fig. st. al.".split()

@@ -262,7 +262,7 @@ local function announce()
   -- Return the score of a new job in the list: its submission in Unix ms, plus a fraction that
   -- orders the jobs of one ms.
   local function place_in_list()
-    local STEP = 1 / 1024 -- a score of 2^41 ms has room for 11 binary digits behind the point
+    local STEP = 1 / 1024 -- a score of 2^41 ms has room for 11 binary digits after the point
     local newest = redis.call(
       'ZREVRANGEBYSCORE', jobs, '(' .. integer(at + 1), now, 'WITHSCORES', 'LIMIT', '0', '1'
     )

@@ -1,6 +1,6 @@
 """`/mcp` of `handoff serve`: the MCP server over streamable HTTP, with the tokens of `/v1`.
 
-Each request stands alone, so that any replica answers it. Clients get JSON, and no stream that
+Each request needs no earlier one, so that any replica answers it. Clients get JSON, and no stream that
 the server opens.
 """
 

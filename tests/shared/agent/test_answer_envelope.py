@@ -177,7 +177,7 @@ def test_a_claim_that_has_no_place_in_the_output_costs_one_turn() -> None:
     value = envelope("The language is Rust.")
     with pytest.raises(InvalidAnswer, match="does not say where it uses 1 claim") as caught:
         read(value)
-    assert "write [c1] behind the statements" in caught.value.for_model
+    assert "write [c1] after the statements" in caught.value.for_model
     answer = read(value, last_try=True)
     assert (answer.status, answer.output) == (ResultStatus.OK, "The language is Rust.")
     assert [len(claim.sources) for claim in answer.claims] == [1]

@@ -186,4 +186,4 @@ def test_text_behind_the_notes_costs_a_turn_that_names_it() -> None:
     text = answer_of("Qdrant is written in Rust. [c1]", RUST)
     with pytest.raises(InvalidAnswer) as raised:
         FORMAT.read(f"{text}\n\nAsk me for more.", last_try=False)
-    assert "with no text behind the block" in raised.value.for_model
+    assert "with no text after the block" in raised.value.for_model

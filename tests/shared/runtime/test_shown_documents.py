@@ -1,4 +1,4 @@
-"""Short documents stand in the opening message, unless the agent would lose a tool by them."""
+"""Short documents are in the opening message, unless the agent would lose a tool by them."""
 
 from __future__ import annotations
 
