@@ -59,18 +59,7 @@ def dead(
 
     handoff dead drop --all
     """
-    if everything != (what is DeadLetterAction.DROP and letter is None):
-        raise UserError(
-            "`handoff dead drop` needs an ID (see `handoff dead`) or --all, and no other action"
-            " takes --all"
-        )
-    if (what in (DeadLetterAction.SHOW, DeadLetterAction.REQUEUE) and letter is None) or (
-        what is DeadLetterAction.LIST and letter is not None
-    ):
-        raise UserError(
-            "`handoff dead show` and `handoff dead requeue` need an ID, and `handoff dead list`"
-            " takes none"
-        )
+    _check(what, letter, everything=everything)
     jobs = client_of_broker()
     letters = jobs.store.dead_letters
     match what:
@@ -91,6 +80,27 @@ def dead(
         case _:
             assert_never(what)
     return OK
+
+
+def _check(what: DeadLetterAction, letter: str | None, *, everything: bool) -> None:
+    """Refuse an action without its letter, and a letter or `--all` that the action does not take.
+
+    Raises:
+        UserError: the first fault.
+    """
+    problem = None
+    if everything and what is not DeadLetterAction.DROP:
+        problem = "only `handoff dead drop` takes --all: leave it out"
+    elif everything and letter is not None:
+        problem = "name one dead letter, or use --all, but not both"
+    elif what is DeadLetterAction.LIST and letter is not None:
+        problem = "`handoff dead list` takes no ID: use `handoff dead show ID` for one letter"
+    elif what is DeadLetterAction.DROP and letter is None and not everything:
+        problem = "`handoff dead drop` needs an ID (see `handoff dead`) or --all"
+    elif what in (DeadLetterAction.SHOW, DeadLetterAction.REQUEUE) and letter is None:
+        problem = f"`handoff dead {what}` needs an ID (see `handoff dead`)"
+    if problem:
+        raise UserError(problem)
 
 
 def _list(letters: Sequence[DeadLetter], *, as_json: bool) -> None:

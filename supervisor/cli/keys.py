@@ -105,10 +105,19 @@ def keys(
     check_extra("encryption", "handoff keys", "encryption")
     match what:
         case KeysAction.INIT:
-            if subject is None or folder is not None:
-                raise UserError("`handoff keys init` needs a DIR, and takes no --keys")
+            if folder is not None:
+                raise UserError(
+                    "`handoff keys init` takes no --keys: name the folder alone, as in"
+                    " `handoff keys init ./keys`"
+                )
+            if subject is None:
+                raise UserError(
+                    "`handoff keys init` needs a DIR for the keys, as in `handoff keys init ./keys`"
+                )
             _init(Path(subject), _workers_in(role), redis, with_folders=folders)
         case KeysAction.LIST:
+            if folder is not None and subject is not None:
+                raise UserError("name the folder of the keys once: as DIR, or with --keys")
             keys_folder = _folder(folder or _path(subject))
             _list(keyring_file(keys_folder), as_json=as_json)
         case KeysAction.ROTATE:

@@ -323,24 +323,29 @@ def test_a_number_outside_its_bounds_in_a_file_of_jobs_names_line_and_field(
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("typed", "line"),
     [
-        ["show"],
-        ["requeue"],
-        ["drop"],
-        ["list", "--all"],
-        ["show", "x", "--all"],
-        ["drop", "x", "--all"],
-        ["list", "x"],
-        ["burn"],
+        ("show", "`handoff dead show` needs an ID (see `handoff dead`)"),
+        ("requeue", "`handoff dead requeue` needs an ID (see `handoff dead`)"),
+        ("drop", "`handoff dead drop` needs an ID (see `handoff dead`) or --all"),
+        ("list --all", "only `handoff dead drop` takes --all: leave it out"),
+        ("show x --all", "only `handoff dead drop` takes --all: leave it out"),
+        ("drop x --all", "name one dead letter, or use --all, but not both"),
+        ("list x", "`handoff dead list` takes no ID: use `handoff dead show ID` for one letter"),
     ],
 )
-def test_impossible_actions_on_dead_letters_are_refused(
-    handoff: Handoff, redis_url: str, arguments: list[str]
+def test_the_error_of_an_impossible_action_on_dead_letters_names_only_this_action(
+    handoff: Handoff, redis_url: str, typed: str, line: str
 ) -> None:
-    assert "handoff" in error_line(
-        handoff.run("dead", *arguments, HANDOFF_REDIS_URL=redis_url), BAD_INPUT
-    )
+    refused = handoff.run("dead", *typed.split(), HANDOFF_REDIS_URL=redis_url)
+
+    assert error_line(refused, BAD_INPUT) == f"handoff: {line}"
+
+
+def test_an_unknown_action_on_dead_letters_is_refused(handoff: Handoff, redis_url: str) -> None:
+    refused = handoff.run("dead", "burn", HANDOFF_REDIS_URL=redis_url)
+
+    assert "'burn'" in error_line(refused, BAD_INPUT)
 
 
 def test_an_unknown_dead_letter_is_refused(handoff: Handoff, redis_url: str) -> None:

@@ -104,7 +104,9 @@ def test_a_missing_url_file_is_one_line(handoff: Handoff) -> None:
     ("arguments", "reason"),
     [
         (["list"], "name the folder of the keys with --keys, or set HANDOFF_KEYS"),
-        (["init"], "`handoff keys init` needs a DIR"),
+        (["init"], "`handoff keys init` needs a DIR for the keys, as in `handoff keys init"),
+        (["init", "--keys", "more"], "takes no --keys: name the folder alone, as in `handoff"),
+        (["list", "keys", "--keys", "keys"], "name the folder of the keys once"),
         (["rotate", "--keys", "keys"], "`handoff keys rotate` needs an IDENTITY"),
         (["rotate", "nobody", "--keys", "keys"], "there is no identity 'nobody'"),
         (["list", "--keys", "nothing"], "cannot be read"),
