@@ -18,7 +18,7 @@ from handoff_queue.shared.agent.tool_policy import (
     PolicyRules,
     Rule,
 )
-from handoff_queue.shared.text.yaml_reader import YamlFault, compose
+from handoff_queue.shared.text.yaml_reader import YamlFault, compose, line_at
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.message import Message, each_problem
 from handoff_queue.shared.types.origins import PRIVATE, UNTRUSTED
@@ -96,19 +96,21 @@ def rules_in(file: Path | None) -> PolicyRules:
     file once.
 
     Raises:
-        UserError: the file has a fault. The message names the file, the field and the fault in
-            one line.
+        UserError: the file has a fault. The message names the file, the line, the field and the
+            fault in one line.
     """
     if file is None:
         return PolicyRules()
+    root = _tree_in(file)
     try:
-        fields = PolicyFields.model_validate_json(json.dumps(_values_in(file)))
+        fields = PolicyFields.model_validate_json(json.dumps(_values_of(file, root)))
     except ValidationError as error:
         place, problem = next(each_problem(error, PolicyFields))
         hint = ""
         for name in place:
             hint = _HINTS.get(name, hint)
-        raise UserError(f"{file}: {'.'.join(place) or 'rules'}: {problem}{hint}") from error
+        where = f"{file}:{line_at(root, place)}: {'.'.join(place) or 'rules'}"
+        raise UserError(f"{where}: {problem}{hint}") from error
     rules: list[Rule] = []
     for rule in fields.rules:
         rules.append(Rule(rule.tools, rule.seen, rule.unless, rule.verdict))
@@ -118,11 +120,11 @@ def rules_in(file: Path | None) -> PolicyRules:
     )
 
 
-def _values_in(file: Path) -> Any:
-    """Return the values of a YAML file.
+def _tree_in(file: Path) -> yaml.Node:
+    """Return the tree of a YAML file with fields.
 
     Raises:
-        UserError: the file cannot be read, or is not plain YAML.
+        UserError: the file cannot be read, is not plain YAML, or has no fields.
     """
     try:
         if not file.is_file():  # a pipe would never end
@@ -139,7 +141,19 @@ def _values_in(file: Path) -> Any:
     except YamlFault as error:
         raise UserError(f"{file}:{error.line}: {error}") from error
     if not isinstance(root, yaml.MappingNode):
-        raise UserError(f"{file}:1: must have the field `rules` or `networks`")
+        raise UserError(
+            f"{file}:1: must have the field `rules` or `networks`: write `rules:` and below it"
+            " `- tools: [...]`, one rule each"
+        )
+    return root
+
+
+def _values_of(file: Path, root: yaml.Node) -> Any:
+    """Return the values of a tree.
+
+    Raises:
+        UserError: a value is neither a text, a number, a list nor a mapping.
+    """
     try:
         values = yaml.constructor.SafeConstructor().construct_document(root)
         json.dumps(values)

@@ -8,6 +8,7 @@ and `010` as numbers, but a plan needs the typed text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import yaml
@@ -75,3 +76,40 @@ class _PlainLoader(yaml.SafeLoader):
                     raise YamlFault(problem, key.start_mark.line + 1, "remove one")
                 known.add(key.value)
         return node
+
+
+def line_at(root: yaml.Node, place: Sequence[str]) -> int:
+    """Return the line of the value at a place, or of the innermost existing part of the place.
+
+    Args:
+        place: keys of mappings and indices of lists (from 0), from the outside inwards.
+    """
+    line, node = line_of(root), root
+    for name in place:
+        marked = _child_of(node, name)
+        if marked is None:
+            break
+        mark, node = marked
+        line = line_of(mark)
+    return line
+
+
+def _child_of(node: yaml.Node, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+    """Return the node with the line of a part of a node, and the part; None: there is none.
+
+    Args:
+        name: key of a mapping, or index of a list.
+    """
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if getattr(key, "value", None) == name:
+                return key, value
+    if isinstance(node, yaml.SequenceNode) and name.isdecimal() and int(name) < len(node.value):
+        item = node.value[int(name)]
+        return item, item
+    return None
+
+
+def line_of(node: yaml.Node) -> int:
+    """Return the line of a node, counted from 1."""
+    return int(node.start_mark.line) + 1

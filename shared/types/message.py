@@ -164,7 +164,7 @@ def each_problem(
 
     Args:
         kind: the type that was parsed. With it, the problem of an unknown field names the closest
-            known field.
+            known field, and the problem of a value without fields names its fields.
         shows_values: True if the text may contain the wrong value. False for a value that may be
             a secret, or that a process received.
     """
@@ -180,6 +180,10 @@ def each_problem(
             message += _similar_field(str(place[-1]), _fields_at(kind, place[:-1]))
         if shows_values:
             message = with_value(message, problem["input"])
+        if problem["type"] == "missing" and kind is not None:
+            message += ": add it"
+        if problem["type"] in _NOT_FIELDS:
+            message += _sample_fields(_fields_at(kind, place) if kind else ())
         yield tuple(map(str, place)), message
 
 
@@ -196,6 +200,13 @@ def _similar_field(name: str, fields: Sequence[str]) -> str:
     if 0 < len(fields) <= MAX_FIELDS_LISTED:
         return f": use one of {', '.join(fields)}"
     return ""
+
+
+def _sample_fields(fields: Sequence[str]) -> str:
+    """Return the end of a message about a value that has no fields: the names of some fields."""
+    if not fields:
+        return ": write `name: value`"
+    return f": use {', '.join(fields[:MAX_FIELDS_LISTED])}"
 
 
 def _has_inner(place: tuple[int | str, ...], places: Sequence[tuple[int | str, ...]]) -> bool:
@@ -229,6 +240,7 @@ def _messages_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _messages_in(part)
 
 
+_NOT_FIELDS = ("dict_type", "model_type", "model_attributes_type")
 _PLAINER = {
     "extra_forbidden": "there is no such field",
     "missing": "is missing",
@@ -237,7 +249,7 @@ _PLAINER = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
     **dict.fromkeys(("tuple_type", "list_type"), "must be a list"),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must hold fields"),
+    **dict.fromkeys(_NOT_FIELDS, "must hold fields"),
 }
 _SHORTER = {"greater than or equal to": "at least", "less than or equal to": "at most"}
 _MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")

@@ -141,7 +141,7 @@ def with_plan(file: Path | None, send: Callable[[JsonValue], None]) -> None:
         UserError: the file is missing, is not YAML, or holds no valid plan. Each line names the
             file, the line and the fault.
     """
-    from handoff_queue.supervisor.text.plain_yaml import line_at
+    from handoff_queue.shared.text.yaml_reader import line_at
 
     if file is None:
         send(None)
@@ -175,7 +175,8 @@ def _check_joins(file: Path, root: yaml.Node) -> None:
     Raises:
         UserError: a join is not valid. The message names the file, the line and the step.
     """
-    from handoff_queue.supervisor.text.plain_yaml import fields_of, line_of, text_of
+    from handoff_queue.shared.text.yaml_reader import line_of
+    from handoff_queue.supervisor.text.plain_yaml import fields_of, text_of
     from handoff_queue.supervisor.workflows.join_syntax import join_from
 
     if not isinstance(root, yaml.MappingNode):

@@ -16,10 +16,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from handoff_queue.shared.text.unicode_text import printable
+from handoff_queue.shared.text.yaml_reader import line_at
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import FactTable, Gates
 from handoff_queue.shared.types.message import each_problem
-from handoff_queue.supervisor.text.plain_yaml import line_at, tree_in, value_of
+from handoff_queue.supervisor.text.plain_yaml import tree_in, value_of
 
 MAX_BYTES = 50_000
 """Most bytes of such a file. It usually has a few dozen lines."""

@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.text.yaml_reader import line_at, line_of
 from handoff_queue.shared.types.condition_syntax import Condition, InvalidCondition, condition_of
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
@@ -24,8 +25,6 @@ from handoff_queue.shared.types.step import AFTER_REVIEW, TITLE_CHARS, OnFailure
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in
 from handoff_queue.supervisor.text.plain_yaml import (
     fields_of,
-    line_at,
-    line_of,
     text_of,
     texts_of,
     tree_in,

@@ -28,7 +28,11 @@ from handoff_queue.supervisor.gates.facts import FactsFile
         (Gates, {"max_words": 0}, "max_words: must be at least 1"),
         (Gates, {"numbers": ["many"]}, "numbers.0: must be a number"),
         (Gates, {"sections": "Risks"}, "sections: must be a list"),
-        (FactsFile, {"file": "a.csv", "columns": 3}, "columns: must hold fields"),
+        (
+            FactsFile,
+            {"file": "a.csv", "columns": 3},
+            "columns: must hold fields: write `name: value`",
+        ),
         (JobLimits, {"on_limit": "foo"}, "on_limit: must be 'stop', 'wrap-up' or 'ask'"),
         (Rubric, {"criteria": [{"name": "tone", "means": 3}]}, "criteria.0.means: must be a text"),
         (
@@ -81,10 +85,15 @@ def test_an_unknown_field_gets_the_closest_field_or_the_few_known_fields(
         (NewLimits, {"max_turns": 0}, "NewLimits: max_turns: must be at least 1, not 0"),
         (Gates, {"min_words": -1}, "Gates: min_words: must be at least 0, not -1"),
         (Gates, {"sections": ["Risks"]}, "Gates: sections: must be a tuple"),
-        (KnownFact, {}, "KnownFact: subject: is missing; attribute: is missing; value: is"),
+        (KnownFact, {}, "KnownFact: subject: is missing: add it; attribute: is missing: add it;"),
         (FactTable, {"rows": ()}, "FactTable: rows: there is no such field: use one of facts"),
-        (Rubric, {}, "Rubric: criteria: is missing"),
-        (Criterion, {"name": "tone"}, "Criterion: means: is missing"),
+        (Rubric, {}, "Rubric: criteria: is missing: add it"),
+        (
+            Rubric,
+            {"criteria": ("tone",)},
+            "Rubric: criteria.0: must hold fields, not 'tone': use name, means",
+        ),
+        (Criterion, {"name": "tone"}, "Criterion: means: is missing: add it"),
         (
             Approvals,
             {"plan": True},

@@ -77,7 +77,7 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
             r"gates\.yaml:2: sections has an invalid value",
         ),
         (f"min_words: 0x{'f' * 5_000}\n", r"gates\.yaml:1: min_words has an invalid value"),
-        ("facts: {table: x}\n", r"gates\.yaml:1: facts\.file: is missing$"),
+        ("facts: {table: x}\n", r"gates\.yaml:1: facts\.file: is missing: add it$"),
         ("facts: {file: nope.csv}\n", "nope.csv cannot be read"),
     ],
 )

@@ -377,7 +377,7 @@ def test_each_error_in_a_plan_is_one_line(shell: Shell, answer: str) -> None:
 
     assert str(refused.value).splitlines() == [
         "a plan has no field wy: did you mean why?",
-        "step 2: task: is missing",
+        "step 2: task: is missing: add it",
         "step a depends on nobody, which is not a step",
         "step a: there is no specialist poet; use one of researcher, supervisor, writer",
     ]
@@ -397,7 +397,8 @@ def test_a_step_that_cannot_be_read_is_not_a_missing_step(shell: Shell) -> None:
 
     assert str(refused.value).splitlines() == [
         "step 1: task: must have at least 1 character",
-        "step 2: must hold fields",
+        "step 2: must hold fields: use id, specialist, task, depends_on, fallback, on_failure,"
+        " after, approve, when, row, contract_of, join",
     ]
 
 
