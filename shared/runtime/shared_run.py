@@ -25,7 +25,7 @@ from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCach
 from handoff_queue.shared.specialists.specialist_files import MEMORY
 from handoff_queue.shared.store.claim import EndedRun
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.trust.run_proofs import check_run
+from handoff_queue.shared.trust.signatures import check_run
 from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
 from handoff_queue.shared.types.errors import (
     InvalidSpecialist,

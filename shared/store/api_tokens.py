@@ -1,4 +1,8 @@
-"""Tokens of the HTTP API. The store holds a digest of each secret, and never the secret."""
+"""Tokens of the HTTP API, and the number of requests of each caller in a minute.
+
+The store holds a digest of each secret, and never the secret. All replicas of the server share the
+counts of requests.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,10 @@ MAX_NAME_CHARS = 100
 _ID = re.compile(r"[0-9a-f]{12}")
 _SECRET = re.compile(r"hq_([0-9a-f]{12})_[A-Za-z0-9_-]{43}")
 _ID_BYTES, _SECRET_BYTES = 6, 32
+WINDOW_S = 60
+"""Seconds of one window, in which the requests of a caller are counted. A count expires after two
+windows.
+"""
 
 
 class StoredToken(Message):
@@ -153,3 +161,26 @@ def _check_line(what: str, text: str) -> None:
 def _digest(secret: str) -> str:
     """Return the SHA-256 of the secret. No cache, as `digest_of` has, keeps the secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class RequestCounts:
+    """The requests of each caller in the current minute of Redis's clock."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def count(self, caller: str) -> tuple[int, float]:
+        """Count one request. Return the requests of this minute, and the seconds until its end.
+
+        Raises:
+            StoreUnavailable: Redis cannot be reached.
+        """
+        now = self._connection.now()
+        window = int(now // WINDOW_S)
+        key = keys.requests(caller, window)
+        with self._connection.translated_errors():
+            pipe = self._connection.redis.pipeline(transaction=True)
+            pipe.incr(key)
+            pipe.expire(key, 2 * WINDOW_S)
+            count, _ = pipe.execute()
+        return int(count), (window + 1) * WINDOW_S - now

@@ -31,8 +31,7 @@ from handoff_queue.shared.store.tool_call_approvals import (
     call_answers_in,
 )
 from handoff_queue.shared.trust.event_signatures import signed_events
-from handoff_queue.shared.trust.run_proofs import prove_run
-from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
+from handoff_queue.shared.trust.signatures import NO_TRUST, Trust, prove_run
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, UNKNOWN, OneCall
 from handoff_queue.shared.types.checkpoints import (
     BatchClosed,

@@ -1,10 +1,14 @@
 """Renewal of leases: one thread renews every lease of its process. Its renewals are heartbeats:
 they show that the process and its evaluations of jobs are not frozen. `Claim.heartbeat` sends a
 heartbeat at once when an agent does something else.
+
+A watchdog ends a process that freezes. The parent process starts it again. The scripts that recover
+the work of a frozen process (`job_evaluation_lease.py`) use the same limit, `FROZEN_AFTER_LEASES`.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import threading
 import time
 from collections.abc import Iterator
@@ -12,8 +16,8 @@ from contextlib import contextmanager, suppress
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
-from handoff_queue.shared.store.watchdog import Watchdog
 from handoff_queue.shared.types.errors import Interrupted, StoreError
 
 log = log_of(__name__)
@@ -169,3 +173,26 @@ class Leases:
                 all_sent = False
                 log.warning("cannot send the heartbeat of an evaluation", why=str(answer))
         return all_sent
+
+
+class Watchdog:
+    """Ends the process unless a thread calls `reset` in time. A thread that holds the interpreter
+    lock for too long prevents this call.
+    """
+
+    def __init__(self, lease_s: float, reset_every_s: float) -> None:
+        """Make a watchdog that does not run before the first `reset`.
+
+        Args:
+            reset_every_s: longest time in seconds between two calls of `reset`.
+        """
+        self._limit_s = lease_s * FROZEN_AFTER_LEASES + reset_every_s
+
+    def reset(self) -> None:
+        """Start the watchdog's time again. `faulthandler` ends the process when the time is
+        over, and writes the stacks of all threads to standard error.
+        """
+        faulthandler.dump_traceback_later(self._limit_s, exit=True)
+
+    def stop(self) -> None:
+        faulthandler.cancel_dump_traceback_later()

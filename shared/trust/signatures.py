@@ -6,6 +6,8 @@ Codes for single readers (`message_authentication_codes.py`) follow after commas
 `KEY~READER.CODE`.
 
 A process reads the keys again when a file has changed. So keys rotate while processes run.
+
+`prove_run` and `check_run` sign and check the results of runs that equal handoffs share.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from handoff_queue.shared.trust.message_authentication_codes import (
     code_of,
 )
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
+from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -49,6 +52,8 @@ MAX_CODES = 8
 """Codes of one message."""
 MAX_REMEMBERED = 1_000
 """Verified texts that a process remembers, for texts that it reads again and again."""
+_OF_A_RUN = "shared-run"
+"""Purpose of the signature of a run that equal handoffs share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,3 +496,41 @@ def _is_valid(key: PublicKey, encoded: str, signed: bytes) -> bool:
     except (InvalidSignature, ValueError, NotBase64):
         return False
     return True
+
+
+def prove_run(
+    trust: Trust, job_id: JobId, handoff_id: HandoffId, run_name: str, result: Digest
+) -> str:
+    """Return the signature of a run by this process; '' without a keyring.
+
+    Equal handoffs share the run. A handoff that copies the result checks the signature with
+    `check_run`.
+
+    Args:
+        run_name: depends on the tenant and on the whole request (`shared.runtime.shared_run`).
+
+    Raises:
+        UserError: this process has no key, or may not sign results.
+    """
+    return trust.sign_for((Right.RESULT,), _OF_A_RUN, job_id, handoff_id, run_name, result)
+
+
+def check_run(
+    trust: Trust,
+    role: str,
+    proof: str,
+    job_id: JobId,
+    handoff_id: HandoffId,
+    run_name: str,
+    result: Digest,
+) -> None:
+    """Check the proof of a run by a worker of this role. Without a keyring, every proof holds.
+
+    Raises:
+        UntrustedMessage: the proof is missing or wrong, or its signer is not a worker of the role.
+    """
+    if not trust.is_on:
+        return
+    signer = trust.signer_of(proof, _OF_A_RUN, job_id, handoff_id, run_name, result)
+    signer.check(Right.RESULT)
+    signer.check_role(role)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
-from handoff_queue.shared.trust.run_proofs import check_run, prove_run
-from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
+from handoff_queue.shared.trust.signatures import NO_TRUST, Trust, check_run, prove_run
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
