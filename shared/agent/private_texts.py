@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from handoff_queue.shared.agent.common_words import COMMON_WORDS
 from handoff_queue.shared.agent.decoders import DECODERS, turns_of
-from handoff_queue.shared.agent.normal_text import normal, normal_case_kept
+from handoff_queue.shared.text.unicode_text import normal, normal_case_kept
 
 MAX_WORK = 200_000
 """Characters of all texts of one call that are searched. A call with more needs a person."""

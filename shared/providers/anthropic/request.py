@@ -1,5 +1,5 @@
-"""Conversion of a `ModelCall` to the arguments of `client.messages.create`, with strict schemas.
-`cache_breakpoints.py` places the cache breakpoints (`cache_control`).
+"""Conversion of a `ModelCall` to the arguments of `client.messages.create`, with strict schemas and
+cache breakpoints (`cache_control`).
 """
 
 from __future__ import annotations
@@ -12,11 +12,7 @@ from typing import Any
 
 import anthropic
 
-from handoff_queue.shared.providers.anthropic.cache_breakpoints import (
-    cache_mark,
-    messages_with_breakpoints,
-)
-from handoff_queue.shared.types.model import Block, ModelCall, SystemPrompt
+from handoff_queue.shared.types.model import Block, MessageParam, ModelCall, SystemPrompt
 
 MAX_STRICT_TOOLS = 20
 """The provider's limit of strict tools in one request."""
@@ -33,6 +29,8 @@ _LOOSE = (
 """Keywords that strict schemas do not support, or that the SDK would remove although they
 change the meaning of a schema.
 """
+_FOR_5_MINUTES = {"type": "ephemeral"}
+_FOR_1_HOUR = {"type": "ephemeral", "ttl": "1h"}
 
 
 class Option(StrEnum):
@@ -52,11 +50,11 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
             prompt contains the schema of the answer.
     """
     omit_strict = Option.STRICT in without
-    mark = cache_mark(for_1h=call.caches_for_1h and Option.CACHE_1H not in without)
+    mark = _cache_mark(for_1h=call.caches_for_1h and Option.CACHE_1H not in without)
     request: dict[str, Any] = {
         "model": call.model,
         "max_tokens": call.max_output_tokens,
-        "messages": messages_with_breakpoints(call, mark),
+        "messages": _messages_with_breakpoints(call, mark),
         "system": _system_blocks(call.system, mark),
         "stream": True,
     }
@@ -182,3 +180,39 @@ def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
         else:
             definitions.append({**tool, "input_schema": schema, "strict": True})
     return definitions
+
+
+def _cache_mark(*, for_1h: bool) -> dict[str, str]:
+    """Return the value of `cache_control`."""
+    if for_1h:
+        return _FOR_1_HOUR
+    return _FOR_5_MINUTES
+
+
+def _messages_with_breakpoints(call: ModelCall, mark: Mapping[str, str]) -> list[MessageParam]:
+    """Return the messages with cache breakpoints.
+
+    One is at the last block if the agent has tools, because its next turn repeats everything up
+    to this block. An agent without tools has one turn, so a breakpoint would only cost money.
+    Another one is at the first block of several, which the requests of other handoffs repeat.
+    """
+    messages = list(call.messages)
+    opening = messages[0]["content"] if messages else ""
+    if not isinstance(opening, str) and len(opening) > 1:
+        messages[0] = _marked(messages[0], 0, mark)
+    if messages and call.tools:
+        messages[-1] = _marked(messages[-1], -1, mark)
+    return messages
+
+
+def _marked(message: MessageParam, index: int, mark: Mapping[str, str]) -> MessageParam:
+    """Return the message with a cache breakpoint at one of its blocks."""
+    content = message["content"]
+    blocks: list[Block]
+    if isinstance(content, str):
+        blocks = [{"type": "text", "text": content}]
+    else:
+        blocks = list(content)
+    if blocks and blocks[index].get("type") in ("text", "tool_result"):
+        blocks[index] = {**blocks[index], "cache_control": mark}
+    return {**message, "content": blocks}
