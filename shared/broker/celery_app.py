@@ -28,8 +28,7 @@ from handoff_queue.shared.settings.foreign_environment import (
     check_celery_command,
     check_tls_variables,
 )
-from handoff_queue.shared.settings.imports_without_gc import without_collection
-from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.optional_packages import check_extra, without_collection
 from handoff_queue.shared.settings.redis_url import RedisAddress, read_address
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError

@@ -15,8 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from handoff_queue.shared.settings.imports_without_gc import without_collection
-from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.optional_packages import check_extra, without_collection
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.supervisor.cli.display.terminal import print_message
 

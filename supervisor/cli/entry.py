@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 
 from handoff_queue.shared.local.fast_exit import without_teardown
-from handoff_queue.shared.settings.imports_without_gc import without_collection
-from handoff_queue.shared.settings.optional_packages import check_extra
+from handoff_queue.shared.settings.optional_packages import check_extra, without_collection
 from handoff_queue.shared.types.errors import UserError
 
 
