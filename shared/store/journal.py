@@ -59,7 +59,7 @@ MAX_EVENTS_A_READ = 5_000
 MAX_REST_EVENTS = 1_000
 """Events in one round trip that looks for the end of a batch."""
 MAX_BATCH_EVENTS = 10_000
-"""Most events of one batch: a decision issues at most 500 handoffs, and checks 5,000 conditions."""
+"""Most events of one batch: a decision ends after 5,000 events."""
 MAX_EVENT_BYTES = 64_000_000
 """Bytes of the longest event: the plan of a job of 100,000 steps has about 30 million."""
 MAX_UNSIGNED_VALUES = 100

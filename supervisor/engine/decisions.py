@@ -146,6 +146,8 @@ class DecisionMaker:
         for _ in range(MAX_DECISIONS + len(state.steps)):
             recorded = len(prepared.events)
             for command in decide(later, observations, now):
+                if prepared.has_most_events:
+                    break
                 if self._reserves_thread(later, command):
                     self._recorder.record(later, command, prepared)
             newly_damaged = _damaged(later, prepared) - damaged

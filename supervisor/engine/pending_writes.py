@@ -10,6 +10,11 @@ from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.lifecycle.commands import Effect
 from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
 
+MAX_EVENTS_A_DECISION = 5_000
+"""Events after which a decision ends. A reader of a part of a journal reads the rest of its batch,
+which has at most `journal.MAX_BATCH_EVENTS` events.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class RoleHandoff:
@@ -36,10 +41,15 @@ class PendingWrites:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the decision issues `MAX_HANDOFFS_A_DECISION` handoffs. More may
-        follow then.
+        """Return whether the decision issues `MAX_HANDOFFS_A_DECISION` handoffs, or has
+        `MAX_EVENTS_A_DECISION` events. More may follow then.
         """
-        return sum(map(len, self.groups)) >= MAX_HANDOFFS_A_DECISION
+        return self.has_most_events or sum(map(len, self.groups)) >= MAX_HANDOFFS_A_DECISION
+
+    @property
+    def has_most_events(self) -> bool:
+        """Return whether the decision has `MAX_EVENTS_A_DECISION` events."""
+        return len(self.events) >= MAX_EVENTS_A_DECISION
 
     def ref(self, text: str) -> BlobRef:
         """Add a payload to the commit, and return its reference."""

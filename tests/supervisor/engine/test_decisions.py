@@ -5,22 +5,28 @@ the result.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from handoff_queue.shared.store.claim_grants import FinishedWithCommit
+from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, NeedsResolved
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import JobId, StepId
+from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.engine import pending_writes
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.role_events import outcome_of
+from handoff_queue.supervisor.workflows.items_file import Items
+from tests.doubles.jobs import due_at
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow
 
@@ -37,6 +43,12 @@ TWO_PAIRS = """
     id: b, specialist: researcher, task: "two"
     id: after_a, specialist: writer, task: "three", depends_on: [a]
     id: after_b, specialist: writer, task: "four", depends_on: [b]
+"""
+
+
+PAIRS = """
+    id: a, specialist: writer, task: "{item}", for_each: lines
+    id: b, specialist: writer, task: "{item}", for_each: lines, depends_on: [a], join: {must: [a]}
 """
 
 
@@ -186,3 +198,26 @@ def test_a_result_between_a_decision_and_its_commit_is_not_lost(
     shell.advance(job_id)
 
     assert {event.handoff_id for event in shell.open(job_id)} == {"after_a.1", "after_b.1"}
+
+
+def test_many_steps_that_can_never_begin_are_given_up_in_several_decisions(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pair has its own reason, and so its own event. No reader reads a longer batch."""
+    monkeypatch.setattr(pending_writes, "MAX_EVENTS_A_DECISION", 10)
+    items = Items(lines=tuple(f"item {number}" for number in range(35)))
+    workflow = make_workflow(tmp_path, PAIRS, UNREVIEWED)
+    limits = JobLimits(max_handoffs=1)
+    job_id = shell.jobs.submit(Request("Do it.", workflow=workflow, items=items, limits=limits))
+
+    shell.advance(job_id)
+    due = due_at(shell.store, job_id)
+    assert due <= shell.store.connection.now() + LOST_AFTER_S, "the rest follows soon"
+    sizes: list[int] = [1]
+    while (version := shell.jobs.info(job_id).version) not in sizes:
+        sizes.append(version)
+        shell.advance(job_id)
+
+    commits = [later - earlier for earlier, later in pairwise(sizes)]
+    assert max(commits) <= 12
+    assert shell.kinds(job_id).count("steps_abandoned") == 35
