@@ -110,7 +110,9 @@ def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tu
             systems[form] = (runner, pids | {"redis": server}, redis.Redis.from_url(url))
         for number in range(repeats):
             order = list(systems.items())
-            for form, (runner, pids, client) in order if number % 2 else reversed(order):
+            if number % 2 == 0:
+                order.reverse()
+            for form, (runner, pids, client) in order:
                 cost = cost_of(runner.run, jobs, pids, client)
                 own_ms = cost.cpu_ms[SUPERVISOR.name] + cost.cpu_ms[WORKER.name]
                 times[form].append((own_ms, cost.total_ms))

@@ -362,6 +362,8 @@ class Form:
     comprehensions: int = 0
     nested_conditional_expressions: list[str] = field(default_factory=list)
     comprehensions_with_two_loops: list[str] = field(default_factory=list)
+    loops_with_conditions: list[str] = field(default_factory=list)
+    """Loops over a conditional expression."""
     empty_names: list[str] = field(default_factory=list)
 
     def add(self, node: ast.AST, path: Path) -> None:
@@ -369,6 +371,9 @@ class Form:
             self.empty_names.append(f"{relative(path)}:{getattr(node, 'lineno', 0)}")
         if isinstance(node, ast.stmt):
             self.statements += 1
+        if isinstance(node, ast.For):
+            if any(isinstance(inner, ast.IfExp) for inner in ast.walk(node.iter)):
+                self.loops_with_conditions.append(f"{relative(path)}:{node.lineno}")
         elif isinstance(node, ast.IfExp):
             self.conditional_expressions += 1
             parts = [node.test, node.body, node.orelse]
@@ -417,6 +422,11 @@ def test_no_conditional_expression_contains_another() -> None:
     for room in PRODUCT:
         assert form(room).nested_conditional_expressions == []
     assert form_of_tests().nested_conditional_expressions == []
+
+
+def test_no_loop_chooses_its_values_in_its_first_line() -> None:
+    for room in PRODUCT:
+        assert form(room).loops_with_conditions == []
 
 
 def test_each_variable_has_a_name_for_its_value() -> None:

@@ -148,8 +148,10 @@ class InjecAgentSituation:
         before it returned.
         """
         calls: list[Call] = []
+        if not self._is_attacked:
+            return calls
         stolen = ""
-        for tool in self._case.attacker_tools if self._is_attacked else ():
+        for tool in self._case.attacker_tools:
             calls.append((tool, self._tools.arguments(tool, self._case.instruction, stolen)))
             stolen = self._tools.result_of(tool)
         return calls

@@ -60,8 +60,11 @@ def check_patterns(schema: Any) -> None:
         UnusablePattern: see `matches`.
     """
     for part in _objects_in(schema, but_below=_VALUES):
+        patterns = [part.get("pattern")]
         several = part.get("patternProperties")
-        for pattern in (part.get("pattern"), *(several if isinstance(several, Mapping) else ())):
+        if isinstance(several, Mapping):
+            patterns += several
+        for pattern in patterns:
             if isinstance(pattern, str):
                 _compiled(pattern)
 

@@ -323,9 +323,13 @@ def queues_by_node(settings: Settings) -> dict[str, set[str]]:
 def queues_in(reply: object) -> dict[str, set[str]]:
     """Return the queues of the nodes in a reply. Every program that reaches Redis can send one."""
     queues_of: dict[str, set[str]] = {}
-    for node, queues in reply.items() if isinstance(reply, Mapping) else ():
+    if not isinstance(reply, Mapping):
+        return queues_of
+    for node, queues in reply.items():
         names = queues_of.setdefault(str(node), set())
-        for queue in queues if isinstance(queues, list) else ():
+        if not isinstance(queues, list):
+            continue
+        for queue in queues:
             if isinstance(queue, Mapping) and isinstance(queue.get("name"), str):
                 names.add(queue["name"])
     return queues_of

@@ -63,9 +63,10 @@ def memory(
             notes = jobs.notes(tenant)
             if as_json:
                 write_as_json({"notes": [note.model_dump(mode="json") for note in notes]})
-            elif not notes:
+                return 0
+            if not notes:
                 print_message(f"tenant {plain(tenant)} has no notes")
-            for note in () if as_json else notes:
+            for note in notes:
                 write_line(_line(note))
         case MemoryAction.SHOW:
             note = jobs.note(path or "", tenant)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -110,7 +110,7 @@ def check_names(request: Request) -> None:
             )
     for name in request.specialists:
         check_specialist(name)
-    for step in request.workflow.steps if request.workflow else ():
+    for step in _workflow_steps(request):
         if step.specialist != SUB_SUPERVISOR:
             check_specialist(step.specialist, f"step {step.id}: ")
     if request.webhook_url is not None:
@@ -431,8 +431,14 @@ def _check_mode(request: Request) -> None:
         )
 
 
+def _workflow_steps(request: Request) -> Sequence[WorkflowStep]:
+    if request.workflow is None:
+        return ()
+    return request.workflow.steps
+
+
 def _check_depth(request: Request) -> None:
-    for step in request.workflow.steps if request.workflow else ():
+    for step in _workflow_steps(request):
         if step.specialist == SUB_SUPERVISOR and not request.limits.max_depth:
             raise UserError(
                 f"step {step.id} names a sub-supervisor, and max_depth (--max-depth) is 0: raise"
@@ -447,7 +453,7 @@ def _check_review(request: Request) -> None:
         raise UserError(
             "a rubric (--rubric) needs a review: leave out is_reviewed=False (--no-review)"
         )
-    for step in request.workflow.steps if request.workflow else ():
+    for step in _workflow_steps(request):
         if step.after:
             raise UserError(
                 f"step {step.id} waits for the review: leave out is_reviewed=False (--no-review)"

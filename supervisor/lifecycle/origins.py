@@ -69,8 +69,10 @@ def origins_of_plan(state: JobState) -> tuple[Origin, ...] | None:
     """Return the origins of the tasks of a plan that a person has edited: those of the plan
     before it, whose tasks may stay.
     """
+    if state.plan is None:
+        return None
     groups: list[tuple[Origin, ...]] = []
-    for outline in state.plan.steps if state.plan else ():
+    for outline in state.plan.steps:
         if outline.origins is not None:
             groups.append(outline.origins)
     return union(*groups) or None

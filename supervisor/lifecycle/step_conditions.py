@@ -45,7 +45,9 @@ def results_for_conditions(
     """Yield the results that the conditions of the given steps need."""
     for step_id in steps:
         when = plan.by_id[step_id].when
-        for name in when.steps.values() if when else ():
+        if when is None:
+            continue
+        for name in when.steps.values():
             result = state.steps[name].result
             if result is not None:
                 yield result

@@ -111,7 +111,8 @@ def _line(point: Revision, result: HandoffResult | None, limit: int) -> str:
         written = json.dumps(result.output, ensure_ascii=False)
     evidence: list[JsonValue] = []
     left = limit // 2
-    for claim in (result.claims if result else ())[:MAX_CLAIMS]:
+    claims = result.claims[:MAX_CLAIMS] if result else ()
+    for claim in claims:
         shown = show_claim(claim)
         left -= len(json.dumps(shown, ensure_ascii=False))
         if left < 0:

@@ -401,7 +401,9 @@ def row_keys(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
     Without such a column, the key of a row is its first value that is not blank.
     """
-    for column in rows[0] if rows else ():
+    if not rows:
+        return []
+    for column in rows[0]:
         values = [row.get(column, "").strip() for row in rows]
         if _are_short(values, MAX_KEY_CHARS) and len(set(values)) == len(values):
             return values

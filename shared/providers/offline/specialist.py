@@ -241,8 +241,11 @@ def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
         if not has_words or mentions(name_of(path), topic.text):
             weights[path] += 0.0
     best = sorted(weights, key=lambda source: (-weights[source], source))
+    sources = [*_named_in_task(conversation), *best]
+    if has_words:
+        sources = sources[:_MAX_READ]
     pages = []
-    for source in [*_named_in_task(conversation), *best][: _MAX_READ if has_words else None]:
+    for source in sources:
         start = starts.get(source, 0)
         offset = 0
         if start > _PAGE_CHARS - _BEFORE_HIT_CHARS:

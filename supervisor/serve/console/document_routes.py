@@ -99,8 +99,9 @@ def list_documents(
     Args:
         has_children: include the pages that child jobs fetched. Each child is a round trip.
     """
+    most_jobs = MAX_CHILDREN if has_children else 1
     by_name: dict[str, Document] = {}
-    for _, entry in _documents(store, job_id, MAX_CHILDREN if has_children else 1):
+    for _, entry in _documents(store, job_id, most_jobs):
         by_name.setdefault(entry.path, entry)
     documents = tuple(by_name.values())
     return DocumentList(documents[begin : begin + limit], begin, len(documents))

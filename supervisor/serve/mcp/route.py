@@ -1,7 +1,7 @@
 """`/mcp` of `handoff serve`: the MCP server over streamable HTTP, with the tokens of `/v1`.
 
-Each request needs no earlier one, so that any replica answers it. Clients get JSON, and no stream that
-the server opens.
+Each request needs no earlier one, so that any replica answers it. Clients get JSON, and no stream
+that the server opens.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ def test_the_step_that_writes_the_answer_knows_the_gates() -> None:
         "- It has at least 300 words.\n"
         '- It has a heading "Risks".\n'
         "- No part matches the pattern '(?i)tbd'.\n"
-        "- Each statement of fact points to a claim with a source, and the quote stands in the"
+        "- Each statement of fact points to a claim with a source, and the quote is in the"
         " source letter by letter."
     )
 
