@@ -8,7 +8,7 @@ import asyncio
 import ipaddress
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
 from python_multipart.multipart import parse_options_header
@@ -33,6 +33,8 @@ MAX_WAITING = 500
 """Requests or checks of one caller that wait for their turn. Further requests get status 429."""
 BODY_S = 60.0
 """Seconds in which the next bytes of a body must arrive."""
+DRAIN_S = 5.0
+"""Seconds for which the rest of a refused body is read and dropped."""
 MAX_WRONG_TOKENS = 30
 """Most wrong tokens of one address in a minute. The next wrong tokens get status 429."""
 _LINE_END = b"\r\n"
@@ -46,6 +48,9 @@ class BodyLimit:
     """ASGI middleware that refuses a body of more than `max_bytes`.
 
     It counts the bytes while they arrive, so that it also refuses a long body without a length.
+
+    A refusal closes the connection. Before that, the rest of the body is read and dropped for
+    `DRAIN_S`. Otherwise the kernel resets the connection, and the client may lose the response.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
@@ -58,10 +63,14 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
+        ending = _EndOfRequest(
+            receive, send, has_body="transfer-encoding" in headers or length != "0"
+        )
+        receive, send = ending.receive, ending.send
         if "transfer-encoding" in headers and "content-length" in headers:
             await response_of(_two_lengths())(scope, receive, send)
             return
-        length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length[:18]) > self._max_bytes:
             await response_of(self._too_large())(scope, receive, send)
             return
@@ -84,6 +93,37 @@ class BodyLimit:
             "or raise HANDOFF_SERVE_MAX_BODY_BYTES",
             headers={"Connection": "close"},
         )
+
+
+class _EndOfRequest:
+    """Reads the rest of a body before a response closes the connection."""
+
+    def __init__(self, receive: Receive, send: Send, *, has_body: bool) -> None:
+        self._receive = receive
+        self._send = send
+        self._is_read = not has_body
+        self._closes = False
+
+    async def receive(self) -> Message:
+        """Receive a message of the request."""
+        message = await self._receive()
+        self._is_read = not message.get("more_body", False)  # also without a connection
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the response. Before the last one, drop the rest of the body."""
+        if message["type"] == "http.response.start":
+            self._closes = Headers(raw=message["headers"]).get("connection") == "close"
+        is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        if not (is_last and self._closes) or self._is_read:
+            await self._send(message)
+            return
+        await self._send({**message, "more_body": True})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                while not self._is_read:
+                    await self.receive()
+        await self._send({"type": "http.response.body", "body": b""})
 
 
 def _two_lengths() -> Problem:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from h11 import LocalProtocolError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handoff_queue.supervisor.serve.request_limits import RequestTurn
@@ -51,7 +52,10 @@ class PacedResponses:
                     has_more = start != starts[-1] or message.get("more_body", False)
                     part = body[start : start + PIECE]
                     piece = {"type": message["type"], "body": part, "more_body": has_more}
-                await send(piece)
+                try:
+                    await send(piece)
+                except LocalProtocolError:
+                    return  # the body was not HTTP, so uvicorn has sent status 400 and closes
                 scope[_PIECES] += 1
 
         try:

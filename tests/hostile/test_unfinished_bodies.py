@@ -168,3 +168,20 @@ def test_a_request_with_two_lengths_is_refused_and_its_rest_is_not_read_as_a_req
 
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/mcp", "/"])
+@pytest.mark.parametrize("chunk", [b"ZZZ\r\n", b"5\r\nabcdeXX", b"-1\r\n"])
+def test_a_body_that_is_not_http_leaves_no_traceback_in_the_log(
+    app: FastAPI, path: str, chunk: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise a client without a token fills the log: 3,000 bytes for each request."""
+    with serving(app) as url:
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname, address.port), timeout=60) as client:
+            head = f"POST {path} HTTP/1.1\r\nHost: {address.netloc}\r\nTransfer-Encoding: chunked"
+            client.sendall(head.encode() + b"\r\n\r\n" + chunk)
+            answer = client.recv(65_536)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert not [record for record in caplog.records if record.exc_info]

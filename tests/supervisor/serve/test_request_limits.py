@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from functools import partial
+from urllib.parse import urlsplit
 
 import pytest
 from fastapi import FastAPI
@@ -11,8 +14,10 @@ from fastapi.testclient import TestClient
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
+from handoff_queue.supervisor.serve import request_limits
 from handoff_queue.supervisor.serve.application import make_application
 from tests.supervisor.serve.conftest import LOCAL, URL, ClientOf
+from tests.supervisor.serve.serving import serving
 
 REQUESTS = 3
 
@@ -43,6 +48,45 @@ def test_a_body_without_a_length_is_counted_while_it_arrives(http: TestClient) -
     large = http.post("/v1/jobs", content=chunks(20), headers=json)
 
     assert (small.status_code, large.status_code) == (202, 413)
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/mcp"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_client_that_sends_a_refused_body_to_its_end_reads_the_whole_refusal(
+    app: FastAPI, path: str, *, is_chunked: bool
+) -> None:
+    """A connection that is closed before its body is read is reset. The client may then lose the
+    response.
+    """
+    body = b" " * 2_000_000
+    headers = f"Content-Type: application/json\r\nContent-Length: {len(body)}"
+    if is_chunked:
+        headers = "Content-Type: application/json\r\nTransfer-Encoding: chunked"
+        body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    with serving(app) as url:
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname, address.port), timeout=60) as client:
+            head = f"POST {path} HTTP/1.1\r\nHost: {address.netloc}\r\n{headers}\r\n\r\n"
+            client.sendall(head.encode())
+            client.sendall(body)
+            answer = b"".join(iter(partial(client.recv, 65_536), b""))
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.endswith(b"}")
+
+
+def test_a_client_that_sends_a_refused_body_without_end_loses_its_connection(
+    app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_limits, "DRAIN_S", 0.1)
+    with serving(app) as url:
+        address = urlsplit(url)
+        with socket.create_connection((address.hostname, address.port), timeout=60) as client:
+            head = f"POST /v1/jobs HTTP/1.1\r\nHost: {address.netloc}\r\n"
+            client.sendall(f"{head}Content-Length: 2000000\r\n\r\n".encode())
+            answer = b"".join(iter(partial(client.recv, 65_536), b""))
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
 
 
 def test_a_form_that_is_too_large_is_refused(http: TestClient) -> None:
