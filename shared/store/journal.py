@@ -31,6 +31,7 @@ from handoff_queue.shared.store.journal_signature_check import (
 from handoff_queue.shared.store.payloads import payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection, answers_of
 from handoff_queue.shared.store.script_arguments import json_argument
+from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.errors import (
@@ -50,7 +51,6 @@ from handoff_queue.shared.types.events import (
     parse_event,
 )
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.json_count import has_more_values
 
 NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""

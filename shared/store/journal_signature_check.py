@@ -16,6 +16,7 @@ from hashlib import sha1
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import roles_of
 from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,
     Stamp,
@@ -42,7 +43,6 @@ from handoff_queue.shared.types.events import (
     parse_event,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.json_count import has_more_values
 from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
 
 LONG_EVENT = "it is long, and was not read before the check of its signature"

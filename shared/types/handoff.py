@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import (
     Digest,
@@ -33,7 +34,6 @@ from handoff_queue.shared.types.ids import (
     StepIdField,
     handoff_id,
 )
-from handoff_queue.shared.types.json_count import has_more_values
 from handoff_queue.shared.types.json_values import StorableJson
 from handoff_queue.shared.types.limits import MAX_DEPTH, HandoffLimits
 from handoff_queue.shared.types.message import Message, OmitNone, digest_of
