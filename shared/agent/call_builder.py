@@ -11,7 +11,7 @@ from typing import Any
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import request_bytes
-from handoff_queue.shared.agent.prompt_cache_warmup import Prefix, prefix_of
+from handoff_queue.shared.agent.prompt_cache_prefixes import Prefix, prefix_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import has_text_output
 from handoff_queue.shared.agent.token_estimates import expected_input, max_input

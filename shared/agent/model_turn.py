@@ -33,7 +33,7 @@ from handoff_queue.shared.agent.conversation import (
     with_valid_calls,
 )
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
-from handoff_queue.shared.agent.prompt_cache_warmup import MAX_WAIT_S
+from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from handoff_queue.shared.agent.model_fallback import ModelChoice
-from handoff_queue.shared.agent.prompt_cache_warmup import PromptCaches
+from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
 from handoff_queue.shared.settings.optional_packages import without_collection
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.rate_limiter import account_of

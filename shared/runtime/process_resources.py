@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from celery import Celery
 
-from handoff_queue.shared.agent.prompt_cache_warmup import PromptCaches
+from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.observability.telemetry import telemetry

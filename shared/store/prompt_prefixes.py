@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from handoff_queue.shared.agent.prompt_cache_warmup import CACHED_S, MAX_WAIT_S, PrefixState
+from handoff_queue.shared.agent.prompt_cache_prefixes import CACHED_S, MAX_WAIT_S, PrefixState
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import StoreError

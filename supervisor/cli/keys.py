@@ -10,7 +10,7 @@ from typing import Annotated, assert_never
 
 import typer
 
-from handoff_queue.shared.local.process_folders import write_process_folders
+from handoff_queue.shared.local.process_key_folders import write_process_folders
 from handoff_queue.shared.local.redis_users import USERS_FILE, WORKER, url_file, write_users
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra

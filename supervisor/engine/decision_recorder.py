@@ -50,10 +50,10 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from, unannounced_spec
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
+from handoff_queue.supervisor.engine.briefs_from_job_state import RoleBriefs
 from handoff_queue.supervisor.engine.child_jobs import hand_over
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites, RoleHandoff, issued_event
-from handoff_queue.supervisor.engine.role_briefs import RoleBriefs
 from handoff_queue.supervisor.lifecycle.answer import (
     assemble,
     choose_method,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.agent.prompt_cache_warmup import (
+from handoff_queue.shared.agent.prompt_cache_prefixes import (
     ASK_EVERY_S,
     CACHED_S,
     MAX_WAIT_S,

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.local.process_folders import SIGNING_KEY, write_process_folders
+from handoff_queue.shared.local.process_key_folders import SIGNING_KEY, write_process_folders
 from handoff_queue.shared.local.redis_users import USERS_FILE, url_file, write_users
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import (

@@ -14,7 +14,7 @@ import pytest
 
 from handoff_queue.shared.agent.model_turn import FILLS_CACHE
 from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
-from handoff_queue.shared.agent.prompt_cache_warmup import (
+from handoff_queue.shared.agent.prompt_cache_prefixes import (
     CACHED_LONG_S,
     CACHED_S,
     MAX_WAIT_S,

@@ -1,4 +1,6 @@
-"""Briefs of the supervisor's roles, made from the state and the payloads of a job."""
+"""Briefs of the supervisor's roles, made from the state and the payloads of a job. The words are in
+`supervisor/roles/briefs.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A folder for each kind of process, with the files that its processes read. A container that
-mounts one folder cannot read the keys of another kind of process.
+"""A folder of keys for each kind of process: its signing key, its URL of Redis, and the keyring. A
+container that mounts one folder cannot read the keys of another kind of process.
 """
 
 from __future__ import annotations
