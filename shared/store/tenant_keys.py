@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from handoff_queue.shared.settings.file_permissions import check_place, read_private
+from handoff_queue.shared.settings.operator_functions import import_function
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import NoTenantKey, UserError
@@ -147,7 +147,7 @@ class KeyHook:
             keep_s: seconds for which the keys of a tenant are kept in memory.
         """
         self._place = place
-        self._call: Callable[[str], Any] = imported(place, "HANDOFF_TENANT_KEY_FUNCTION")
+        self._call: Callable[[str], Any] = import_function(place, "HANDOFF_TENANT_KEY_FUNCTION")
         self._keep_s = keep_s
         self._known: dict[str, tuple[float, tuple[bytes, ...]]] = {}
         self._lock = threading.Lock()
@@ -187,25 +187,6 @@ def _checked(keys: Sequence[object], what: str) -> tuple[bytes, ...]:
     if len(checked) > MAX_KEYS:
         raise NoTenantKey(f"{what}: there are more than {MAX_KEYS} keys")
     return checked
-
-
-def imported(place: str, setting: str) -> Callable[..., object]:
-    """Return the function that a setting names as `module:name`.
-
-    Raises:
-        UserError: there is no such module, or no such function in it.
-    """
-    module, _, name = place.partition(":")
-    try:
-        function = getattr(import_module(module), name)
-    except Exception as error:  # noqa: BLE001 (the code of an operator)
-        raise UserError(
-            f"{setting}: {place} cannot be imported ({type(error).__name__}): write"
-            " module:function, and put the module on the import path of this process"
-        ) from None
-    if not callable(function):
-        raise UserError(f"{setting}: {place} is not a function: name a function as module:function")
-    return function  # type: ignore[no-any-return]
 
 
 def keys_from(settings: Settings) -> TenantKeys | None:

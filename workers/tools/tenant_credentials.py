@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.redaction import SecretSpellings
+from handoff_queue.shared.settings.operator_functions import import_function
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.tenant_keys import imported
 
 MAX_CHARS = 32_768
 """Characters of the longest credential. It becomes a variable of the environment."""
@@ -33,7 +33,7 @@ def provider_of(settings: Settings) -> Provider | None:
     place = settings.tenant_credential_function
     if place is None:
         return None
-    return imported(place, "HANDOFF_TENANT_CREDENTIAL_FUNCTION")
+    return import_function(place, "HANDOFF_TENANT_CREDENTIAL_FUNCTION")
 
 
 def credentials_for(
