@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
-from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.events import CancelRequested, JobStatus, WebhookTried
-from handoff_queue.shared.types.ids import JobId, new_job_id
+from handoff_queue.shared.store.store import Store, open_store
+from handoff_queue.shared.trust.key_files import make_keys, private_key_file
+from handoff_queue.shared.types.events import (
+    CancelRequested,
+    JobStatus,
+    PlanMade,
+    StepOutline,
+    WebhookTried,
+)
+from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.ids import JobId, StepId, new_job_id
+from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
 from handoff_queue.supervisor.engine.state_cache import MAX_STATES, StateCache
 from tests.doubles.jobs import a_job, submission
 
@@ -60,6 +71,26 @@ def test_known_events_are_not_folded_again(store: Store) -> None:
     states.load(job_id)
 
     assert range_reads(store) == before + 1
+
+
+def test_a_long_event_of_this_process_is_not_folded_again(redis_url: str, tmp_path: Path) -> None:
+    """With keys, a long event is read without its content."""
+    make_keys(tmp_path, ())
+    key = private_key_file(tmp_path, "supervisor")
+    store = open_store(redis_url, Settings(offline=True, keys=tmp_path, signing_key=key))
+    states, job_id = StateCache(store.journal, JournalGuard(store, 60)), a_job(store)
+    state = states.load(job_id)
+    assert state is not None
+    steps = tuple(StepOutline(id=StepId(f"s{n}"), specialist="writer") for n in range(100))
+    plan = Commit(job_id, state.version, [PlanMade(plan=ref("the plan"), steps=steps)])
+    states.fold_on(state, store.journal.commit(plan))
+    before = range_reads(store)
+    later = states.load(job_id)
+
+    assert range_reads(store) == before + 1
+    assert later is not None
+    assert len(later.steps) == 100
+    store.connection.close()
 
 
 def test_a_state_ahead_of_the_journal_is_forgotten(store: Store) -> None:
