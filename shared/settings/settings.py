@@ -441,7 +441,7 @@ class Settings(BaseSettings):
     """
     serve_streams: int = Field(default=1_000, ge=1, le=1_000_000)
     """The most streams that one token holds open at one process of `handoff serve`: events,
-    answers, pages of the console, and notifications of MCP clients.
+    answers, pages of the console, requests that wait for a job, and notifications of MCP clients.
     """
     serve_proxies: Networks = ()
     """The addresses of reverse proxies. `handoff serve` believes `X-Forwarded-For` and the

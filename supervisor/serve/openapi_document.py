@@ -39,6 +39,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: _problem("There is no token, or the token is not valid."),
     403: _problem("The role or the tenant of the token does not allow it."),
     404: _problem("There is no such job, handoff, letter or schedule that the token may see."),
+    408: _problem("The next bytes of the body did not arrive in time."),
     409: _problem(
         "The idempotency key was used for another request, the name of a schedule is taken, or the"
         " record of the job cannot be used."
