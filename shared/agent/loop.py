@@ -149,7 +149,7 @@ class Agent:
         """Return the bound and the expected rate-limit share of the first model call, so that
         both are reserved together with the claim. Both are None if they are not known yet.
         """
-        return self._model_turns.first(self._conversation)
+        return self._model_turns.first_reservation(self._conversation)
 
     def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Continue from the checkpoints of earlier claims, and return the result. A second run
@@ -274,7 +274,7 @@ class Agent:
         if is_told and not self._conversation.is_paused:
             self._transcript.store(AgentPrompted(text=LAST_TURN))
         try:
-            self._model_turns.turn(
+            self._model_turns.make_turn(
                 self._conversation,
                 self._transcript.store,
                 is_last=is_last,

@@ -202,7 +202,9 @@ class ModelTurns:
             return f"{SUMMARIZE}{AS_OUTPUT}"
         return SUMMARIZE
 
-    def first(self, conversation: Conversation) -> tuple[WorstCase | None, ExpectedUsage | None]:
+    def first_reservation(
+        self, conversation: Conversation
+    ) -> tuple[WorstCase | None, ExpectedUsage | None]:
         """Return the upper bound of the first call and its expected share of the rate limits,
         so that the claim can reserve both in one round trip.
 
@@ -216,18 +218,18 @@ class ModelTurns:
         except LimitReached:
             return None, None
         joins_line = not self._choices.has_several  # another model may serve the call
-        expected = self._expected(conversation, choice, call, joins_line=joins_line)
-        return self._worst(conversation, call), expected
+        expected = self._expected_usage(conversation, choice, call, joins_line=joins_line)
+        return self._worst_case(conversation, call), expected
 
-    def turn(
+    def make_turn(
         self,
         conversation: Conversation,
-        note: WriteCheckpoint,
+        write_checkpoint: WriteCheckpoint,
         *,
         is_last: bool,
         takes_messages: bool,
     ) -> None:
-        """Make one call and store its reply through `note`. After a failed call, wait, so that
+        """Make one call and store its reply through `write_checkpoint`. After a failed call, wait, so that
         the next turn can try again.
 
         Raises:
@@ -239,7 +241,9 @@ class ModelTurns:
         """
         self._check_deadline()
         if self._may_send_batch(conversation):
-            self._send_batch(conversation, note, is_last=is_last, takes_messages=takes_messages)
+            self._send_batch(
+                conversation, write_checkpoint, is_last=is_last, takes_messages=takes_messages
+            )
             return
         prefix = self._await_prefix(conversation, is_last=is_last)
         try:
@@ -248,13 +252,17 @@ class ModelTurns:
             call, worst = self._reserved_call(
                 conversation, is_last=is_last, takes_messages=takes_messages
             )
-            self._make(conversation, call, worst, note)
+            self._make_call(conversation, call, worst, write_checkpoint)
         finally:
             if prefix is not None:
                 self.dependencies.caches.has_ended(prefix)
 
-    def _make(
-        self, conversation: Conversation, call: ModelCall, worst: WorstCase, note: WriteCheckpoint
+    def _make_call(
+        self,
+        conversation: Conversation,
+        call: ModelCall,
+        worst: WorstCase,
+        write_checkpoint: WriteCheckpoint,
     ) -> None:
         """Make a reserved call, and store its reply or its failure. Raises as `turn`."""
         self._pulse = Pulse()
@@ -266,34 +274,36 @@ class ModelTurns:
             with telemetry().chat(call) as span:
                 reply = self.dependencies.model.reply(call, self._on_pulse)
                 span.replied(reply)
-            self._note_prefix(reply.usage)
+            self._record_prefix(reply.usage)
         except ModelError as error:
-            self._failed(conversation, call, worst, error, note)
+            self._handle_failure(conversation, call, worst, error, write_checkpoint)
             return
         except LimitReached as limit:
             self.draft = self._pulse.text
             usage = usage_of_cut_call(self._pulse, call, worst, self.dependencies.prices)
-            note(self._failed_call(call.model, str(limit), usage))
+            write_checkpoint(self._failed_call(call.model, str(limit), usage))
             raise
         self._report_limits(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.dependencies.now() - started)
         usage = usage_of_reply(reply, call, worst, self.dependencies.prices)
-        self._note_reply(conversation, call.model, reply, usage, note)
+        self._record_reply(conversation, call.model, reply, usage, write_checkpoint)
 
-    def _note_reply(
+    def _record_reply(
         self,
         conversation: Conversation,
         model: str,
         reply: ModelReply,
         usage: Usage,
-        note: WriteCheckpoint,
+        write_checkpoint: WriteCheckpoint,
         batch_id: str | None = None,
     ) -> None:
         """Store a reply of this model. If it declined to answer, and another model may answer,
         store a failed call.
         """
         if reply.stop_reason == "refusal" and self._has_other(conversation, model):
-            note(self._failed_call(model, f"{model} declined to answer", usage, rules_out=True))
+            write_checkpoint(
+                self._failed_call(model, f"{model} declined to answer", usage, rules_out=True)
+            )
             return
         content = with_valid_calls(reply.content, conversation.ids)
         replied = ModelReplied(
@@ -305,7 +315,7 @@ class ModelTurns:
             batch_id=batch_id,
         )
         may_wait = not self._progress.is_summary and self._is_read_at_once(replied)
-        note(replied, deferrable=may_wait)
+        write_checkpoint(replied, deferrable=may_wait)
 
     def _may_send_batch(self, conversation: Conversation) -> bool:
         """Return whether the next call may go into a batch."""
@@ -317,7 +327,7 @@ class ModelTurns:
     def _send_batch(
         self,
         conversation: Conversation,
-        note: WriteCheckpoint,
+        write_checkpoint: WriteCheckpoint,
         *,
         is_last: bool,
         takes_messages: bool,
@@ -335,10 +345,10 @@ class ModelTurns:
             conversation, is_last=is_last, takes_messages=takes_messages, is_batched=True
         )
         intended = batches.intention(call, worst, conversation.checkpoints)
-        note(intended)
+        write_checkpoint(intended)
         created = batches.create(intended, call)
         try:
-            note(created)
+            write_checkpoint(created)
         except Cancelled:  # the store has no id of the batch, so no other process cancels it
             batches.cancel(created)
             raise
@@ -347,7 +357,7 @@ class ModelTurns:
         if not created.goes_live:
             raise batches.deferral(intended.at, "a provider that takes a batch")
 
-    def read_batch(self, conversation: Conversation, note: WriteCheckpoint) -> bool:
+    def read_batch(self, conversation: Conversation, write_checkpoint: WriteCheckpoint) -> bool:
         """Store the reply of the batch that the last call is in, or the end of a batch without a
         reply. Return False if no call is in a batch.
 
@@ -359,38 +369,38 @@ class ModelTurns:
             return False
         rules = self.dependencies.batches
         if rules is None:  # the worker has other settings than the worker that created the batch
-            self._lose_batch(conversation, batch, note)
+            self._lose_batch(conversation, batch, write_checkpoint)
             return True
         batches = BatchCalls(rules, self.dependencies)
         self.dependencies.checkpoints.heartbeat(READING)
         try:
             created = batch.created or adopt_batch(batches, batch)
             if batch.created is None:
-                note(created)
+                write_checkpoint(created)
             if isinstance(created, BatchCreated):
                 batch = replace(batch, created=created)
-                self._note_batch(conversation, batches, batch, created, note)
+                self._record_batch(conversation, batches, batch, created, write_checkpoint)
         except BatchLost:
-            self._lose_batch(conversation, batch, note)
+            self._lose_batch(conversation, batch, write_checkpoint)
         except ModelError as error:
             if batches.is_lost_after(error):
-                self._lose_batch(conversation, batch, note)
+                self._lose_batch(conversation, batch, write_checkpoint)
             else:
                 raise batches.deferral_after(batch, error) from error
         return True
 
-    def _note_batch(
+    def _record_batch(
         self,
         conversation: Conversation,
         batches: BatchCalls,
         batch: OpenBatch,
         created: BatchCreated,
-        note: WriteCheckpoint,
+        write_checkpoint: WriteCheckpoint,
     ) -> None:
         """Store the reply in an ended batch, or the end of a batch without a reply."""
         reply = batches.reply(batch, created)
         if isinstance(reply, BatchClosed):
-            note(reply)
+            write_checkpoint(reply)
             self._record_span(conversation, batch, created, reply.why.partition(":")[0])
             return
         model = batch.intended.model
@@ -398,15 +408,15 @@ class ModelTurns:
             usage = self.dependencies.prices.priced_in_batch(reply.usage, model)
         else:
             usage = batch.intended.most.of_a_cut_call()
-        self._note_reply(conversation, model, reply, usage, note, created.batch_id)
+        self._record_reply(conversation, model, reply, usage, write_checkpoint, created.batch_id)
         self._record_span(conversation, batch, created, reply)
 
     def _lose_batch(
-        self, conversation: Conversation, batch: OpenBatch, note: WriteCheckpoint
+        self, conversation: Conversation, batch: OpenBatch, write_checkpoint: WriteCheckpoint
     ) -> None:
         """Store that the batch of a call is given up. The call counts at its upper bound."""
         usage = batch.intended.most.of_a_cut_call()
-        note(self._failed_call(batch.intended.model, BATCH_LOST, usage))
+        write_checkpoint(self._failed_call(batch.intended.model, BATCH_LOST, usage))
         self._record_span(conversation, batch, batch.created, BatchLost.__name__)
 
     def _record_span(
@@ -462,7 +472,7 @@ class ModelTurns:
             self._wait(WAIT_SLICE_S, FILLS_CACHE)
         return prefix.name
 
-    def _note_prefix(self, usage: Usage) -> None:
+    def _record_prefix(self, usage: Usage) -> None:
         """Record that the provider has cached the prefix of the call."""
         prefix = self._builder.prefix.name
         self.dependencies.caches.has_begun(prefix, self.dependencies.now(), usage)
@@ -489,10 +499,10 @@ class ModelTurns:
             call = self._builder.call(conversation, choice, is_last=is_last)
             if is_batched:  # the next turn comes after more than five minutes
                 call = replace(call, caches_for_1h=bool(call.tools) and call.may_call_tools)
-            worst = replace(self._worst(conversation, call), is_batched=is_batched)
+            worst = replace(self._worst_case(conversation, call), is_batched=is_batched)
             expected = None
             if not is_batched:
-                expected = self._expected(conversation, choice, call, joins_line=joins_line)
+                expected = self._expected_usage(conversation, choice, call, joins_line=joins_line)
             wait = self.dependencies.checkpoints.reserve(
                 worst,
                 expected,
@@ -503,7 +513,7 @@ class ModelTurns:
 
         while True:
             try:
-                return self._admitted(conversation, reserve)
+                return self._admit(conversation, reserve)
             except LimitReached:
                 if conversation.has_server_calls or not self._builder.drop_server_tools():
                     raise
@@ -517,7 +527,7 @@ class ModelTurns:
             and not takes_time(self.dependencies.answer_format, text)
         )
 
-    def _admitted(
+    def _admit(
         self, conversation: Conversation, reserve: Callable[..., _Reservation]
     ) -> tuple[ModelCall, WorstCase]:
         """Wait until one of the models may be called, and return the reserved call.
@@ -566,7 +576,7 @@ class ModelTurns:
                 break
         return reserve(shortest, joins_line=True)
 
-    def _worst(self, conversation: Conversation, call: ModelCall) -> WorstCase:
+    def _worst_case(self, conversation: Conversation, call: ModelCall) -> WorstCase:
         """Return the upper bound of a call, at the price of the dearest model of the handoff.
         Whether the budget allows a turn does not depend on the model that serves it.
         """
@@ -582,7 +592,7 @@ class ModelTurns:
                 worst = replace(worst, microusd=max(worst.microusd, other.microusd))
         return worst
 
-    def _expected(
+    def _expected_usage(
         self, conversation: Conversation, choice: ModelChoice, call: ModelCall, *, joins_line: bool
     ) -> ExpectedUsage | None:
         if choice.bucket is None:
@@ -601,13 +611,13 @@ class ModelTurns:
         if limits is not None and self._pulse.limits is None:
             self.dependencies.checkpoints.report_limits(limits)
 
-    def _failed(
+    def _handle_failure(
         self,
         conversation: Conversation,
         call: ModelCall,
         worst: WorstCase,
         error: ModelError,
-        note: WriteCheckpoint,
+        write_checkpoint: WriteCheckpoint,
     ) -> None:
         """Store the failed call with its usage. Then wait for the next try, or raise the error."""
         usage = usage_of_failed_call(error, self._pulse, call, worst, self.dependencies.prices)
@@ -618,7 +628,7 @@ class ModelTurns:
             )
         has_other = self._has_other(conversation, call.model)
         rules_out = has_other and not error.retryable
-        note(self._failed_call(call.model, str(error), usage, rules_out=rules_out))
+        write_checkpoint(self._failed_call(call.model, str(error), usage, rules_out=rules_out))
         delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.jitter())
         if rules_out:
             return
@@ -662,7 +672,7 @@ class ModelTurns:
     def _on_pulse(self, pulse: Pulse) -> None:
         self._report_limits(pulse.limits)
         if pulse.limits is not None and self._pulse.limits is None:
-            self._note_prefix(pulse.usage)
+            self._record_prefix(pulse.usage)
         self._pulse = pulse
         self.dependencies.checkpoints.heartbeat(
             self._progress.activity(pulse), self._progress.draft(pulse)

@@ -245,7 +245,7 @@ def occupy_slots(shell: Shell) -> ExitStack:
     return taken
 
 
-def test_a_role_without_a_slot_goes_to_the_think_queue_once_in_many_evaluations(
+def test_a_role_without_a_slot_goes_to_the_roles_queue_once_in_many_evaluations(
     shell: Shell,
 ) -> None:
     job_id, redis = shell.submit(), shell.store.connection.redis
@@ -264,7 +264,7 @@ def test_a_role_without_a_slot_goes_to_the_think_queue_once_in_many_evaluations(
     assert "plan_made" not in shell.kinds(job_id)
 
 
-def test_a_role_from_the_think_queue_takes_a_slot_or_goes_back(shell: Shell) -> None:
+def test_a_role_from_the_roles_queue_takes_a_slot_or_goes_back(shell: Shell) -> None:
     job_id = shell.submit()
     with occupy_slots(shell):
         shell.advance(job_id)
