@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
@@ -50,6 +51,10 @@ LONG_EVENT = "it is long, and was not read before the check of its signature"
 MAX_WORKER_VALUES = 2_000
 """JSON values of the longest event of a worker, and of the end of a job. An event of a worker has
 at most about 400: 32 passages, and 60 origins.
+"""
+MAX_FACTS_OF_HANDOFF = 1_000
+"""Most questions about tool calls, and messages taken, of one handoff. A reply has few calls, and
+each agent takes a message once. A job keeps each of them in its state.
 """
 NO_BATCH = Stamp("", 0, "", "")
 """The stamp of a text whose stamp cannot be read."""
@@ -164,6 +169,8 @@ class SeenBatches:
     """Version of the last event of the last decision."""
     words: frozenset[str] = frozenset()
     """Random words of the facts, except results."""
+    facts: Mapping[HandoffId, int] = field(default_factory=dict)
+    """Number of the facts about each handoff, except results."""
 
 
 NOTHING_SEEN = SeenBatches()
@@ -210,6 +217,8 @@ class JournalCheck:
     """True if the job was cancelled or has ended, and was not continued."""
     _words: set[str] = field(default_factory=set)
     """Words of the facts among these events, except results."""
+    _facts: Counter[HandoffId] = field(default_factory=Counter)
+    """Number of the facts about each handoff among these events, except results."""
     _unread_signers: set[str] = field(default_factory=set)
     """Workers with a long event that cannot be read."""
 
@@ -243,6 +252,9 @@ class JournalCheck:
         if self._words:
             self.seen = replace(self.seen, words=self.seen.words | self._words)
             self._words.clear()
+        if self._facts:
+            self.seen = replace(self.seen, facts=self._facts + Counter(self.seen.facts))
+            self._facts.clear()
 
     def _read_batch(self, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:
         try:
@@ -317,8 +329,12 @@ class JournalCheck:
         if handoff_id is None:
             return
         role = self._role_of(handoff_id)
-        if role is None and not isinstance(recorded.event, HandoffFinished):
-            raise UntrustedMessage(f"the handoff {handoff_id} is not open")
+        if not isinstance(recorded.event, HandoffFinished):
+            if role is None:
+                raise UntrustedMessage(f"the handoff {handoff_id} is not open")
+            facts = self.seen.facts.get(handoff_id, 0) + self._facts[handoff_id]
+            if facts >= MAX_FACTS_OF_HANDOFF:
+                raise UntrustedMessage(f"the handoff {handoff_id} has too many questions")
         if role is not None and not _does(signer, role):
             raise UntrustedMessage(
                 f"it is signed by {signer.name}, and the handoff {handoff_id} is for {role}"
@@ -368,6 +384,8 @@ class JournalCheck:
                 self._ended.discard(event.handoff_id)
             elif isinstance(event, HandoffFinished):
                 self._ended.add(event.handoff_id)
+            elif (handoff_id := handoff_of(event)) is not None:
+                self._facts[handoff_id] += 1
             elif isinstance(event, CancelRequested | JobEnded):
                 self._dropped.update(self._issued)
                 self._is_over, self.unread = True, None

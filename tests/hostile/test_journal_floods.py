@@ -21,12 +21,18 @@ from handoff_queue.shared.store.journal import (
     MAX_UNSIGNED_VALUES,
     parse_entry,
 )
-from handoff_queue.shared.store.journal_signature_check import LONG_EVENT, MAX_WORKER_VALUES
+from handoff_queue.shared.store.journal_signature_check import (
+    LONG_EVENT,
+    MAX_FACTS_OF_HANDOFF,
+    MAX_WORKER_VALUES,
+)
 from handoff_queue.shared.store.payloads import SHORT_BYTES
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.trust.event_signatures import FACT
+from handoff_queue.shared.trust.event_signatures import FACT, signed_events
 from handoff_queue.shared.types.errors import MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    CallInQuestion,
     CancelRequested,
     Event,
     EventRefused,
@@ -41,10 +47,11 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import MAX_RESULT_VALUES, Document, HandoffResult, ref
 from handoff_queue.shared.types.ids import JobId, StepId, job_id_for
+from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.engine.journal_signature_guard import MAX_LETTERS
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, result_of
-from tests.hostile.signed_system import GENERALIST, SignedSystem
+from tests.hostile.signed_system import GENERALIST, SignedSystem, issued_in
 from tests.waiting import wait_until
 
 NOT_AN_EVENT = b"x"
@@ -300,6 +307,43 @@ def test_a_long_event_counts_if_a_supervisor_has_signed_it(
 def test_an_entry_that_is_longer_than_any_event_is_not_validated() -> None:
     with pytest.raises(MalformedMessage, match="too long for an event"):
         parse_entry(1, b"1790000000000 " + b"x" * (MAX_EVENT_BYTES + 1))
+
+
+@pytest.mark.slow
+def test_a_worker_adds_few_questions_to_the_state_of_a_job(signed: SignedSystem) -> None:
+    """60,000 questions took 5 GB of a supervisor, and the job could not be cancelled."""
+    signed.jobs.pause(GENERALIST)
+    job_id = signed.submit()
+    wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
+    issued = issued_in(signed.store, job_id)
+    assert issued is not None
+    trust, arguments = signed.trust_of(f"worker-{GENERALIST}"), ref("{}")
+    entries: list[str] = []
+    for number in range(MAX_FACTS_OF_HANDOFF + 500):
+        call = CallInQuestion(
+            handoff_id=issued.handoff_id,
+            call_id=f"c{number}",
+            tool="fetch_url",
+            arguments=arguments,
+            input_schema=arguments,
+            origins={},
+        )
+        asked = ApprovalAsked(what=ApprovalOf.TOOLS, why="w", wait_s=600, call=call)
+        (event,) = signed_events(trust, job_id, [asked])
+        entries.append(f"{int(signed.store.connection.now() * 1000)} {event}")
+    for piece in (entries[:500], entries[500:]):
+        signed.store.connection.redis.rpush(keys.log(job_id), *piece)
+        signed.store.connection.redis.zadd(keys.DUE, {job_id: 1})
+
+    signed.wait_for_letter("has too many questions")
+    events = [recorded.event for recorded in signed.jobs.store.journal.read(job_id)]
+
+    assert sum(isinstance(event, ApprovalAsked) for event in events) == MAX_FACTS_OF_HANDOFF
+    assert sum(isinstance(event, EventRefused) for event in events) == 500
+    signed.jobs.cancel(job_id)
+    ended = signed.jobs.wait(job_id, 60)
+    signed.jobs.unpause(GENERALIST)
+    assert ended is JobStatus.CANCELLED
 
 
 def overtaken(store: Store, *, ignores_workers: bool) -> Commit:
