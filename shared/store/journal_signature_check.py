@@ -54,7 +54,7 @@ at most about 400: 32 passages, and 60 origins.
 """
 MAX_FACTS_OF_HANDOFF = 1_000
 """Most questions about tool calls, and messages taken, of one handoff. A reply has few calls, and
-each agent takes a message once. A job keeps each of them in its state.
+each agent takes a message once. The state of a job keeps every question.
 """
 NO_BATCH = Stamp("", 0, "", "")
 """The stamp of a text whose stamp cannot be read."""
