@@ -6,7 +6,6 @@ the list alone is enough for `handoff --help`, for completions and for an unknow
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from importlib import import_module
@@ -17,20 +16,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from handoff_queue.shared.settings.optional_packages import check_extra, without_collection
 from handoff_queue.shared.text.word_forms import close_names
+from handoff_queue.supervisor.cli.display.main_help import Entry, print_main_help
 from handoff_queue.supervisor.cli.display.terminal import print_message
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A command in the list of all commands."""
-
-    place: str
-    """The function of the command, as `module:name` in this package."""
-    line: str
-    """The first paragraph of the help. It fits on one line of `handoff help`."""
-    panel: str
 
 
 def _entries(panels: dict[str, dict[str, tuple[str, str]]]) -> dict[str, Entry]:
@@ -215,8 +204,6 @@ class Commands(TyperGroup):
 
     def format_help(self, *_: Any) -> None:
         """Print the main help."""
-        from handoff_queue.supervisor.cli.display.main_help import print_main_help
-
         print_main_help(ENTRIES, FOR_NEWCOMERS)
 
     def resolve_command(self, *given: Any) -> Any:

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from handoff_queue.supervisor.cli.display.terminal import stdout
 
-if TYPE_CHECKING:
-    from handoff_queue.supervisor.cli.commands import Entry
-
 COLUMNS = 80
 """Most columns of a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command in the list of all commands."""
+
+    place: str
+    """The function of the command, as `module:name` in `supervisor/cli/`."""
+    line: str
+    """The first paragraph of the help. It fits on one line of `handoff help`."""
+    panel: str
 
 
 def print_main_help(entries: Mapping[str, Entry], described: str) -> None:

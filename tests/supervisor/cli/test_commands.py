@@ -18,8 +18,8 @@ import typer
 
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.commands import ENTRIES, Entry, load_command
-from handoff_queue.supervisor.cli.display.main_help import print_main_help
+from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
+from handoff_queue.supervisor.cli.display.main_help import Entry, print_main_help
 from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, new_limits
 
 ROOT = Path(__file__).parents[3]
