@@ -12,7 +12,7 @@ from handoff_queue.shared.providers.offline.words import join_with_and, mentions
 from handoff_queue.shared.types.citation_markers import MARKER
 
 _MAX_COLUMNS = 3
-"""Things that are columns of a table. With more things, each thing is a row."""
+"""Subjects that are columns of a table. With more subjects, each subject is a row."""
 _EMPTY_CELL = "not found"
 
 
@@ -20,10 +20,10 @@ def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
     """Return the Markdown of an answer. Every statement has the marker of its claim."""
     claims = distinct(claims)
     asking = understand(request)
-    by_thing = claims_by_thing(asking.things, claims)
-    has_comparison = any(by_thing.values())
+    by_subject = claims_by_subject(asking.subjects, claims)
+    has_comparison = any(by_subject.values())
     if has_comparison:
-        parts = _comparison(by_thing, asking.aspects)
+        parts = _comparison(by_subject, asking.aspects)
     else:
         parts = _lists(claims)
     if gaps:
@@ -39,25 +39,25 @@ def distinct(claims: Iterable[Claim]) -> list[Claim]:
     return list(by_text.values())
 
 
-def claims_by_thing(things: Sequence[str], claims: Sequence[Claim]) -> dict[str, list[Claim]]:
-    """Return the claims about each thing. See `_things_of`."""
-    by_thing: dict[str, list[Claim]] = {}
-    for thing in things:
-        by_thing[thing] = []
+def claims_by_subject(subjects: Sequence[str], claims: Sequence[Claim]) -> dict[str, list[Claim]]:
+    """Return the claims about each subject. See `_subjects_of`."""
+    by_subject: dict[str, list[Claim]] = {}
+    for subject in subjects:
+        by_subject[subject] = []
     for claim in claims:
-        for thing in _things_of(claim, things):
-            by_thing[thing].append(claim)
-    return by_thing
+        for subject in _subjects_of(claim, subjects):
+            by_subject[subject].append(claim)
+    return by_subject
 
 
-def _things_of(claim: Claim, things: Sequence[str]) -> list[str]:
-    """Return the thing with which the claim begins, or else all things that the claim mentions."""
+def _subjects_of(claim: Claim, subjects: Sequence[str]) -> list[str]:
+    """Return the subject with which the claim begins, or else all subjects that it mentions."""
     mentioned: list[str] = []
-    for thing in things:
-        if claim.text.lower().startswith(thing.lower()):
-            return [thing]
-        if mentions(thing, claim.text):
-            mentioned.append(thing)
+    for subject in subjects:
+        if claim.text.lower().startswith(subject.lower()):
+            return [subject]
+        if mentions(subject, claim.text):
+            mentioned.append(subject)
     return mentioned
 
 
@@ -82,54 +82,54 @@ def _list(claims: Iterable[Claim], about: str = "") -> str:
     return "\n".join(lines)
 
 
-def _comparison(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> list[str]:
-    """Return a title, a table if there is one, and a list of each thing's other claims."""
-    parts = [f"# {join_with_and(list(by_thing))}, compared"]
-    table, used = _table(by_thing, aspects)
+def _comparison(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -> list[str]:
+    """Return a title, a table if there is one, and a list of each subject's other claims."""
+    parts = [f"# {join_with_and(list(by_subject))}, compared"]
+    table, used = _table(by_subject, aspects)
     if table:
         parts.append(table)
-    for thing, claims in by_thing.items():
+    for subject, claims in by_subject.items():
         rest = [claim for claim in claims if claim.id not in used]
         if rest:
-            parts += [f"## {thing}", _list(rest, about=thing)]
+            parts += [f"## {subject}", _list(rest, about=subject)]
     return parts
 
 
-def _table(by_thing: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tuple[str, set[str]]:
-    """Return a table of the claims by heading and thing, and the ids of the claims in it.
+def _table(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tuple[str, set[str]]:
+    """Return a table of the claims by heading and subject, and the ids of the claims in it.
 
-    The table has each heading that several things share or that the request asks for. It is
+    The table has each heading that several subjects share or that the request asks for. It is
     empty if there is no such heading.
     """
     requested_aspects = set(map(str.lower, aspects))
     cells: dict[str, dict[str, Claim]] = {}
-    for thing, claims in by_thing.items():
+    for subject, claims in by_subject.items():
         for claim in claims:
-            if claim.heading and claim.heading not in by_thing:
-                cells.setdefault(claim.heading, {}).setdefault(thing, claim)
-    rows = [["", *by_thing]]
+            if claim.heading and claim.heading not in by_subject:
+                cells.setdefault(claim.heading, {}).setdefault(subject, claim)
+    rows = [["", *by_subject]]
     used: set[str] = set()
-    for heading, claim_by_thing in cells.items():
-        if len(claim_by_thing) <= 1 and heading.lower() not in requested_aspects:
+    for heading, claim_by_subject in cells.items():
+        if len(claim_by_subject) <= 1 and heading.lower() not in requested_aspects:
             continue
         row = [heading]
-        for thing in by_thing:
-            row.append(_cell(thing, claim_by_thing.get(thing)))
+        for subject in by_subject:
+            row.append(_cell(subject, claim_by_subject.get(subject)))
         rows.append(row)
-        used.update(claim.id for claim in claim_by_thing.values())
+        used.update(claim.id for claim in claim_by_subject.values())
     if len(rows) == 1:
         return "", set()
-    if len(by_thing) > _MAX_COLUMNS:
+    if len(by_subject) > _MAX_COLUMNS:
         rows = list(map(list, zip(*rows, strict=True)))
     return _aligned(rows), used
 
 
-def _cell(thing: str, claim: Claim | None) -> str:
-    """Return the text of a claim with its marker, and without the name of the thing."""
+def _cell(subject: str, claim: Claim | None) -> str:
+    """Return the text of a claim with its marker, and without the name of the subject."""
     if claim is None:
         return _EMPTY_CELL
-    text = claim.text.rstrip(".").removeprefix(f"{thing}: ")
-    text = re.sub(rf"^{re.escape(thing)} (?=[a-z])", "", text, flags=re.IGNORECASE)
+    text = claim.text.rstrip(".").removeprefix(f"{subject}: ")
+    text = re.sub(rf"^{re.escape(subject)} (?=[a-z])", "", text, flags=re.IGNORECASE)
     return f"{text} [{claim.id}]".replace("|", "\\|")
 
 

@@ -183,12 +183,12 @@ def _uncovered(conversation: Conversation) -> list[str]:
             texts.append(result.text)
     text = "\n".join(texts)
     asking = understand(request_in(conversation.task))
-    if not asking.things:
+    if not asking.subjects:
         return []
     problems = []
-    for thing in asking.things:
-        if not mentions(thing, text):
-            problems.append(f"The request asks about {thing}: no result mentions it.")
+    for subject in asking.subjects:
+        if not mentions(subject, text):
+            problems.append(f"The request asks about {subject}: no result mentions it.")
     for aspect in asking.aspects:
         if not content_stems(aspect) & stems_of(text):
             problems.append(f"The request asks for {aspect}: cover it, or name it as not found.")

@@ -24,7 +24,7 @@ _GENERALIST = "generalist"
 _RESEARCHERS = ("researcher", _GENERALIST, "analyst")
 _WRITERS = ("writer", "analyst", _GENERALIST)
 _TEAM_PARTS = 3
-"""Least number of things or questions for which a team is worth its cost."""
+"""Least number of subjects or questions for which a team is worth its cost."""
 _MAX_STEPS = 8
 _MAX_ID_CHARS = 44
 _FALLBACK = "Write the parts that have a source, and name the gaps."
@@ -37,7 +37,7 @@ _SURE = 1.0
 
 
 def route(conversation: Conversation) -> dict[str, Any]:
-    """Choose a team for a request with three or more things or questions, otherwise one
+    """Choose a team for a request with three or more subjects or questions, otherwise one
     specialist.
     """
     names = _property(conversation.schema, "specialist")["enum"]
@@ -48,7 +48,7 @@ def route(conversation: Conversation) -> dict[str, Any]:
         offered = lines_of_json(brief)
     specialist = _best_specialist(request, offered, names)
     asking = understand(request)
-    parts = asking.things or asking.topics
+    parts = asking.subjects or asking.topics
     if not is_answerable or len(parts) < _TEAM_PARTS:
         return {"route": "single", "specialist": specialist, "why": "One agent can do this alone."}
     why = f"{len(parts)} parts can be researched side by side: {join_with_and(parts)}."
@@ -56,8 +56,8 @@ def route(conversation: Conversation) -> dict[str, Any]:
 
 
 def plan(conversation: Conversation) -> dict[str, Any]:
-    """Plan research steps for the things or questions, and a step that writes the answer. If
-    the number of steps is too small, a research step takes several things or questions.
+    """Plan research steps for the subjects or questions, and a step that writes the answer. If
+    the number of steps is too small, a research step takes several subjects or questions.
     """
     step_fields = _property(conversation.schema, "steps")["items"]
     offered = _property(step_fields, "specialist")["enum"]
@@ -161,7 +161,7 @@ def _research_and_write(
     limit = cap
     if writer:
         limit = max(1, cap - 1)
-    subjects = list(asking.things or asking.topics)
+    subjects = list(asking.subjects or asking.topics)
     steps: list[dict[str, Any]] = []
     ids: list[str] = []
     for start in range(min(limit, len(subjects))):

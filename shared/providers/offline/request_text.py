@@ -1,4 +1,4 @@
-"""Parses a request in plain words into things to compare and their aspects, or into questions."""
+"""Parses a request in plain words into subjects to compare and their aspects, or into questions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MAX_NAME_WORDS, _MAX_ASPECT_WORDS, _MAX_ITEM_WORDS = 5, 4, 4
 _WORD = r"[\w.+#-]{1,60}"
 _COMPARISONS = (
     r"\b(?:compare|contrast|comparison (?:of|between))\s+(?P<aspects>(?:the\s+)?[\w, -]{3,60}?)"
-    r"\s+(?:of|in|between)\s+(?P<things>[^.?!:]+)",
-    r"\b(?:compare|contrast|weigh|evaluate|comparison (?:of|between))\s+(?P<things>[^?!:]+)",
-    r"\bdifferences?\s+between\s+(?P<things>[^?!:]+)",
-    r"\bhow (?:do|does)\s+(?P<things>[^?!:]+?)\s+(?:differ|compare)\b",
-    r"\bwhich (?:one )?of\s+(?P<things>[^?!:]+)",
-    rf"(?<![\w.+#-])(?P<things>{_WORD}(?:\s+(?:vs\.?|versus)\s+{_WORD})+)",
+    r"\s+(?:of|in|between)\s+(?P<subjects>[^.?!:]+)",
+    r"\b(?:compare|contrast|weigh|evaluate|comparison (?:of|between))\s+(?P<subjects>[^?!:]+)",
+    r"\bdifferences?\s+between\s+(?P<subjects>[^?!:]+)",
+    r"\bhow (?:do|does)\s+(?P<subjects>[^?!:]+?)\s+(?:differ|compare)\b",
+    r"\bwhich (?:one )?of\s+(?P<subjects>[^?!:]+)",
+    rf"(?<![\w.+#-])(?P<subjects>{_WORD}(?:\s+(?:vs\.?|versus)\s+{_WORD})+)",
     rf"\b(?:should (?:i|we) (?:use|choose|pick|take)|choose|decide) (?:between )?"
-    rf"(?P<things>{_WORD}(?:, {_WORD})*,? (?:or|and) {_WORD})",
+    rf"(?P<subjects>{_WORD}(?:, {_WORD})*,? (?:or|and) {_WORD})",
 )
 _END_OF_NAMES = re.compile(
     r"\s+(?:for|in terms of|with (?:regards?|respect) to|regarding|concerning|in|on|by|when|where"
@@ -79,8 +79,8 @@ _FIRST_WORDS = 5
 class Asking:
     """The parts of a request."""
 
-    things: tuple[str, ...] = ()
-    """Two or more things to compare. Empty if the request is not a comparison."""
+    subjects: tuple[str, ...] = ()
+    """Two or more subjects to compare. Empty if the request is not a comparison."""
     aspects: tuple[str, ...] = ()
     """Aspects of the comparison."""
     topics: tuple[str, ...] = ()
@@ -101,9 +101,9 @@ def request_in(task: str) -> str:
 def understand(text: str) -> Asking:
     """Parse the first `MAX_CHARS` of a request. A text without any known form is one topic."""
     text = text[:MAX_CHARS]
-    things, rest = _compared(" ".join(re.sub(r"\b(vs|versus)\.", r"\1", text).split()))
-    if things:
-        return Asking(things=things, aspects=_aspects_in(rest))
+    subjects, rest = _compared(" ".join(re.sub(r"\b(vs|versus)\.", r"\1", text).split()))
+    if subjects:
+        return Asking(subjects=subjects, aspects=_aspects_in(rest))
     return Asking(topics=_topics(text))
 
 
@@ -135,21 +135,21 @@ def why_not_answerable(request: str) -> str | None:
 
 
 def _compared(text: str) -> tuple[tuple[str, ...], str]:
-    """Return the things to compare, and the text after them, which may name aspects."""
+    """Return the subjects to compare, and the text after them, which may name aspects."""
     for pattern in _COMPARISONS:
         match = re.search(pattern, text, re.IGNORECASE)
         if match is None:
             continue
-        things = _names_in(match["things"])
-        if len(things) < 2:
+        subjects = _names_in(match["subjects"])
+        if len(subjects) < 2:
             continue
-        rest = text[match.start("things") :]
-        for thing in things:
-            rest = re.sub(re.escape(thing), " ", rest, flags=re.IGNORECASE)
+        rest = text[match.start("subjects") :]
+        for subject in subjects:
+            rest = re.sub(re.escape(subject), " ", rest, flags=re.IGNORECASE)
         aspects = match.groupdict().get("aspects")
         if aspects:
             rest = f"covering {aspects}. {rest}"
-        return things, rest
+        return subjects, rest
     return (), text
 
 

@@ -35,12 +35,12 @@ _LIST = re.compile(r"(?:which|list|name|who|what are)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A thing to describe, or a question to answer."""
+    """A subject to describe, or a question to answer."""
 
     text: str
-    is_thing: bool = False
+    is_subject: bool = False
     aspects: tuple[str, ...] = ()
-    """Aspects of the thing to describe. Empty: all sentences about the thing."""
+    """Aspects of the subject to describe. Empty: all sentences about the subject."""
 
     @property
     def gap(self) -> str:
@@ -52,7 +52,7 @@ class Topic:
     @property
     def names(self) -> tuple[str, ...]:
         """Proper names in the topic. A sentence or its headings must have one of the names."""
-        if self.is_thing:
+        if self.is_subject:
             return (self.text,)
         words = re.findall(r"[^\W\d_][\w.+#-]*\w", self.text)
         names: dict[str, None] = {}
@@ -67,7 +67,7 @@ class Topic:
 
 
 def topics_of(task: str) -> tuple[Topic, ...]:
-    """Return the topics of a task. A comparison has one topic for each thing."""
+    """Return the topics of a task. A comparison has one topic for each subject."""
     request = request_in(task)
     first = request.partition("\n")[0].strip()
     if research := _RESEARCH.match(first):
@@ -75,11 +75,11 @@ def topics_of(task: str) -> tuple[Topic, ...]:
         name, _, aspects = subject.rstrip(".").partition(" with regard to ")
         if research["kind"] or len(name.split()) > _MAX_NAME_WORDS:
             return (Topic(subject),)
-        return (Topic(name, is_thing=True, aspects=tuple(items_of(aspects))),)
+        return (Topic(name, is_subject=True, aspects=tuple(items_of(aspects))),)
     asking = understand(request)
     topics: list[Topic] = []
-    for thing in asking.things:
-        topics.append(Topic(thing, is_thing=True, aspects=asking.aspects))
+    for subject in asking.subjects:
+        topics.append(Topic(subject, is_subject=True, aspects=asking.aspects))
     for question in asking.topics:
         topics.append(Topic(question))
     return tuple(topics)
@@ -87,8 +87,8 @@ def topics_of(task: str) -> tuple[Topic, ...]:
 
 def find(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
     """Return claims without ids about a topic, and its gaps: phrases for missing facts."""
-    if topic.is_thing:
-        claims, gaps = _about_thing(topic, sentences)
+    if topic.is_subject:
+        claims, gaps = _about_subject(topic, sentences)
     else:
         claims, gaps = _about_question(topic, sentences)
     if claims:
@@ -96,9 +96,9 @@ def find(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list
     return [], [topic.gap]
 
 
-def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
-    """Return claims for each aspect of a thing. If an aspect has none, or there are no
-    aspects, return claims from all sections about the thing, too.
+def _about_subject(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
+    """Return claims for each aspect of a subject. If an aspect has none, or there are no
+    aspects, return claims from all sections about the subject, too.
     """
     about: list[Sentence] = []
     titled: list[Sentence] = []
@@ -113,12 +113,12 @@ def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Clai
         matching = _matching(content_stems(aspect) or stems_of(aspect), about, _PER_ASPECT)
         heading = f"{aspect[:1].upper()}{aspect[1:]}"
         for sentence in matching:
-            claims.append(_of_thing(topic.text, heading, sentence))
+            claims.append(_of_subject(topic.text, heading, sentence))
         if not matching:
             gaps.append(f'the words "{aspect}" ({topic.text})')
     if claims and not gaps:
         if titled:
-            claims.insert(0, _of_thing(topic.text, topic.text, titled[0]))
+            claims.insert(0, _of_subject(topic.text, topic.text, titled[0]))
         return claims, gaps
     sections = _first_of_sections(titled)
     rest = [sentence for sentence in about if sentence not in sections]
@@ -127,7 +127,7 @@ def _about_thing(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Clai
         heading = topic.text
         if len(sentence.headings) > 1 and not mentions(topic.text, sentence.headings[-1]):
             heading = sentence.headings[-1]
-        claims.append(_of_thing(topic.text, heading, sentence))
+        claims.append(_of_subject(topic.text, heading, sentence))
     return claims[:limit], gaps
 
 
@@ -242,11 +242,11 @@ def _stems_with_place(sentence: Sentence) -> frozenset[str]:
     return stems_of(sentence.text) | stems_of(sentence.place)
 
 
-def _of_thing(thing: str, heading: str, sentence: Sentence) -> Claim:
-    """Return the claim of a sentence, with the thing in front if the sentence does not name it."""
+def _of_subject(subject: str, heading: str, sentence: Sentence) -> Claim:
+    """Return the claim of a sentence. The subject precedes a sentence that does not name it."""
     text = sentence.text
-    if not mentions(thing, text):
-        text = f"{thing}: {text}"
+    if not mentions(subject, text):
+        text = f"{subject}: {text}"
     return Claim("", text, sentence.source, (sentence.quote,), heading)
 
 

@@ -18,8 +18,8 @@ from handoff_queue.shared.providers.offline.conversation import (
     documents_in,
     objects_in,
 )
-from handoff_queue.shared.providers.offline.drafts import claims_by_thing, draft
-from handoff_queue.shared.providers.offline.forms import fill, is_valid
+from handoff_queue.shared.providers.offline.drafts import claims_by_subject, draft
+from handoff_queue.shared.providers.offline.json_schema_filling import fill, is_valid
 from handoff_queue.shared.providers.offline.request_text import (
     request_in,
     understand,
@@ -98,8 +98,8 @@ def answer(conversation: Conversation) -> dict[str, Any]:
         envelope = _researched(conversation, claims, gaps, silent)
     form = conversation.output_format
     if form and not is_valid(envelope["output"], form):
-        things = understand(request_in(conversation.task)).things
-        filled = fill(form, claims, claims_by_thing(things, claims))
+        subjects = understand(request_in(conversation.task)).subjects
+        filled = fill(form, claims, claims_by_subject(subjects, claims))
         used = [claim for claim in claims if claim.id in filled.used]
         envelope |= {"output": filled.value, "claims": _sourced(used)}
         if filled.missing and envelope["status"] != "needs_input":
@@ -159,11 +159,11 @@ def _written(conversation: Conversation, claims: list[Claim]) -> dict[str, Any]:
             gaps.append(f"anything from {result.step} ({result.status})")
     missing: list[str] = []
     unnamed: list[str] = []
-    for thing, about in claims_by_thing(understand(request).things, claims).items():
+    for subject, about in claims_by_subject(understand(request).subjects, claims).items():
         if not about:
-            missing.append(thing)
-            if not any(thing in gap for gap in gaps):
-                unnamed.append(thing)
+            missing.append(subject)
+            if not any(subject in gap for gap in gaps):
+                unnamed.append(subject)
     gaps += unnamed
     output = draft(request, claims, list(dict.fromkeys(gaps)))
     if not claims:
@@ -207,7 +207,7 @@ def _why_not(conversation: Conversation) -> str | None:
     """Return the reason why quotes cannot answer the task, or None if they may."""
     texts = [request_in(conversation.task)]
     for topic in topics_of(conversation.task):
-        if not topic.is_thing:
+        if not topic.is_subject:
             texts.append(topic.text)
     for text in texts:
         if reason := why_not_answerable(text):
@@ -217,7 +217,7 @@ def _why_not(conversation: Conversation) -> str | None:
 
 def _queries(topic: Topic) -> list[str]:
     """Return the queries of the searches for a topic."""
-    if not topic.is_thing:
+    if not topic.is_subject:
         return [" ".join(content_words(topic.text)[:_MAX_QUERY_WORDS]) or topic.text[:200]]
     queries = [topic.text]
     for aspect in topic.aspects:

@@ -59,7 +59,7 @@ def plan_for(request: str, names: list[str] | None = None, at_most: int = 20) ->
         "Answer these:\n- Who pays?\n- When does it start?\n- What was decided?",
     ],
 )
-def test_three_things_or_questions_make_a_team(request_: str) -> None:
+def test_three_subjects_or_questions_make_a_team(request_: str) -> None:
     assert route_of(request_)["route"] == "team"
 
 
@@ -111,7 +111,7 @@ def test_any_request_gets_a_route_and_a_plan(request_: str) -> None:
     assert plan_for(request_)["steps"]
 
 
-def test_the_things_of_a_comparison_are_researched_in_parallel_steps() -> None:
+def test_the_subjects_of_a_comparison_are_researched_in_parallel_steps() -> None:
     plan = plan_for("Compare Qdrant, pgvector and Milvus for filtering and durable storage")
     *research, write = plan["steps"]
 

@@ -1,4 +1,4 @@
-"""The offline model splits a request into things, aspects and topics."""
+"""The offline model splits a request into subjects, aspects and topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.machine_pace import slowdown
 
 
 @pytest.mark.parametrize(
-    ("request_text", "things", "aspects"),
+    ("request_text", "subjects", "aspects"),
     [
         (
             "Compare Qdrant, pgvector and Milvus for a team that needs filtering and storage",
@@ -45,12 +45,12 @@ from tests.machine_pace import slowdown
         ("compare the Halden 40 and the Morrow E by price", ("Halden 40", "Morrow E"), ("price",)),
     ],
 )
-def test_a_comparison_has_things_and_aspects(
-    request_text: str, things: tuple[str, ...], aspects: tuple[str, ...]
+def test_a_comparison_has_subjects_and_aspects(
+    request_text: str, subjects: tuple[str, ...], aspects: tuple[str, ...]
 ) -> None:
     asking = understand(request_text)
 
-    assert (asking.things, asking.aspects) == (things, aspects)
+    assert (asking.subjects, asking.aspects) == (subjects, aspects)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_the_request_is_found_inside_a_brief() -> None:
 
 
 @given(st.text(max_size=400))
-def test_any_text_has_a_thing_or_a_topic(text: str) -> None:
+def test_any_text_has_a_subject_or_a_topic(text: str) -> None:
     asking = understand(text)
 
-    assert asking.things or asking.topics
+    assert asking.subjects or asking.topics
 
 
 @given(

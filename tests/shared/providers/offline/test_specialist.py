@@ -93,7 +93,7 @@ def test_an_aspect_without_a_sentence_is_named_and_lowers_confidence(library: Li
     assert answer["confidence"] < full["confidence"]
 
 
-def test_a_thing_that_no_document_mentions_is_not_made_up(library: Library) -> None:
+def test_a_subject_that_no_document_mentions_is_not_made_up(library: Library) -> None:
     answer = work("<task>Research Oracle with regard to persistence.</task>", library)
 
     assert (answer["status"], answer["claims"], answer["confidence"]) == ("partial", [], 0.0)
@@ -197,7 +197,7 @@ def test_notes_that_contradict_each_other_are_both_quoted() -> None:
     assert len(texts_of(answer)) == 2
 
 
-def test_two_things_of_one_document_are_compared_by_their_common_headings() -> None:
+def test_two_subjects_of_one_document_are_compared_by_their_common_headings() -> None:
     answer = work("<task>Compare the Halden 40 and the Morrow E</task>", FARM)
     table = [line for line in answer["output"].splitlines() if line.startswith("|")]
 
@@ -271,12 +271,12 @@ def test_a_writer_states_the_claims_of_the_results_with_their_markers() -> None:
     assert list(unmarked_statements(answer["output"])) == []
 
 
-def test_a_heading_that_several_things_have_is_a_row_of_the_table() -> None:
+def test_a_heading_that_several_subjects_have_is_a_row_of_the_table() -> None:
     results = []
-    for thing in ("Aero", "Fjord", "Cobalt", "Delta"):
-        step = thing.lower()
-        output = f"## Weight\n\n- {thing} weighs 2 kg [{step}.c1]."
-        results.append(a_result(step, f"{thing} weighs 2 kg.", output=output))
+    for subject in ("Aero", "Fjord", "Cobalt", "Delta"):
+        step = subject.lower()
+        output = f"## Weight\n\n- {subject} weighs 2 kg [{step}.c1]."
+        results.append(a_result(step, f"{subject} weighs 2 kg.", output=output))
     three = answer_to("Compare Aero, Fjord and Cobalt", *results[:3])["output"]
     four = answer_to("Compare Aero, Fjord, Cobalt and Delta", *results)["output"]
 
@@ -291,9 +291,9 @@ def first_cells(output: str) -> list[str]:
 
 def test_the_columns_of_a_table_are_aligned_after_markers_become_numbers() -> None:
     results = []
-    for thing in ("Aero", "Fjord"):
-        output = f"## Weight\n\n- {thing} weighs it [{thing.lower()}.c1]."
-        results.append(a_result(thing.lower(), f"{thing} weighs it.", output=output))
+    for subject in ("Aero", "Fjord"):
+        output = f"## Weight\n\n- {subject} weighs it [{subject.lower()}.c1]."
+        results.append(a_result(subject.lower(), f"{subject} weighs it.", output=output))
     output = answer_to("Compare Aero and Fjord", *results)["output"]
     numbered = output.replace("[aero.c1]", "[1]").replace("[fjord.c1]", "[2]")
     rows = [line for line in numbered.splitlines() if line.startswith("|")]
@@ -302,7 +302,7 @@ def test_the_columns_of_a_table_are_aligned_after_markers_become_numbers() -> No
     assert len({len(row) for row in rows}) == 1
 
 
-def test_a_thing_without_results_is_named_and_the_answer_is_partial() -> None:
+def test_a_subject_without_results_is_named_and_the_answer_is_partial() -> None:
     failed = '<result step="milvus" status="failed"> <data></data> </result>'
     answer = answer_to("Compare Qdrant and Milvus", a_result("qdrant", QDRANT), failed)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.providers.offline.citations import markers_in
 from handoff_queue.shared.providers.offline.conversation import Claim
-from handoff_queue.shared.providers.offline.forms import Filled, fill
+from handoff_queue.shared.providers.offline.json_schema_filling import Filled, fill
 from tests.machine_pace import slowdown
 from tests.shared.providers.offline.answer_schemas import SCHEMAS, TREES, object_schema
 from tests.shared.providers.offline.offline_requests import (
@@ -32,13 +32,13 @@ def claims_of(*texts: str, first: int = 1) -> tuple[Claim, ...]:
     return tuple(Claim(f"c{number}", text, "a.md") for number, text in enumerate(texts, first))
 
 
-def fill_form(form: dict[str, Any], *texts: str, **things: tuple[str, ...]) -> Filled:
-    by_thing = {}
+def fill_form(form: dict[str, Any], *texts: str, **subjects: tuple[str, ...]) -> Filled:
+    by_subject = {}
     every = list(claims_of(*texts))
-    for name, thing_texts in things.items():
-        by_thing[name] = claims_of(*thing_texts, first=len(every) + 1)
-        every += by_thing[name]
-    return fill(form, every, by_thing)
+    for name, subject_texts in subjects.items():
+        by_subject[name] = claims_of(*subject_texts, first=len(every) + 1)
+        every += by_subject[name]
+    return fill(form, every, by_subject)
 
 
 def optional_value(schema: dict[str, Any], name: str, *texts: str) -> Any:
@@ -94,7 +94,7 @@ def test_a_field_without_a_claim_is_left_out_or_null_or_named(
     assert (name in required.value, required.missing) == (False, (name,))
 
 
-def test_a_list_of_objects_has_one_for_each_thing() -> None:
+def test_a_list_of_objects_has_one_for_each_subject() -> None:
     item = object_schema(name=TEXT, weight=NUMBER, waterproof={"type": ["boolean", "null"]})
     filled_form = fill_form({"type": "array", "items": item}, Aero=AERO, Fjord=FJORD)
 
@@ -105,7 +105,7 @@ def test_a_list_of_objects_has_one_for_each_thing() -> None:
     assert (filled_form.used, filled_form.missing) == (("c1", "c3"), ())
 
 
-def test_a_property_with_the_name_of_a_thing_is_about_that_thing() -> None:
+def test_a_property_with_the_name_of_a_subject_is_about_that_subject() -> None:
     form = object_schema(aero=object_schema(weight=NUMBER), Fjord=object_schema(weight=NUMBER))
 
     assert fill_form(form, Aero=AERO, Fjord=FJORD).value == {

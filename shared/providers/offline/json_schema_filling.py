@@ -15,12 +15,12 @@ from handoff_queue.shared.providers.offline.words import stems_of, words_of
 
 Schema = Mapping[str, Any]
 Claims = Sequence[Claim]
-_DEEPEST = 12
+_MAX_DEPTH = 12
 """Levels of properties and of references that are followed."""
 _MAX_TOGETHER = 3
 """Most claims in one string of `_GENERAL`."""
 _MAX_NAMED = 20
-"""Missing places that an answer names."""
+"""Most paths of properties without a claim that an answer names."""
 _NAMES = frozenset({"name", "title", "product", "thing", "subject", "item"})
 _GENERAL = frozenset(
     """answer summary text overview description explanation result report content details facts
@@ -31,20 +31,20 @@ _SOURCES = frozenset({"source", "sources", "document", "file"})
 _NUMBER = re.compile(r"(?<![\w.:,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\d:]|[.,-]\d)")
 _NEGATED = re.compile(r"\b(?:not|no|never|cannot|without|neither|nor|\w+n['’]t)\b", re.IGNORECASE)
 _NOTHING = object()
-"""Value of a place that no claim fills."""
+"""Value of a property that no claim fills."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A value, the ids of its claims, and the places without a claim."""
+    """A value, the ids of its claims, and the paths of properties without a claim."""
 
     value: Any
     used: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
 
-def fill(schema: Schema, claims: Claims, by_thing: Mapping[str, Claims]) -> Filled:
-    """Return a value for the schema, and the places without a claim.
+def fill(schema: Schema, claims: Claims, by_subject: Mapping[str, Claims]) -> Filled:
+    """Return a value for the schema, and the paths of properties without a claim.
 
     The value is None if no claim fits, or if it would not match the schema although no claim
     is missing.
@@ -52,15 +52,15 @@ def fill(schema: Schema, claims: Claims, by_thing: Mapping[str, Claims]) -> Fill
     Args:
         schema: JSON Schema of the value.
         claims: all claims.
-        by_thing: claims about each thing of a comparison. A list of objects gets one object for
-            each thing, or one for each document if there are no things.
+        by_subject: claims about each subject of a comparison. A list of objects gets one object for
+            each subject, or one for each document if there are no subjects.
     """
-    things = dict(by_thing)
-    if not by_thing:
+    subjects = dict(by_subject)
+    if not by_subject:
         for claim in claims:
             name = name_of(claim.source)
-            things[name] = [*things.get(name, ()), claim]
-    form = _Form(schema, things)
+            subjects[name] = [*subjects.get(name, ()), claim]
+    form = _Form(schema, subjects)
     value = form.value(schema, "", "", claims)
     if value is _NOTHING:
         return Filled(None, missing=tuple(form.missing[:_MAX_NAMED]) or ("the answer itself",))
@@ -79,20 +79,19 @@ def is_valid(value: Any, schema: Schema) -> bool:
 
 
 class _Form:
-    """A schema while it is filled, with the used claims and the missing places so far.
+    """A schema while it is filled, with the used claims and the missing paths so far.
 
-    In its methods, `place` is the path of a value, such as `laptops[1].price`. `thing` is the
-    thing or document that the place is about, or "". `claims` are the claims that may fill the
-    place.
+    In its methods, `path` is the path of a value, such as `laptops[1].price`. `subject` is the
+    subject or document of the value, or "". `claims` are the claims that may fill the value.
     """
 
-    def __init__(self, root: Schema, things: Mapping[str, Claims]) -> None:
+    def __init__(self, root: Schema, subjects: Mapping[str, Claims]) -> None:
         self.used: list[str] = []
         self.missing: list[str] = []
         self._root = root
-        self._things = things
+        self._subjects = subjects
 
-    def value(self, schema: Any, place: str, thing: str, claims: Claims) -> Any:
+    def value(self, schema: Any, path: str, subject: str, claims: Claims) -> Any:
         """Return a value for a schema, or `_NOTHING` if no claim fills it."""
         schema = self._resolved(schema)
         kind = schema.get("type", "object" if "properties" in schema else "string")
@@ -101,23 +100,23 @@ class _Form:
             options = []
             for option in kind:
                 options.append({**schema, "type": option})
-        if "const" in schema or place.count(".") > _DEEPEST:
+        if "const" in schema or path.count(".") > _MAX_DEPTH:
             return schema.get("const", _NOTHING)
         if options:
-            return self._first_of(options, place, thing, claims)
+            return self._first_of(options, path, subject, claims)
         if kind == "object":
-            return self._object(schema, place, thing, claims)
+            return self._object(schema, path, subject, claims)
         if kind == "array":
-            return self._array(schema, place, thing, claims)
+            return self._array(schema, path, subject, claims)
         if kind == "null":
             return None
-        return self._simple(schema, kind, place, thing, claims)
+        return self._simple(schema, kind, path, subject, claims)
 
     def _resolved(self, schema: Any) -> dict[str, Any]:
         """Return the target of a reference, or the schema itself if it is none. Only
         references into the root schema are followed.
         """
-        for _ in range(_DEEPEST):
+        for _ in range(_MAX_DEPTH):
             if not isinstance(schema, Mapping) or "$ref" not in schema:
                 break
             target: Any = self._root
@@ -129,14 +128,14 @@ class _Form:
             return dict(schema)
         return {}
 
-    def _first_of(self, options: Sequence[Any], place: str, thing: str, claims: Claims) -> Any:
+    def _first_of(self, options: Sequence[Any], path: str, subject: str, claims: Claims) -> Any:
         """Return the value of the first option that the claims fill. Else return None if an
         option is null, or `_NOTHING`.
         """
         missing = len(self.missing)
         may_be_null = False
         for option in options:
-            value = self.value(option, place, thing, claims)
+            value = self.value(option, path, subject, claims)
             if value is not _NOTHING and value is not None and len(self.missing) == missing:
                 return value
             del self.missing[missing:]
@@ -146,22 +145,22 @@ class _Form:
             return None
         return _NOTHING
 
-    def _object(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
-        """Return an object. A property with the name of a thing gets the claims about this
-        thing. Return `_NOTHING` if properties are required and no property has a value.
+    def _object(self, schema: Schema, path: str, subject: str, claims: Claims) -> Any:
+        """Return an object. A property with the name of a subject gets the claims about this
+        subject. Return `_NOTHING` if properties are required and no property has a value.
         """
         properties = schema.get("properties", {})
         required = schema.get("required", ())
         values: dict[str, Any] = {}
         is_filled = False
         for name in dict.fromkeys([*properties, *required]):
-            inner = f"{place}.{name}".lstrip(".")
-            own_thing = self._thing_named(name) or thing
+            inner = f"{path}.{name}".lstrip(".")
+            own_subject = self._subject_named(name) or subject
             own_claims = claims
-            if own_thing != thing:
-                own_claims = self._things[own_thing]
+            if own_subject != subject:
+                own_claims = self._subjects[own_subject]
             part = properties.get(name, {"type": "unknown"})
-            value = self.value(part, inner, own_thing, own_claims)
+            value = self.value(part, inner, own_subject, own_claims)
             if value is not _NOTHING:
                 values[name] = value
                 is_filled = is_filled or value is not None
@@ -171,37 +170,37 @@ class _Form:
             return values
         return _NOTHING
 
-    def _thing_named(self, name: str) -> str | None:
-        """Return the thing with this name in any case, or None."""
-        for thing in self._things:
-            if thing.lower() == name.lower():
-                return thing
+    def _subject_named(self, name: str) -> str | None:
+        """Return the subject with this name in any case, or None."""
+        for subject in self._subjects:
+            if subject.lower() == name.lower():
+                return subject
         return None
 
-    def _array(self, schema: Schema, place: str, thing: str, claims: Claims) -> Any:
-        """Return a list with a value for each claim, or with an object for each thing."""
+    def _array(self, schema: Schema, path: str, subject: str, claims: Claims) -> Any:
+        """Return a list with a value for each claim, or with an object for each subject."""
         item_schema = self._resolved(schema.get("items", {}))
         groups: list[tuple[str, Claims]] = []
-        if item_schema.get("type") == "object" and not thing:
-            groups.extend(self._things.items())
+        if item_schema.get("type") == "object" and not subject:
+            groups.extend(self._subjects.items())
         else:
-            for claim in _about(place, claims):
-                groups.append((thing, [claim]))
+            for claim in _about(path, claims):
+                groups.append((subject, [claim]))
         values: list[Any] = []
         for name, group in groups[: schema.get("maxItems")]:
-            value = self.value(item_schema, f"{place}[{len(values)}]", name, group)
+            value = self.value(item_schema, f"{path}[{len(values)}]", name, group)
             if value is not _NOTHING and value not in values:
                 values.append(value)
         return values or _NOTHING
 
-    def _simple(self, schema: Schema, kind: str, place: str, thing: str, claims: Claims) -> Any:
+    def _simple(self, schema: Schema, kind: str, path: str, subject: str, claims: Claims) -> Any:
         """Return the first valid string, number or choice from the claims about a property, or
         `_NOTHING`.
         """
-        name = _property_of(place)
+        name = _property_of(path)
         is_text = kind == "string" and "enum" not in schema
-        if is_text and name in _NAMES and thing and is_valid(thing, schema):
-            return thing
+        if is_text and name in _NAMES and subject and is_valid(subject, schema):
+            return subject
         for group in _groups(name, claims, is_text=is_text):
             values = _values_in(group, schema, kind)
             if is_text and name in _SOURCES:
@@ -266,11 +265,11 @@ def _number_in(text: str) -> list[int | float]:
     return [number]
 
 
-def _about(place: str, claims: Claims) -> list[Claim]:
+def _about(path: str, claims: Claims) -> list[Claim]:
     """Return the claims that may fill a text or a list: all claims for a general name, else
     the claims with every word of the name.
     """
-    name = _property_of(place)
+    name = _property_of(path)
     is_general = not name or name in _GENERAL | _SOURCES
     if is_general:
         return list(claims)
@@ -288,6 +287,6 @@ def _naming(name: str, claims: Claims) -> list[Claim]:
     return naming
 
 
-def _property_of(place: str) -> str:
-    """Return the name of the innermost property of a place."""
-    return re.sub(r"\[\d+\]", "", place).rpartition(".")[2]
+def _property_of(path: str) -> str:
+    """Return the name of the innermost property of a path."""
+    return re.sub(r"\[\d+\]", "", path).rpartition(".")[2]
