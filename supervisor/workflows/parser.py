@@ -144,10 +144,15 @@ def _step_nodes(path: Path, fields: Mapping[str, yaml.Node]) -> list[yaml.Node]:
         UserError: `steps` is not a list, is empty, or is too long.
     """
     steps = fields["steps"]
-    if not isinstance(steps, yaml.SequenceNode) or not steps.value:
+    if not isinstance(steps, yaml.SequenceNode):
         raise UserError(
             f"{_at(path, fields, 'steps')} must be a list; write `- id: ...` below it, once for"
             " each step"
+        )
+    if not steps.value:
+        raise UserError(
+            f"{_at(path, fields, 'steps')} has no step, at least one is needed; write `- id: ...`"
+            " below it"
         )
     nodes: list[yaml.Node] = steps.value
     if len(nodes) > MAX_WRITTEN_STEPS:
@@ -331,9 +336,12 @@ def _after(where: str, fields: Mapping[str, yaml.Node]) -> Literal["review"] | N
     """
     if "after" not in fields:
         return None
-    value = text_of(f"{where}: after", fields["after"])
+    value = ", ".join(texts_of(f"{where}: after", fields["after"]))
     if value != AFTER_REVIEW:
-        raise UserError(f"{where}: after is {value!r:.80}; write `after: {AFTER_REVIEW}`")
+        raise UserError(
+            f"{where}: after is {value!r:.80}, but it makes a step wait for the review only; write"
+            f" `after: {AFTER_REVIEW}`, or name the steps to wait for in `depends_on`"
+        )
     return AFTER_REVIEW
 
 

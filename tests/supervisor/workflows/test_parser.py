@@ -147,8 +147,12 @@ def test_a_missing_field_has_its_default(tmp_path: Path) -> None:
         ("specialist: writer, task: Write", ":3: a step: id is missing"),
         (
             f"{ONE}, after: lunch",
-            ":3: step 'a': after is 'lunch'; write `after: review`",
+            (
+                ":3: step 'a': after is 'lunch', but it makes a step wait for the review only;"
+                " write `after: review`, or name the steps to wait for in `depends_on`"
+            ),
         ),
+        (f"{ONE}, after: [a, b]", "step 'a': after is 'a, b', but it makes a step wait"),
         (f"{ONE}, approve: perhaps", "step 'a': approve"),
         (f"{ONE}, when: b.output.x == 1", ":3: step 'a': when: there is no step 'b'"),
         (f"{ONE}, when: a.output.x == 1", "step 'a': when: it names step a, which the step does"),
@@ -283,7 +287,7 @@ def test_an_invalid_step_is_named_with_its_remedy(
         (b"- a\n- b\n", "must hold fields"),
         (b"description: x\n", "steps is missing"),
         (b"description: x\nsteps:\n", "steps is missing"),
-        (b"description: x\nsteps: []\n", ":2: steps must be a list"),
+        (b"description: x\nsteps: []\n", ":2: steps has no step, at least one is needed; write"),
         (b"description: x\nsteps: {id: a}\n", ":2: steps must be a list"),
         (b"description: x\nsteps: [a, b]\n", ":2: a step: must hold fields"),
         (
@@ -308,7 +312,6 @@ def test_an_invalid_step_is_named_with_its_remedy(
             ":1: is not YAML (mapping values are not allowed here); put values",
         ),
         (b"description: 'x\n", "is not YAML"),
-        (b"description: x\n---\nsteps: []\n", "is not YAML (but found another document)"),
         (b"description: \x07\n", "is not YAML (unacceptable character"),
         (b"description: caf\xe9\n", "is not UTF-8 text (byte 16); save it as UTF-8"),
         ("description: x\n".encode("utf-16"), "is not UTF-8 text"),
