@@ -38,14 +38,43 @@ def compose(text: str) -> yaml.Node | None:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        advice = "put values that hold `: ` or `#` into quotes, or below a `|`"
-        raise YamlFault(f"is not YAML ({error.problem})", line, advice) from error
+        problem = str(error.problem)
+        advice = _advice(problem, text.split("\n")[line - 1 : line])
+        raise YamlFault(f"is not YAML ({problem})", line, advice) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         problem = str(error).partition("\n")[0]
         raise YamlFault(f"is not YAML ({problem})", line, "remove the named part") from error
     except RecursionError as error:
         raise YamlFault("is nested too deeply", 1, "write it flatter") from error
+
+
+_NO_TABS = "indent with spaces in place of tabs"
+_ADVICE = {
+    r"'\\t'": _NO_TABS,
+    "another document": "write one document, without a line `---`",
+    "unexpected end of stream": "close the quotes",
+    "expected ',' or": "close the bracket, or put values that hold a bracket into quotes",
+    "expected <block end>": "indent the lines of one list, or of its fields, by the same spaces",
+    "could not find expected ':'": "write `key: value`",
+}
+"""Correction for a part of PyYAML's message."""
+
+
+def _advice(problem: str, lines: Sequence[str]) -> str:
+    """Return the correction of a text that is not YAML.
+
+    Args:
+        problem: PyYAML's message.
+        lines: the faulty line; empty: the text has ended.
+    """
+    for line in lines:
+        if "\t" in line[: len(line) - len(line.lstrip())]:
+            return _NO_TABS
+    for part, advice in _ADVICE.items():
+        if part in problem:
+            return advice
+    return "put values that hold `: ` or `#` into quotes, or below a `|`"
 
 
 class _PlainLoader(yaml.SafeLoader):
