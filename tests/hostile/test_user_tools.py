@@ -592,8 +592,8 @@ def test_output_of_a_tool_is_logged_in_one_line_without_control_characters(
         ("import os\nos._exit(7)\n", "damage.py: cannot be loaded (its process ended with exit"),
         ("import ctypes\nctypes.string_at(0)\n", "damage.py: cannot be loaded (its process ended"),
         ("import os\nos.write(5, b'x')\nos.write(6, b'x\\n' * 9)\nos._exit(0)\n", ""),
-        ("raise SystemExit('no')\n", "damage.py line 1: cannot be loaded (SystemExit: no)"),
-        ("raise SystemExit('\\x1b[31m')\n", "damage.py line 1: cannot be loaded (SystemExit"),
+        ("raise SystemExit('no')\n", "damage.py:1: cannot be loaded (SystemExit: no)"),
+        ("raise SystemExit('\\x1b[31m')\n", "damage.py:1: cannot be loaded (SystemExit"),
     ],
 )
 def test_a_file_that_does_damage_while_it_is_loaded_is_refused_with_one_line(

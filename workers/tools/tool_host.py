@@ -214,7 +214,7 @@ class RunningHost(threading.Thread):
         if self._outcome is None:
             self._outcome = InvalidTool(
                 f"{self._place or 'the tools'}: cannot be loaded (its process ended with exit code"
-                f" {self.server.exit_code()})"
+                f" {self.server.exit_code()}): correct the file, or take it out of the folder"
             )
 
     def _read_reports(self) -> bool:

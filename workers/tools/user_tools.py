@@ -62,7 +62,7 @@ def load_tools(folder: Path, on_load: Callable[[str], None] = _ignore) -> tuple[
     with a leading `_` or `.`, are skipped.
 
     Args:
-        on_load: called with the name of each file before it is loaded.
+        on_load: called with the path of each file before it is loaded.
 
     Raises:
         InvalidTool: the folder is missing, a file does not load, a function has no docstring or
@@ -74,9 +74,9 @@ def load_tools(folder: Path, on_load: Callable[[str], None] = _ignore) -> tuple[
     tools: list[tuple[str, UserTool]] = []
     for file in files_with_suffix(folder, {".py"}):
         if not file.name.startswith(("_", ".")):
-            on_load(file.name)
+            on_load(str(file))
             for name, function in _functions_of(_load(file)):
-                tools.append((file.name, _as_tool(function, name, file.name)))
+                tools.append((str(file), _as_tool(function, name, str(file))))
     return _unique_tools(tools)
 
 
@@ -105,7 +105,10 @@ def load_installed_tools(
         try:
             target = point.load()
         except BaseException as error:
-            raise InvalidTool(f"{where}: cannot be loaded ({_in_one_line(error)})") from error
+            raise InvalidTool(
+                f"{where}: cannot be loaded ({_in_one_line(error)}): correct its package, or"
+                " uninstall it"
+            ) from error
         functions: Iterable[tuple[str, Any]] = [(getattr(target, "__name__", point.name), target)]
         if isinstance(target, ModuleType):
             functions = _functions_of(target)
@@ -122,7 +125,7 @@ def _load(file: Path) -> ModuleType:
         InvalidTool: the file cannot be loaded.
     """
     if file.exists() and not file.is_file():  # a pipe would never end
-        raise InvalidTool(f"{file.name}: is not a regular file; take it out of the folder")
+        raise InvalidTool(f"{file}: is not a regular file; take it out of the folder")
     name = f"handoff_user_tools_{digest_of(str(file.resolve()))[:12]}_{file.stem}"
     # The loader is given, because Python does not know the suffix .PY.
     loader = SourceFileLoader(name, str(file))
@@ -136,18 +139,19 @@ def _load(file: Path) -> ModuleType:
     except BaseException as error:
         del sys.modules[name]
         raise InvalidTool(
-            f"{file.name}{_line_of(error, file)}: cannot be loaded ({_in_one_line(error)})"
+            f"{file}{_line_of(error, file)}: cannot be loaded ({_in_one_line(error)}): correct the"
+            " file, or take it out of the folder"
         ) from error
     return module
 
 
 def _line_of(error: BaseException, file: Path) -> str:
-    """Return " line 7" for the last line of the file that an error has passed through, or ""."""
+    """Return ":7" for the last line of the file that an error has passed through, or ""."""
     if isinstance(error, SyntaxError) and error.lineno:
-        return f" line {error.lineno}"
+        return f":{error.lineno}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename == str(file):
-            return f" line {frame.lineno}"
+            return f":{frame.lineno}"
     return ""
 
 

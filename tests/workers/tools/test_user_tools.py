@@ -218,8 +218,9 @@ def test_a_decorator_with_a_name_in_place_of_a_function_is_refused(tmp_path: Pat
             return 'x'
     """
 
-    assert refusal(tmp_path, source=source).endswith(
-        "TypeError: @tool cannot mark a str; mark a function)"
+    assert (
+        "TypeError: @tool cannot mark a str; mark a function): correct the file, or take it out"
+        in refusal(tmp_path, source=source)
     )
 
 
@@ -238,8 +239,8 @@ def test_a_timeout_out_of_its_bounds_is_refused(tmp_path: Path, timeout_s: str) 
 
     assert (
         refusal(tmp_path, t=source)
-        == "t.py: tool f: ValueError: its timeout_s must be a number of seconds above 0 and up to"
-        " 3600"
+        == f"{tmp_path}/t.py: tool f: ValueError: its timeout_s must be a number of seconds above 0"
+        " and up to 3600"
     )
 
 
@@ -291,9 +292,9 @@ def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tools: dict[str, T
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("def f(:\n", "t.py line 1: cannot be loaded (SyntaxError"),
-        ("x = 1\nimport no_such_module\n", "t.py line 2: cannot be loaded (ModuleNotFoundError"),
-        ("raise SystemExit(3)\n", "t.py line 1: cannot be loaded (SystemExit"),
+        ("def f(:\n", "/t.py:1: cannot be loaded (SyntaxError"),
+        ("x = 1\nimport no_such_module\n", "/t.py:2: cannot be loaded (ModuleNotFoundError"),
+        ("raise SystemExit(3)\n", "/t.py:1: cannot be loaded (SystemExit"),
         ("import os\nx = os.environ['NONE']\n", "read the variable in the function, and name it"),
         ("def f(x: int) -> str:\n    return ''\n", "needs a docstring"),
         ("def f(x) -> str:\n    'Says.'\n    return ''\n", "parameter x needs a type"),
@@ -309,7 +310,7 @@ def test_the_model_gets_the_type_and_no_text_of_a_tools_error(tools: dict[str, T
 def test_a_broken_file_is_named_with_its_error(tmp_path: Path, text: str, reason: str) -> None:
     message = refusal(tmp_path, t=text)
 
-    assert message.startswith("t.py")
+    assert message.startswith(f"{tmp_path}/t.py")
     assert reason in message
 
 
@@ -346,7 +347,7 @@ def test_a_name_in_two_files_is_refused(tmp_path: Path) -> None:
 
     assert (
         refusal(tmp_path, a=text, b=text)
-        == "b.py: there is a tool same in a.py already: rename one"
+        == f"{tmp_path}/b.py: there is a tool same in {tmp_path}/a.py already: rename one"
     )
 
 
@@ -371,14 +372,16 @@ def test_an_installed_package_offers_a_module_of_tools_or_one(
 
 
 def test_an_installed_package_that_does_not_load_is_named() -> None:
-    with pytest.raises(InvalidTool, match="entry point gone: cannot be loaded"):
+    with pytest.raises(InvalidTool, match=r"gone: cannot be loaded .*: correct its package,"):
         load_installed_tools([EntryPoint("gone", "no_such_module", "handoff.tools")])
 
 
 def test_a_pipe_is_not_a_tool_and_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.py")
 
-    assert refusal(tmp_path) == "pipe.py: is not a regular file; take it out of the folder"
+    assert (
+        refusal(tmp_path) == f"{tmp_path}/pipe.py: is not a regular file; take it out of the folder"
+    )
 
 
 @pytest.mark.parametrize(
@@ -397,7 +400,7 @@ def test_a_parameter_name_that_the_provider_refuses_is_refused_with_file_and_nam
             return "ok"
     '''
     message = refusal(tmp_path, sizes=text)
-    assert message.startswith("sizes.py")
+    assert message.startswith(f"{tmp_path}/sizes.py")
     assert "tool measure: rename parameter" in message
 
 
