@@ -32,7 +32,7 @@ from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage
-from handoff_queue.shared.types.message import each_problem
+from handoff_queue.shared.types.message import each_problem, with_value
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.origins import CODE_EXECUTION
@@ -316,7 +316,7 @@ def _message_of(path: Path, faults: Sequence[_Fault]) -> str:
     first, *others = sorted(faults, key=lambda fault: fault.line)
     parts = [f"{path}:{first.line}: {first.what}"]
     for fault in others:
-        parts.append(f"{path.name}:{fault.line}: {fault.what}")
+        parts.append(f"{path}:{fault.line}: {fault.what}")
     return "; ".join(parts)
 
 
@@ -543,23 +543,23 @@ def _wrong_values(
 ) -> Iterator[_Fault]:
     """Yield the faults that pydantic finds, except for fields with an earlier fault."""
     hints = {
-        "name": " (lower-case letters, digits, - and _, a letter first)",
-        "tier": " (capable or cheap)",
-        "effort": f" ({', '.join(Effort)})",
-        "thinking": f" ({', '.join(Thinking)})",
-        "runner": f" ({', '.join(RunnerKind)}; leave it out for our own loop)",
+        "runner": " (leave it out for our own loop)",
         "hosts": " (a host such as example.org, or *.example.org for each subdomain)",
         "celery_task": " (the name under which your app registers the task, such as shop.enrich)",
     }
-    for where, what in each_problem(error):
+    for where, what in each_problem(error, SpecialistSpec, shows_values=True):
         field = where[0]
+        problem = what
+        if field in _CHOICES:
+            allowed = f"must be one of {', '.join(_CHOICES[field])}"
+            problem = with_value(allowed, parts.fields.get(field))
         if field not in faulty_fields:
             if field == "instructions":
                 line = parts.body_line
             else:
                 line = parts.line_of(field)
             yield _Fault(
-                line, field, f"{'.'.join(where)}: {what}{hints.get(field, '')}; fix this field"
+                line, field, f"{'.'.join(where)}: {problem}{hints.get(field, '')}; fix this field"
             )
 
 

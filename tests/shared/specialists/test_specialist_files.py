@@ -290,7 +290,7 @@ def test_everything_that_is_wrong_with_a_file_is_named_with_its_line(tmp_path: P
         front("max_turns: 0\ntier: huge\ntools: [nwo, ls]\ncolour: red\n", name="Word Counter"),
     )
 
-    message = refusal(path, ("now",)).split("; counter.md")
+    message = refusal(path, ("now",)).split(f"; {path}")
     assert [problem.split(": ")[:2] for problem in message] == [
         [":2", "name"],
         [":4", "max_turns"],
@@ -299,6 +299,16 @@ def test_everything_that_is_wrong_with_a_file_is_named_with_its_line(tmp_path: P
         [":6", "tools"],
         [":7", "colour"],
     ]
+
+
+def test_a_wrong_value_is_named_once_with_its_rule(tmp_path: Path) -> None:
+    path = write_specialist(tmp_path, front("tier: huge\n", name="Word Counter"))
+
+    assert refusal(path) == (
+        ":2: name: must be lower-case letters, digits, `-` and `_`, and begin with a letter"
+        " (at most 48 characters), not 'Word Counter'; fix this field;"
+        f" {path}:4: tier: must be one of capable, cheap, not 'huge'; fix this field"
+    )
 
 
 @pytest.mark.parametrize("name", RESERVED)
