@@ -229,8 +229,8 @@ class ModelTurns:
         is_last: bool,
         takes_messages: bool,
     ) -> None:
-        """Make one call and store its reply through `write_checkpoint`. After a failed call, wait, so that
-        the next turn can try again.
+        """Make one call and store its reply through `write_checkpoint`. After a failed call, wait,
+        so that the next turn can try again.
 
         Raises:
             LimitReached: the tokens, the time, or the job's budget are used up.
