@@ -17,6 +17,7 @@ from pydantic import JsonValue, ValidationError, field_validator
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
 from handoff_queue.shared.agent.answer_notes import PARTS, read_noted_answer
 from handoff_queue.shared.agent.answer_rules import AnswerForm
+from handoff_queue.shared.agent.claim_markers import marked_sentences, place_markers
 from handoff_queue.shared.agent.json_repair import (
     LenientAnswer,
     describe_text,
@@ -29,7 +30,6 @@ from handoff_queue.shared.agent.json_repair import (
     without_nulls,
 )
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
-from handoff_queue.shared.agent.marker_placement import marked_sentences, place_markers
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import count_of

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handoff_queue.shared.agent.marker_placement import marked_sentences
+from handoff_queue.shared.agent.claim_markers import marked_sentences
 
 PARTS = ("subject", "attribute", "value", "unit", "date")
 """Parts of a claim that states a value, in the order of a note."""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from handoff_queue.shared.agent.answer_rules import AnswerForm, form_of, system_prompt
-from handoff_queue.shared.agent.marker_placement import marked_sentences
+from handoff_queue.shared.agent.claim_markers import marked_sentences
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,

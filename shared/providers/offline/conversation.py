@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.agent.answer_rules import MARKDOWN_RULES, NOTE_RULES
-from handoff_queue.shared.agent.marker_placement import marked_sentences
+from handoff_queue.shared.agent.claim_markers import marked_sentences
 from handoff_queue.shared.agent.prompt import BEFORE_NOTES
 from handoff_queue.shared.types.citation_markers import MARKER
 

@@ -1,24 +1,29 @@
-"""Places the markers of claims where the text of the claims stands in an output, and finds the
-sentence that a marker ends. Pure.
+"""Markers of claims in an output. Pure.
+
+A marker follows the sentence of its claim. One function adds a missing marker after the text of
+its claim. Another one returns the sentence before each marker.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from operator import itemgetter
 
 from handoff_queue.shared.agent.quote_verification import FoldedText, Span
 from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.handoff import Claim
 
 MIN_CHARS = 8
-"""Characters of the shortest text that is searched. A shorter one may stand there by chance."""
+"""Characters of the shortest text that is searched. A shorter one may occur by chance."""
 _END_OF_SENTENCE = ".!?;:。！？ \n"
 _END_OF_LINK = "]("
-_BEGINNING = re.compile(
+_SENTENCE_BORDER = re.compile(
     rf"""[.!?][*_)"']*+(?:{MARKER.pattern})*+\s+|[。！？][*_)"'”」』）]*+(?=\S)"""
 )
-"""The border between two sentences of a line. Chinese and Japanese have no space there."""
+"""The end of a sentence within a line, up to the next sentence. Chinese and Japanese have no space
+between two sentences.
+"""
 _MAX_SENTENCE_CHARS = 2_000
 """Characters before a marker that are searched. All of a line would take quadratic time."""
 _SIGNS = "#*->|_ \t\n"
@@ -46,65 +51,68 @@ def marked_sentences(output: str) -> dict[str, str]:
 
 
 def _sentence_before(output: str, end: int) -> str:
-    """Return the sentence that ends at an index of the output, which is behind no marker."""
+    """Return the sentence that ends at an index of the output. No marker is directly before the
+    index.
+    """
     before = output[max(0, end - _MAX_SENTENCE_CHARS) : end].rstrip()
     line = before[before.rfind("\n") + 1 :].lstrip()
-    borders = list(_BEGINNING.finditer(line))
+    borders = list(_SENTENCE_BORDER.finditer(line))
     if borders:
         line = line[borders[-1].end() :]
     return MARKER.sub("", line).strip(_SIGNS)
 
 
 def place_markers(output: str, claims: Iterable[Claim]) -> tuple[str, list[str]]:
-    """Return the output with a marker behind the first place where each claim stands, and the ids
-    of the placed claims. A claim stands where its text stands, or else a quote of its sources.
+    """Return the output with a marker for each claim that it contains, and the ids of these claims.
+
+    The marker follows the first occurrence of the claim's text, or else of a quote of its sources.
 
     Args:
         output: text with qualified markers.
         claims: claims without a marker in the output.
     """
     folded = FoldedText(output)
-    places: list[tuple[int, str]] = []
+    ends: list[tuple[int, str]] = []
     for claim in claims:
         phrases = [claim.text, *(source.quote for source in claim.sources)]
-        end = _place_of(phrases, folded)
+        end = _end_of_first(phrases, folded)
         if end is not None:
-            places.append((end, claim.id))
-    places.sort(key=lambda place: place[0])
+            ends.append((end, claim.id))
+    ends.sort(key=itemgetter(0))
     pieces: list[str] = []
     start = 0
-    for end, name in places:
+    for end, name in ends:
         space = " "
         if end == start and pieces:
             space = ""
         pieces.append(f"{output[start:end]}{space}[{name}]")
         start = end
-    return "".join(pieces) + output[start:], [name for _, name in places]
+    return "".join(pieces) + output[start:], [name for _, name in ends]
 
 
-def _place_of(phrases: Iterable[str], folded: FoldedText) -> int | None:
-    """Return the index behind the first phrase that stands in the text as whole words, or None."""
+def _end_of_first(phrases: Iterable[str], folded: FoldedText) -> int | None:
+    """Return the end index of the first phrase that the text contains as whole words, or None."""
     for phrase in phrases:
         wanted = phrase.strip().rstrip(_END_OF_SENTENCE)
         if len(wanted) < MIN_CHARS:
             continue
         span = folded.find(wanted)
         if span is not None and _is_of_whole_words(span, folded.text):
-            return _behind_link(span.end, folded.text)
+            return _after_link(span.end, folded.text)
     return None
 
 
 def _is_of_whole_words(span: Span, text: str) -> bool:
     """Return whether the span cuts no word at its beginning or at its end."""
     before = text[max(0, span.start - 1) : span.start]
-    behind = text[span.end : span.end + 1]
+    after = text[span.end : span.end + 1]
     cuts_first_word = before.isalnum() and text[span.start].isalnum()
-    cuts_last_word = behind.isalnum() and text[span.end - 1].isalnum()
+    cuts_last_word = after.isalnum() and text[span.end - 1].isalnum()
     return not cuts_first_word and not cuts_last_word
 
 
-def _behind_link(end: int, text: str) -> int:
-    """Return the index behind the link whose text ends here, or the index itself."""
+def _after_link(end: int, text: str) -> int:
+    """Return the end index of the link whose text ends at `end`, or `end` if there is no link."""
     if not text.startswith(_END_OF_LINK, end):
         return end
     close = text.find(")", end)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.marker_placement import marked_sentences, place_markers
+from handoff_queue.shared.agent.claim_markers import marked_sentences, place_markers
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.message import digest_of
 from tests.machine_pace import slowdown
