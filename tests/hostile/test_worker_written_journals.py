@@ -288,12 +288,14 @@ def test_a_job_ends_at_its_deadline_after_a_signed_event_that_cannot_be_read(
 
 @pytest.mark.slow
 def test_a_signed_event_after_the_end_hides_no_result(signed: SignedSystem) -> None:
-    job_id = unreadable_of_own_handoff(signed)
+    signed.jobs.pause(GENERALIST)
+    job_id = signed.submit()
+    wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
     issued = issued_in(signed.store, job_id)
+    assert issued is not None
     signed.jobs.cancel(job_id)
     assert signed.jobs.wait(job_id, 60) is JobStatus.CANCELLED
     signed.jobs.unpause(GENERALIST)
-    assert issued is not None
 
     append(signed, job_id, signed_by(signed, f"worker-{GENERALIST}", job_id, issued.handoff_id))
 
