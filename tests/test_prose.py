@@ -46,6 +46,10 @@ BANNED = {
     "`is no` in place of `is not a`": (
         r"(?<!there )(?<!where )\b(?:is|are|was|were) no (?!longer|more|one\b)\w"
     ),
+    "`stands in` or `behind` for the place of a text": (
+        r"\bstands? (?:in\b(?! for)|there\b|whole\b|word for word)"
+        r"|\b(?:index|texts?|block|entry|entries|comma|words?|quote|number|marker|line) behind\b"
+    ),
     "a fragment": (
         r"^(?:Of|For|With|By|In|On|To|As|From|Whether|Why|How|Where)(?: [^.,: ]+){1,4}[.;]?$"
     ),

@@ -254,6 +254,8 @@ _PLAINER = {
 _SHORTER = {"greater than or equal to": "at least", "less than or equal to": "at most"}
 _MEMBER = re.compile(r"<[\w.]+: ('[^']*')>")
 _SHOULD = re.compile(r"^\w+ should ")
+MAX_VALUE_BITS = 256
+"""Bits of the longest whole number that a message names."""
 _SHORT_VALUE = re.compile(r"[\w .,+%-]{0,32}")
 """A value that an error may show. Keys, passwords and URLs are longer or have other characters."""
 _NUMBER = re.compile(r"-?[0-9.]+")
@@ -287,6 +289,8 @@ def with_value(problem: str, value: object) -> str:
     """
     if not isinstance(value, str | int | float):
         return problem
+    if isinstance(value, int) and value.bit_length() > MAX_VALUE_BITS:
+        return problem  # Python does not write very long numbers
     text = str(value)
     if not _SHORT_VALUE.fullmatch(text) or _KEY.match(text) or not problem.startswith("must "):
         return problem
