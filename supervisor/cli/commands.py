@@ -115,11 +115,30 @@ class OneCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, and add the context to errors of Typer that lack it."""
         try:
+            self._refuse_repeated(ctx, args)
             return super().parse_args(ctx, args)
         except Exception as error:
             if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
+
+    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
+        """Refuse an option with one value that is given twice. Typer would drop the first value.
+
+        Raises:
+            UsageError: the message names the option.
+        """
+        if ctx.resilient_parsing:
+            return
+        parser: Any = self.make_parser(ctx)
+        _, _, given = parser.parse_args(args=[*args])
+        known: set[str] = set()
+        for parameter in given:
+            if parameter.param_type_name != "option" or parameter.is_flag or parameter.multiple:
+                continue
+            if parameter.name in known:
+                ctx.fail(f"{max(parameter.opts, key=len)} is given twice: give it once")
+            known.add(parameter.name)
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option `--help`; None: the command has none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UserError
 from handoff_queue.shared.types.events import JobStatus
+from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.errors import (
     BAD_INPUT,
     end_like_ctrl_c,
@@ -181,6 +183,28 @@ def test_a_wrong_command_line_is_answered_with_the_closest_word_and_the_commands
         == BAD_INPUT
     )
     assert capsys.readouterr().err == f"handoff: {line}\n"
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_option_with_one_value_is_refused_if_it_is_given_twice(name: str) -> None:
+    command = load_command(name)
+    for option in command.params:
+        if option.param_type_name == "argument" or option.is_flag or option.multiple:
+            continue
+        first, last = option.opts[0], option.opts[-1]
+        problem = f"{max(option.opts, key=len)} is given twice: give it once"
+
+        with pytest.raises(Exception, match=f"^{re.escape(problem)}$"):
+            command.make_context(name, [first, "1", last, "2"])
+
+
+def test_a_folder_of_documents_given_twice_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    typed = "run x --docs a --docs b".split()
+
+    assert exit_code_after(lambda: app(typed, prog_name="handoff", standalone_mode=False)) == 2
+    assert capsys.readouterr().err == (
+        "handoff: --docs is given twice: give it once (see `handoff run --help`)\n"
+    )
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP])
