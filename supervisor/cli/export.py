@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, write_lines, write_out
-from handoff_queue.supervisor.cli.display.terminal import print_progress
+from handoff_queue.supervisor.cli.display.terminal import print_message, print_progress
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.client.job_lookup import find_job
 from handoff_queue.supervisor.text.sanitizing import json_for_all, plain
@@ -48,7 +49,10 @@ def export(
         raise UserError("name a job, or a tenant with --tenant, but not both")
     jobs = client_of_broker()
     if tenant is not None:
-        write_lines(output, map(json_for_all, jobs.export_tenant(tenant, texts=texts)))
+        lines = _Lines(jobs.export_tenant(tenant, texts=texts))
+        write_lines(output, map(json_for_all, lines))
+        if lines.are_empty:
+            print_message(f"tenant {plain(tenant)} has no jobs, schedules or notes: check the name")
         what = f"tenant {plain(tenant)}"
     else:
         job_id = find_job(jobs.store, job or "")
@@ -57,3 +61,21 @@ def export(
     if output != STDOUT:
         print_progress(f"{what} is in {plain(str(output))}")
     return OK
+
+
+class _Lines:
+    """The lines of the export of a tenant, as they come."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self._count = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._lines:
+            self._count += 1
+            yield line
+
+    @property
+    def are_empty(self) -> bool:
+        """Whether the tenant has nothing: there are only the first and the last line."""
+        return self._count <= 2

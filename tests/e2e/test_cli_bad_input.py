@@ -550,3 +550,15 @@ def test_an_output_file_in_a_missing_folder_is_refused_with_a_remedy(
 
     assert f"{words[-1]}: No such file or directory: make its folder first, or name another" in line
     assert len(jobs.newest()) == 1, "no job has begun"
+
+
+def test_an_export_of_a_tenant_without_data_says_that_there_is_none(
+    handoff: Handoff, redis_url: str
+) -> None:
+    nobody = handoff.run("export", "--tenant", "nope", HANDOFF_REDIS_URL=redis_url)
+    client.connect(redis_url, Settings()).submit(client.Request("one"))
+    somebody = handoff.run("export", "--tenant", "default", HANDOFF_REDIS_URL=redis_url)
+
+    assert nobody.stderr == "handoff: tenant nope has no jobs, schedules or notes: check the name\n"
+    assert (nobody.returncode, len(nobody.stdout.splitlines())) == (0, 2)
+    assert (somebody.stderr, len(somebody.stdout.splitlines())) == ("", 3)
