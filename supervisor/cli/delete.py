@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from handoff_queue.shared.text.durations import DurationRange
+from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
@@ -45,8 +45,8 @@ def delete(
             "--wait",
             metavar="TIME",
             parser=DurationRange(0, MAX_SECONDS),
-            help="Time to wait for the end of the tenant's open jobs. Default: 1m.",
-            show_default=False,
+            help="Time to wait for the end of the tenant's open jobs.",
+            show_default=in_units(60),
         ),
     ] = 60.0,
 ) -> int:

@@ -47,7 +47,8 @@ def trace(
             "--output",
             "-o",
             metavar="FILE",
-            help="File of the page; `-`: stdout.  [default: JOB.html]",
+            help="File of the page; `-`: stdout.",
+            show_default="JOB.html",
         ),
     ] = None,
 ) -> int:

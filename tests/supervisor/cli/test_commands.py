@@ -16,6 +16,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import typer
 
+from docs.generator.commands import default
 from handoff_queue.shared.text.durations import DurationRange
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
@@ -134,6 +135,25 @@ def test_an_example_in_a_help_fits_on_one_line() -> None:
 
     assert len(examples) > len(ENTRIES) / 3
     assert [line for line in examples if len(line) > 78] == []
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_help_on_a_terminal_has_each_text_of_the_reference_with_its_brackets(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    command = load_command(name)
+
+    with pytest.raises(SystemExit):
+        command([name, "--help"], prog_name="handoff")
+
+    printed = capsys.readouterr().out
+    texts = command.help.splitlines()
+    for option in [param for param in command.params if param.param_type_name == "option"]:
+        texts.append(option.help)
+        if shown := default(option).strip("`"):
+            texts.append(f"[default: {shown}]")
+    assert [text for text in texts if " ".join(text.split()) not in printed] == []
 
 
 MAX_UNGROUPED = 8
