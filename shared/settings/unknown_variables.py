@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from handoff_queue.shared.settings.settings import PATHS, PREFIX, Settings
 from handoff_queue.shared.text.word_forms import close_names
@@ -58,7 +58,24 @@ def _with_closest(name: str, known: Collection[str]) -> str:
     make all names similar.
     """
     rest = [variable.removeprefix(PREFIX) for variable in sorted(known)]
-    close = close_names(name[len(PREFIX) :], rest)
+    close = _with_all_words(name[len(PREFIX) :], rest) or close_names(name[len(PREFIX) :], rest)
     if not close:
         return name[:_SHOWN_CHARS]
     return f"{name[:_SHOWN_CHARS]} (did you mean {PREFIX}{close[0]}?)"
+
+
+def _with_all_words(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names of several words, all of which are words of a name, as DAY_USD for
+    MAX_USD_PER_DAY. The name with the most words is the first.
+    """
+    words = _words_of(name)
+    contained: list[str] = []
+    for candidate in known:
+        if "_" in candidate and _words_of(candidate) <= words:
+            contained.append(candidate)
+    return sorted(contained, key=lambda candidate: len(_words_of(candidate)), reverse=True)
+
+
+def _words_of(name: str) -> set[str]:
+    """Return the words of a variable's name, without the S of a plural."""
+    return {word.rstrip("S") for word in name[:_SHOWN_CHARS].upper().split("_")}

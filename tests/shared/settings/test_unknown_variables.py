@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from handoff_queue.shared.settings.unknown_variables import unknown_variables
 from tests.e2e.test_hostile_environment import service_links
 
@@ -52,6 +54,23 @@ def test_the_line_names_each_unknown_variable_and_the_closest_known_one() -> Non
         "unknown environment variables are ignored: HANDOFF_MAX_TOKEN (did you mean"
         " HANDOFF_DAY_TOKENS?), HANDOFF_ZZZ, handoff_moed (did you mean HANDOFF_MODE?)"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("HANDOFF_MAX_USD_PER_DAY", "HANDOFF_DAY_USD"),
+        ("HANDOFF_USD_DAY", "HANDOFF_DAY_USD"),
+        ("HANDOFF_MAX_TOKENS_PER_DAY", "HANDOFF_DAY_TOKENS"),
+        ("HANDOFF_USD_PER_DAY_AND_TENANT", "HANDOFF_TENANT_DAY_USD"),
+        ("HANDOFF_OPEN_JOBS_PER_TENANT", "HANDOFF_TENANT_OPEN_JOBS"),
+        ("HANDOFF_FILE_OF_REDIS_URL", "HANDOFF_REDIS_URL_FILE"),
+    ],
+)
+def test_a_name_with_the_words_of_a_known_name_in_another_order_gets_it(
+    name: str, meant: str
+) -> None:
+    assert str(unknown_variables([name])).endswith(f"{name} (did you mean {meant}?)")
 
 
 def test_service_links_of_kubernetes_are_not_named() -> None:
