@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
 from handoff_queue.shared.text.unicode_text import all_in_whole_characters
+from handoff_queue.shared.text.word_forms import with_article
 
 MAX_BYTES = 3_750_000
 """Bytes of one image. The Messages API takes 5 MB of base64, and base64 is a third longer."""
@@ -187,7 +188,7 @@ class _Reading:
             return str.__str__(value)
         if isinstance(value, Iterator) or inspect.isasyncgen(value):
             raise ToolFailed(
-                f"{self._name} returned a {type(value).__name__}, which has not produced its items;"
+                f"{self._name} returned {_kind_of(value)}, which has not produced its items;"
                 " it must return a list"
             )
         is_bytes = isinstance(value, bytes | bytearray | memoryview)
@@ -226,8 +227,7 @@ class _Reading:
         if inspect.isawaitable(value):
             getattr(value, "close", lambda: None)()
             raise ToolFailed(
-                f"{self._name} returned a {type(value).__name__} inside of another value; "
-                "it must await it"
+                f"{self._name} returned {_kind_of(value)} inside of another value; it must await it"
             )
         plain = self.plain(value)
         if plain is not value:
@@ -249,8 +249,13 @@ class _Reading:
         if has_text and not callable(value):
             return str(value)
         raise ToolFailed(
-            f"{self._name} returned a {type(value).__name__}, which cannot be written as JSON"
+            f"{self._name} returned {_kind_of(value)}, which cannot be written as JSON"
         )
+
+
+def _kind_of(value: object) -> str:
+    """Return the type of a value in words, such as `an int`."""
+    return with_article(type(value).__name__)
 
 
 async def _awaited(value: Any) -> Any:

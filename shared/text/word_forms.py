@@ -16,6 +16,12 @@ def count_of(count: int, word: str) -> str:
     return f"{count:,} {word if count == 1 else plural}"
 
 
+def with_article(noun: str) -> str:
+    """Return a noun with `a` or `an`, by its first letter: `an int`, `a str`."""
+    article = "an" if noun[:1].lower() in "aeiou" else "a"
+    return f"{article} {noun}"
+
+
 def has_digit(word: str) -> bool:
     """Return whether a word has a digit, also a raised one as in `m²`."""
     return any(character.isdigit() for character in word)

@@ -590,7 +590,10 @@ def test_output_of_a_tool_is_logged_in_one_line_without_control_characters(
     ("text", "reason"),
     [
         ("import os\nos._exit(7)\n", "damage.py: cannot be loaded (its process ended with exit"),
-        ("import ctypes\nctypes.string_at(0)\n", "damage.py: cannot be loaded (its process ended"),
+        (
+            "import ctypes\nctypes.string_at(0)\n",
+            "): correct the file, or take it out of the folder",
+        ),
         ("import os\nos.write(5, b'x')\nos.write(6, b'x\\n' * 9)\nos._exit(0)\n", ""),
         ("raise SystemExit('no')\n", "damage.py:1: cannot be loaded (SystemExit: no)"),
         ("raise SystemExit('\\x1b[31m')\n", "damage.py:1: cannot be loaded (SystemExit"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from handoff_queue.shared.agent.tool import ANY_HOST, CallContext, Reads, ToolFailed
+from handoff_queue.shared.text.word_forms import with_article
 
 __all__ = ["CallContext", "ToolFailed", "tool"]
 
@@ -92,7 +93,7 @@ def tool(
             )
         except TypeError:
             raise TypeError(
-                f"@tool cannot mark a {type(function).__name__}; mark a function"
+                f"@tool cannot mark {with_article(type(function).__name__)}; mark a function"
             ) from None
         return function
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.text.word_forms import close_names, suggestion
+from handoff_queue.shared.text.word_forms import close_names, suggestion, with_article
 
 ROLES = ["analyst", "coder", "researcher", "reviewer", "writer"]
 
@@ -40,3 +40,11 @@ def test_a_long_list_is_cut_and_a_long_name_is_compared_by_its_beginning() -> No
     many = [f"step{number}" for number in range(50)]
 
     assert suggestion("x" * 1_000_000, many).endswith("step28, step29 and 20 more")
+
+
+def test_a_noun_that_begins_with_a_vowel_gets_an() -> None:
+    assert [with_article(noun) for noun in ("int", "str", "Object")] == [
+        "an int",
+        "a str",
+        "an Object",
+    ]

@@ -21,7 +21,7 @@ from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools import registry
 from handoff_queue.workers.tools.hosted_tools import HostedTools
 from handoff_queue.workers.tools.registry import BUILT_IN, build_registry
-from handoff_queue.workers.tools.tool_decorator import DEFAULT_TIMEOUT_S
+from handoff_queue.workers.tools.tool_decorator import DEFAULT_TIMEOUT_S, tool
 from handoff_queue.workers.tools.tool_host_protocol import ToolDefinition
 from handoff_queue.workers.tools.user_tools import load_installed_tools, load_tools
 from tests.doubles.function_tools import hosted, write_tools
@@ -222,6 +222,11 @@ def test_a_decorator_with_a_name_in_place_of_a_function_is_refused(tmp_path: Pat
         "TypeError: @tool cannot mark a str; mark a function): correct the file, or take it out"
         in refusal(tmp_path, source=source)
     )
+
+
+def test_the_error_about_a_number_in_place_of_a_function_has_the_right_article() -> None:
+    with pytest.raises(TypeError, match=r"^@tool cannot mark an int; mark a function$"):
+        tool(3)  # type: ignore[call-overload]
 
 
 def test_a_tool_can_set_the_timeout_of_its_calls(tmp_path: Path) -> None:

@@ -160,8 +160,8 @@ def generator() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (Opaque(), "returned a Opaque, which cannot be written as JSON"),
-        ([Opaque()], "returned a Opaque, which cannot be written as JSON"),
+        (Opaque(), "returned an Opaque, which cannot be written as JSON"),
+        ([Opaque()], "returned an Opaque, which cannot be written as JSON"),
         (len, "cannot be written as JSON"),
         (recursive_list(), "cannot be written as JSON"),
         (b"\xff\x00", "returned 2 bytes that are neither UTF-8 text nor a PNG"),
@@ -195,7 +195,7 @@ def test_an_async_generator_is_a_failed_call() -> None:
 
         return numbers()
 
-    assert "returned a async_generator" in ToolHarness().failure(tool_from(give))
+    assert "returned an async_generator" in ToolHarness().failure(tool_from(give))
 
 
 @pytest.mark.parametrize("value", [PNG, bytearray(PNG), memoryview(PNG), Picture(), GIF])
