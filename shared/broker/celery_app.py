@@ -94,7 +94,7 @@ def exits_on_error(begins: Callable[..., None]) -> Callable[..., None]:
             sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
             raise WorkerShutdown(error.exit_code) from None
         except Exception as error:
-            log.exception("cannot begin")
+            log.exception("this process cannot begin its work", at=begins.__qualname__)
             raise WorkerShutdown(EX_FAILURE) from error
 
     return receive

@@ -134,7 +134,7 @@ def test_a_plain_celery_worker_uses_threads_without_gossip_and_reports_that_it_i
     ("fails", "message", "code"),
     [
         ("by a person", "\nhandoff: TWO lines\n", UserError.exit_code),
-        ("by a defect", '"event": "cannot begin"', 1),
+        ("by a defect", '"at": "begin", "event": "this process cannot begin its work"', 1),
     ],
 )
 def test_a_process_that_cannot_begin_its_work_ends(
