@@ -1,5 +1,5 @@
 """The drain of a process that shuts down. It starts no new turn, and it stops its running
-turns after a grace.
+turns after a grace. The drain is a part of the store, because each claim reads it before a turn.
 
 The signal arrives in `workers/assembly.py`. A claim raises `Draining` (`claim.py`), and
 `shared/broker/attempt_outcome.py` then gives the handoff back to its queue.
