@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import (
     Commit,
@@ -78,7 +78,7 @@ MAX_RETRY_DELAY_MS = 300_000
 version or an operator may repair the job in that time.
 """
 
-log = log_of(__name__)
+log = logging.getLogger(__name__)  # each command imports this module, and structlog takes time
 
 
 class Journal:
@@ -470,7 +470,7 @@ class Journal:
             except HandoffError:  # Redis cannot be reached, or this process has no key
                 raise
             except Exception as error:
-                log.exception("a journal cannot be read", job_id=job_id)
+                log.exception("the journal of %s cannot be read", job_id)
                 why = f"the journal of {job_id} cannot be read: {type(error).__name__}"
                 events_by_job[job_id] = MalformedMessage(why)
                 continue
