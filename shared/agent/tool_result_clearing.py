@@ -25,6 +25,11 @@ from handoff_queue.shared.types.specialist import ContextRules
 
 MIN_CLEARED_CHARS = 400
 """Characters of the shortest result that is cleared. The note in its place has about 60."""
+MAX_USUAL_CLEARING = 80_000
+"""Input tokens from which on results are cleared if the file of the specialist has no rule. A
+handoff has 100,000 tokens for each of its turns (`lifecycle/handoffs.py`), also with a window of
+1,000,000 tokens.
+"""
 MIN_FREED = 8
 """A clearing frees at least the limit divided by this number. Otherwise each turn would clear a
 little, and nothing would be read from the provider's cache.
@@ -58,7 +63,7 @@ def clearing_rules(context: ContextRules | None, longest_prompt: int) -> Clearin
         longest_prompt: see `Prices.longest_prompt`.
     """
     rules = context or ContextRules()
-    usual = min(longest_prompt * 4 // 5, rules.compact_at or longest_prompt)
+    usual = min(longest_prompt * 4 // 5, MAX_USUAL_CLEARING, rules.compact_at or longest_prompt)
     return ClearingRules(rules.clear_tools_at or usual, rules.keep)
 
 

@@ -181,7 +181,7 @@ class Models:
         """
         name = self.name_of(requested, spec)
         names = [name]
-        if spec.models and name == spec.models[0]:
+        if requested is None and spec.models and name == spec.models[0]:
             names = list(spec.models)
         choices: list[ModelChoice] = []
         for model_name in names:

@@ -76,8 +76,8 @@ class JobPages:
         """Keep the pages until Ctrl-C, if a person is at the terminal."""
         if not can_ask() or self._processes.broken():
             return
-        print_progress("the page stays until Ctrl-C")
         try:
+            print_progress("the page stays until Ctrl-C")
             threading.Event().wait()
         except KeyboardInterrupt:
             return

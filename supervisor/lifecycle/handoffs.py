@@ -39,9 +39,9 @@ from handoff_queue.supervisor.lifecycle.user_messages import remarks_on_step
 if TYPE_CHECKING:
     from handoff_queue.shared.types.handoff import BlobRef
 
-TOKENS_PER_TURN = 100_000
-"""Token budget of a handoff for each of its turns: a turn reads a long context, whose old results
-are cleared, and writes an answer.
+MIN_TOKENS_PER_TURN = 100_000
+"""Least token budget of a handoff for each of its turns: a turn reads a long context, whose old
+results are cleared, and writes an answer.
 """
 MAX_TASK_CHARS = 99_000
 """Most characters of a step's task if code adds sentences to it."""
@@ -135,7 +135,7 @@ def step_handoff(
     for remark in remarks_on_step(state, step.id):
         feedback.append(texts.feedback(step.id, remark))
     max_turns = _max_turns(state, spec)
-    max_tokens = TOKENS_PER_TURN * max_turns
+    max_tokens = tokens_per_turn(spec) * max_turns
     return AgentHandoff(
         handoff_id=handoff_id(step.id, attempt),
         job_id=state.job_id,
@@ -291,7 +291,7 @@ def fact_check_handoff(
         context=tuple(context),
         artifacts=artifacts(state),
         expected_output_format=dict(schema),
-        limits=_limits(spec, max_turns, TOKENS_PER_TURN * max_turns, state.working_deadline),
+        limits=_limits(spec, max_turns, tokens_per_turn(spec) * max_turns, state.working_deadline),
         acts_with=(),
         model=state.submitted.model,
         depth=state.submitted.depth,
@@ -308,6 +308,16 @@ def _task(step: Step, ended: Collection[StepId]) -> str:
     return (
         f"{step.task[:MAX_TASK_CHARS]}\n\nNot here, and not waited for: {', '.join(missing):.900}."
     )
+
+
+def tokens_per_turn(spec: SpecialistSpec) -> int:
+    """Return the token budget for each turn of a specialist. A specialist whose results are cleared
+    later than usual has a larger budget: its requests are a quarter longer at most.
+    """
+    if spec.context is None:
+        return MIN_TOKENS_PER_TURN
+    longest = max(spec.context.clear_tools_at or 0, spec.context.compact_at or 0)
+    return max(MIN_TOKENS_PER_TURN, longest * 5 // 4)
 
 
 def _limits(

@@ -153,6 +153,14 @@ class Celery(Handoff):
         return [sys.executable, "-m", "celery", *arguments]
 
 
+def set_option(arguments: list[str], option: str, value: int) -> None:
+    """Give an option this value in place of the value of the sample, if it has one."""
+    if option in arguments:
+        place = arguments.index(option)
+        del arguments[place : place + 2]
+    arguments += [option, str(value)]
+
+
 @dataclass
 class Reader:
     """A reader who types the commands in a folder with the files that they name."""
@@ -224,11 +232,11 @@ class Reader:
         commands = (Celery if program == "celery" else Handoff)(self.folder)
         port = free_port()
         if "--flower" in arguments:
-            arguments += ["--flower-port", str(port)]
+            set_option(arguments, "--flower-port", port)
         if "serve" in arguments:
-            arguments += ["--port", str(port)]
+            set_option(arguments, "--port", port)
         if "up" in arguments:
-            arguments += ["--serve-port", str(free_port())]
+            set_option(arguments, "--serve-port", free_port())
         if "flower" in arguments:
             variables |= {
                 "FLOWER_PORT": str(port),

@@ -61,7 +61,9 @@ def fixed_jobs(folder: Path) -> Iterator[FixedJobs]:
         "cancelled": (QUESTION, "--docs", str(DOCUMENTS), "--approve", "plan", "--mode", "team"),
         "waiting": (QUESTION, "--docs", str(DOCUMENTS), "--approve", "plan", "--mode", "team"),
     }
-    with handoff.started("up", "--no-serve", "--no-keys", "--concurrency", "1"):
+    up = ("up", "--no-serve", "--no-keys", "--concurrency", "1")
+    # The results of tools that run side by side have no fixed order.
+    with handoff.started(*up, HANDOFF_KEEP_TURNS="false"):
         jobs = FixedJobs(handoff, printed_url(handoff), {})
         for name, arguments in submissions.items():
             jobs.ids[name] = _submit(jobs, arguments)

@@ -18,9 +18,10 @@ from handoff_queue.shared.types.checkpoints import Checkpoint, ContextCleared
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.specialist import ContextRules
+from handoff_queue.supervisor.lifecycle.handoffs import MIN_TOKENS_PER_TURN, tokens_per_turn
 from handoff_queue.testing import MessagesServer, Reply, error_reply
 from tests.doubles.agent_runs import Run, answer_reply
-from tests.doubles.handoffs import a_handoff, a_tool
+from tests.doubles.handoffs import a_handoff, a_spec, a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.served_model import model_at
 
@@ -353,6 +354,15 @@ def test_the_longest_prompt_is_the_window_or_ends_at_the_first_higher_price(
 
 
 def test_a_file_can_set_the_limit_and_the_number_of_kept_results() -> None:
-    assert clearing_rules(None, 100_000) == ClearingRules(80_000, keep=3)
+    assert clearing_rules(None, 50_000) == ClearingRules(40_000, keep=3)
     rules = clearing_rules(ContextRules(clear_tools_at=30_000, keep=1), 100_000)
     assert rules == ClearingRules(30_000, keep=1)
+
+
+@pytest.mark.parametrize("window", [100_000, 1_000_000])
+def test_results_are_cleared_before_the_tokens_of_the_turns_are_used_up(window: int) -> None:
+    """A conversation grows to the limit, so each turn may read as many tokens."""
+    assert clearing_rules(None, window).at_tokens < MIN_TOKENS_PER_TURN
+    later = ContextRules(clear_tools_at=400_000)
+    a_spec_with_rules = a_spec().model_copy(update={"context": later})
+    assert clearing_rules(later, window).at_tokens < tokens_per_turn(a_spec_with_rules)

@@ -93,6 +93,7 @@ def test_each_of_several_models_has_its_own_rate_limits() -> None:
 def test_the_model_that_a_handoff_requests_replaces_several_models() -> None:
     spec = specialist(None).model_copy(update={"models": SEVERAL})
     assert names_of(Models(WITH_KEY), "asked-for", spec) == ["asked-for"]
+    assert names_of(Models(WITH_KEY), SEVERAL[0], spec) == [SEVERAL[0]]
 
 
 def test_the_offline_model_replaces_several_models() -> None:
