@@ -10,6 +10,7 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.usage import NOTHING_USED
 from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.review_arbitration import may_need_arbitration
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -37,6 +38,9 @@ def why_spent(state: JobState) -> str:
             return "the budget of the day is spent"
         case _ if state.submitted.parent:
             return f"its share of the budget ({_all_of(state.submitted.limits)}) was too small"
+        case _ if state.usage == NOTHING_USED:
+            budget = _all_of(state.submitted.limits)
+            return f"the job's budget ({budget}) is too small for its first call: raise it"
         case _:
             return "the job's budget is spent"
 

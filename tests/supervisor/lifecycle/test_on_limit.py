@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -14,11 +16,13 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.usage import NOTHING_USED
 from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, EndJob, SkipReview
 from handoff_queue.supervisor.lifecycle.job_budget import (
     closing_roles,
     reason_for_decision,
     reserved_budget,
+    why_spent,
 )
 from tests.doubles.lifecycle_commands import given_up
 from tests.doubles.simulated_job import BEGIN, SimulatedJob, a_plan, finish_steps, planned
@@ -86,6 +90,15 @@ def test_a_job_that_has_nothing_when_its_budget_is_spent_has_failed_with_that_re
 
     assert job.advance()[-1] == EndJob(
         JobStatus.FAILED, f"{SPENT_NOTE}, and no step has a usable result"
+    )
+
+
+def test_a_budget_that_no_call_has_used_is_too_small_and_not_spent() -> None:
+    job = job_with_spent_budget(OnLimit.STOP)
+    unused = replace(job.state, usage=NOTHING_USED)
+
+    assert why_spent(unused) == (
+        "the job's budget (10 turns) is too small for its first call: raise it"
     )
 
 
