@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -95,7 +93,7 @@ def test_a_job_that_has_nothing_when_its_budget_is_spent_has_failed_with_that_re
 
 def test_a_budget_that_no_call_has_used_is_too_small_and_not_spent() -> None:
     job = job_with_spent_budget(OnLimit.STOP)
-    unused = replace(job.state, usage=NOTHING_USED)
+    unused = job.state.model_copy(update={"usage": NOTHING_USED})
 
     assert why_spent(unused) == (
         "the job's budget (10 turns) is too small for its first call: raise it"
