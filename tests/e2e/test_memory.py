@@ -51,7 +51,7 @@ def keeper(request: Json) -> Reply:
     if not results:
         return tool_call_reply(("memory", {"command": "search", "query": "licence of Qdrant"}))
     if not is_first_job:
-        return json_reply(answer("memory:qdrant/licence"))
+        return json_reply(answer("memory:qdrant/licence (guide.md)"))
     if len(results) == 1:
         return tool_call_reply(("search_documents", {"query": "licence"}))
     if len(results) == 2:
@@ -97,7 +97,8 @@ def test_a_later_job_cites_the_note_of_an_earlier_job(
 
     assert (first.status, second.status) == ("ok", "ok")
     assert second.usage["turns"] == first.usage["turns"] - 2, "no search, and no new note"
-    assert [citation["source"] for citation in second.citations] == ["memory:qdrant/licence"]
+    sources = [citation["source"] for citation in second.citations]
+    assert sources == ["memory:qdrant/licence (guide.md)"]
     shown = handoff.run(
         "memory", "show", "qdrant/licence", HANDOFF_REDIS_URL=system.redis_url
     ).stdout

@@ -71,18 +71,42 @@ def test_a_later_job_finds_the_note_with_its_evidence(
 
     (note,) = notes_of(later, "licences of Qdrant")
 
-    assert note["source"] == "memory:qdrant/licence"
-    assert note["text"].startswith("Qdrant has the licence Apache 2.0.")
-    assert "Quote from guide.md:\nIts licence is Apache 2.0." in note["text"]
+    assert note == {
+        "source": "memory:qdrant/licence (guide.md)",
+        "author": "researcher",
+        "text": "Qdrant has the licence Apache 2.0.",
+        "quote": "Its licence is Apache 2.0.",
+    }
 
 
-def test_a_found_note_can_be_cited(first: ToolHarness, later: ToolHarness) -> None:
+def test_only_the_quote_of_a_found_note_can_be_cited(
+    first: ToolHarness, later: ToolHarness
+) -> None:
     first.call(TOOL, **NEW)
     notes_of(later, "licence")
 
-    media_type, text = later.kept_documents["memory:qdrant/licence"]
-    assert media_type == "text/plain"
-    assert "Its licence is Apache 2.0." in text
+    assert later.kept_documents == {
+        "memory:qdrant/licence (guide.md)": ("text/plain", "Its licence is Apache 2.0.")
+    }
+
+
+def test_the_text_of_the_note_of_a_person_can_be_cited(store: Store, later: ToolHarness) -> None:
+    write_note(store, "qdrant/licence", "Ask the lawyers.", "acme", None)
+
+    (note,) = notes_of(later, "lawyers")
+
+    assert "quote" not in note
+    assert later.kept_documents == {note["source"]: ("text/plain", "Ask the lawyers.")}
+
+
+def test_a_note_from_a_document_with_a_long_name_is_found(store: Store, later: ToolHarness) -> None:
+    url = f"https://site.example/{'a' * 970}"
+    first = harness_for(store, a_job(store, "acme"), {url: GUIDE})
+    first.call(TOOL, **{**NEW, "source": url, "path": f"{'q' * 48}/{'l' * 80}"})
+
+    (note,) = notes_of(later, "licence")
+
+    assert "(https://site.example/aaa" in note["source"]
 
 
 def test_the_note_that_fits_best_comes_first(first: ToolHarness, later: ToolHarness) -> None:
@@ -91,7 +115,7 @@ def test_the_note_that_fits_best_comes_first(first: ToolHarness, later: ToolHarn
 
     paths = [note["source"] for note in notes_of(later, "In which language is Qdrant?")]
 
-    assert paths == ["memory:qdrant/language", "memory:qdrant/licence"]
+    assert paths == ["memory:qdrant/language (guide.md)", "memory:qdrant/licence (guide.md)"]
 
 
 def test_a_job_of_another_tenant_finds_nothing(store: Store, first: ToolHarness) -> None:
@@ -123,7 +147,7 @@ def test_a_note_is_not_evidence_for_a_note(first: ToolHarness, later: ToolHarnes
     first.call(TOOL, **NEW)
     notes_of(first, "licence")
     manifest = first.library.manifest
-    own = first.kept_documents["memory:qdrant/licence"][1]
+    own = first.kept_documents["memory:qdrant/licence (guide.md)"][1]
     assert manifest.documents
 
     harness = ToolHarness({"memory:qdrant/licence": own})
