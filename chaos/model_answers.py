@@ -276,10 +276,13 @@ def _reply_of_a_finder(job: PlannedJob, key: CallKey, request: Json) -> Reply:
     note = note_of(job)
     if key.turn == 1:
         return _search(note)
-    claim = {"id": "c1", "text": note.fact}
-    cited: Json = {**claim, "sources": [{"source": note.source, "quote": note.fact}]}
-    if note.source in json.dumps(request["messages"]):
-        return json_reply({**ENVELOPE, "output": f"{note.fact} [c1]", "claims": [cited]})
+    shown = json.dumps(request["messages"])
+    for line in note.lines:
+        is_quote = re.search(rf'quote\\":\s*\\"{re.escape(line)}', shown)
+        if note.source in shown and is_quote:
+            sources = [{"source": note.source, "quote": line}]
+            cited: Json = {"id": "c1", "text": line, "sources": sources}
+            return json_reply({**ENVELOPE, "output": f"{line} [c1]", "claims": [cited]})
     if key.turn == FINDS_AT:
         return tool_call_reply(("memory", {"command": "view"}))
     return json_reply(ENVELOPE)

@@ -59,13 +59,18 @@ class PlannedNote:
 
     @property
     def source(self) -> str:
-        """Name under which an answer cites the note."""
-        return f"memory:{self.path}"
+        """Name under which an answer cites the quote of the note."""
+        return f"memory:{self.path} ({self.guide})"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines of the note. Each call that writes one has this line as its quote."""
+        return (self.fact, *self.inserted)
 
     @property
     def text(self) -> str:
         """Text of the note after all calls."""
-        return "\n".join([self.fact, *self.inserted])
+        return "\n".join(self.lines)
 
 
 def documents_of(job: PlannedJob) -> dict[str, bytes] | None:

@@ -79,11 +79,11 @@ def test_a_user_sees_the_quote_of_a_new_job_before_it_starts(
     job_id = wait_until(lambda: job_of_page(window), expected="the page of the new job")
     page = JobPage(window, served.url, job_id)
     wait_until(lambda: page.status() == "waiting", expected="the question", timeout_s=60)
-    waiting, begun = window.text("#live"), page.rows()
+    wait_until(lambda: "Quoted time\nlikely" in window.text("#live"), expected="the quote")
+    begun = page.rows()
     window.click('form[action$="/approve"] button')
 
     wait_until(lambda: page.status() == "ok", expected="the end of the job", timeout_s=90)
-    assert "Quoted time\nlikely" in waiting
     assert begun <= 1, "only the planner has worked"
     documents = served.jobs.export(job_id).documents
     assert sorted(document.path for document in documents) == [name.name for name in names]

@@ -7,7 +7,7 @@ import struct
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
@@ -60,7 +60,8 @@ def test_a_connection_that_goes_away_writes_nothing_to_the_log(
 ) -> None:
     for _ in range(20):
         with connected(gateway) as connection:
-            connection.sendall(b"\r\n" + b"x" * 100_000)
+            with suppress(OSError):  # the gateway may be the first that closes
+                connection.sendall(b"\r\n" + b"x" * 100_000)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wait_until(lambda: status_of(gateway) == 401, expected="an answer after the end of the others")
 
