@@ -82,7 +82,7 @@ class Trigger(StrEnum):
         )
 
     @property
-    def is_a_command(self) -> bool:
+    def is_command(self) -> bool:
         """Return whether a user's command reaches the point."""
         return self in (Trigger.SUBMIT, Trigger.CANCEL, Trigger.UNPAUSE, Trigger.REQUEUE)
 

@@ -206,7 +206,7 @@ class FailpointRun:
             reached.unlink()
         arm(folder, case.point, order)
         command_run = None
-        if case.trigger.is_a_command:
+        if case.trigger.is_command:
             command_run = CommandRun(self._here, case, self._jobs)
         self._armed.append(Armed(case, time.monotonic(), command_run))
 

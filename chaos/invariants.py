@@ -170,12 +170,12 @@ class RunRecords:
             job_record = self.job_records[job.name]
             if not job_record.ended_at:
                 continue
-            deviation = wrong_end(job, self.job_records) or self._given_up_for_nothing(job.name)
+            deviation = wrong_end(job, self.job_records) or self._early_give_up(job.name)
             if deviation:
                 deviations[job.name] = f"{deviation} ({job_record.why})"
         return deviations
 
-    def _given_up_for_nothing(self, name: str) -> str:
+    def _early_give_up(self, name: str) -> str:
         """Return why the job or one of its handoffs should not have been given up: there were
         too few strikes. Return '' if there is no such fault.
         """
@@ -402,9 +402,9 @@ class RunRecords:
     @cached_property
     def _first_ends(self) -> dict[Handoff, float]:
         """Time after which each handoff needs no more work, infinite if there is none."""
-        return {handoff: min(self._ends_of(handoff), default=inf) for handoff in self._by_handoff}
+        return {handoff: min(self._end_times(handoff), default=inf) for handoff in self._by_handoff}
 
-    def _ends_of(self, handoff: Handoff) -> list[float]:
+    def _end_times(self, handoff: Handoff) -> list[float]:
         """Return the times after which a handoff needs no more work."""
         name, handoff_id = handoff
         job_record = self.job_records[name]
@@ -434,7 +434,7 @@ class RunRecords:
         """Return the time of the first action of a handoff after a strike: its next
         call, its end, or the end of its job.
         """
-        times = self._ends_of(handoff)
+        times = self._end_times(handoff)
         for call in self._by_handoff[handoff]:
             if not _is_of_the_struck(call, strike):
                 times.append(call.at)
@@ -455,7 +455,7 @@ class RunRecords:
         return max(seconds, default=None)
 
     @property
-    def longest_recovery_in_a_row_s(self) -> float | None:
+    def longest_joint_recovery_s(self) -> float | None:
         """Longest recovery in seconds, also with other strikes, each of which may restart it."""
         return max((recovery.seconds for recovery in self.recoveries), default=None)
 

@@ -127,7 +127,7 @@ class Killer:
         self._stops.wake(only_due=True)
         self._note_reached()
         now = time.time()
-        if now < self._next_at or not self._is_enough_there():
+        if now < self._next_at or not self._enough_processes_run():
             return
         what = next(self.order)
         self._do(what.fault, what.dice)
@@ -158,7 +158,7 @@ class Killer:
             if name.startswith(kind):
                 self.kill(name)
 
-    def _is_enough_there(self) -> bool:
+    def _enough_processes_run(self) -> bool:
         """Return whether enough processes run to continue the jobs: half of the workers, one
         supervisor and Redis.
         """

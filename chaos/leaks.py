@@ -47,7 +47,7 @@ def keys_without_expiry(client: Any) -> list[str]:
     """
     persistent = re.compile("|".join(PERSISTENT_KEYS))
     suspects: list[str] = []
-    for name in sorted(_names(client, "*")):
+    for name in sorted(_key_names(client, "*")):
         if name.startswith(HANDOFF_PROJECT) and not persistent.fullmatch(name):
             suspects.append(name)
     pipe = client.pipeline(transaction=False)
@@ -57,7 +57,7 @@ def keys_without_expiry(client: Any) -> list[str]:
     return [name for name, seconds in ttls if seconds == -1]
 
 
-def _names(client: Any, pattern: str) -> list[str]:
+def _key_names(client: Any, pattern: str) -> list[str]:
     """Return the names of all keys that match the pattern."""
     return [name.decode() for name in client.scan_iter(match=pattern, count=1_000)]
 
@@ -81,7 +81,7 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
         was_struck: True if processes were killed. Then unacknowledged messages are not a leak if
             kombu's index has them: it redelivers them later.
     """
-    names = _names(client, "handoff:*")
+    names = _key_names(client, "handoff:*")
     leaks = [f"{name}: no TTL" for name in keys_without_expiry(client)]
     for name in names:
         if "}:t:" in name:

@@ -133,7 +133,7 @@ class PlannedStep:
         return f"{self.id}.{len(self.attempts)}"
 
     @property
-    def is_there_from_the_beginning(self) -> bool:
+    def is_in_first_plan(self) -> bool:
         """True if the step is in the first plan."""
         return not self.is_added and not self.helps
 
@@ -204,7 +204,7 @@ class PlannedJob:
     @property
     def first_steps(self) -> list[PlannedStep]:
         """Steps of the first plan."""
-        return [step for step in self.steps if step.is_there_from_the_beginning]
+        return [step for step in self.steps if step.is_in_first_plan]
 
     @property
     def has_team(self) -> bool:

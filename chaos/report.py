@@ -60,26 +60,26 @@ def _promises_of(records: RunRecords) -> list[Promise]:
         records.repeated <= records.in_flight,
     )
     promises = [
-        _none("jobs lost", lost),
-        _none("jobs that ended twice", records.ended_twice),
-        _none("handoffs with two results", records.finished_twice),
-        _none("jobs that ended otherwise than planned", _lines(records.spoilt)),
+        _promise_of_none("jobs lost", lost),
+        _promise_of_none("jobs that ended twice", records.ended_twice),
+        _promise_of_none("handoffs with two results", records.finished_twice),
+        _promise_of_none("jobs that ended otherwise than planned", _lines(records.spoilt)),
         repeated,
-        _none(
+        _promise_of_none(
             "calls repeated that were not in flight",
             list(map(records.story_of, records.unexplained)),
         ),
-        _none("calls that no job needed", records.unneeded_calls),
-        _none(OVERRUNS, records.overruns),
+        _promise_of_none("calls that no job needed", records.unneeded_calls),
+        _promise_of_none(OVERRUNS, records.overruns),
         _recovery(records),
-        _none("keys left behind", records.left_behind),
-        _none("requests that the Messages API would refuse", records.refused_requests),
+        _promise_of_none("keys left behind", records.left_behind),
+        _promise_of_none("requests that the Messages API would refuse", records.refused_requests),
     ]
     for checked in _checked(records):
         for what, breaches in checked.breaches().items():
-            promises.append(_none(what, breaches))
+            promises.append(_promise_of_none(what, breaches))
     if records.not_reached is not None:
-        promises.append(_none("failpoints that no process reached", records.not_reached))
+        promises.append(_promise_of_none("failpoints that no process reached", records.not_reached))
     return promises
 
 
@@ -88,7 +88,7 @@ def _checked(records: RunRecords) -> list[FeatureRecords]:
     return [*filter(None, [records.api]), *records.features]
 
 
-def _none(what: str, breaches: Sequence[str]) -> Promise:
+def _promise_of_none(what: str, breaches: Sequence[str]) -> Promise:
     """Return the promise that there is no such breach."""
     return Promise(what, str(len(breaches)), "0", not breaches, tuple(breaches))
 
@@ -154,7 +154,7 @@ def table_of(records: RunRecords) -> str:
             f"| {promise.what} | {promise.figure} | {promise.allowed} | {_verdict(promise)} |"
         )
     lines.append(
-        f"| longest recovery with further faults | {_seconds(records.longest_recovery_in_a_row_s)}"
+        f"| longest recovery with further faults | {_seconds(records.longest_joint_recovery_s)}"
         " | | |"
     )
     if reasons := _counted(records.repeated_by.most_common()):

@@ -40,8 +40,8 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
     StopReason,
     failed_result,
+    only_announces_completion,
     result_of,
-    says_only_that_it_is_done,
 )
 from handoff_queue.shared.types.job_options import DEFAULT_QUEUE
 from handoff_queue.shared.types.origins import origins_or_unknown, tool_origin, union
@@ -312,7 +312,7 @@ class HostTaskRunner:
         if value is None:
             value = f"{name} ran, and returned nothing."
         elif isinstance(value, str):
-            if says_only_that_it_is_done(value):
+            if only_announces_completion(value):
                 value = f"{name} returned: {value}"
         elif self.answer_format.output_schema.get("type") == "string":
             value = json.dumps(value, ensure_ascii=False, indent=1)

@@ -108,7 +108,7 @@ def print_queued(jobs: int) -> None:
 def print_finished(jobs: int) -> None:
     with store() as at:
         with steps_fleet(at.folder, at.url, at.redis, {"redis": at.pid}, "rows") as fleet:
-            real = a_finished_job(fleet)
+            real = run_finished_job(fleet)
         fill(at.redis, real, jobs)
         print(f"| {jobs:,} finished jobs in store | ms |\n|---|---|")
         print_operation_times(at)
@@ -209,7 +209,7 @@ def fill(redis: Any, real: JobId, jobs: int) -> None:
         pipe.execute()
 
 
-def a_finished_job(fleet: Fleet) -> JobId:
+def run_finished_job(fleet: Fleet) -> JobId:
     """Run a job of one agent with one call."""
     fleet.small()
     return fleet.jobs.newest(1)[0].job_id

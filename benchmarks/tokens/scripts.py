@@ -174,7 +174,7 @@ def _result(output: str, claims: Sequence[Json], wanted: Json) -> Reply:
         return text_reply(with_notes({"output": output, "claims": claims}))
     shown: Json = {}
     for name, schema in wanted.items():
-        if name in result and _may_be(result[name], schema):
+        if name in result and _is_allowed(result[name], schema):
             shown[name] = result[name]
     if "claims" in wanted:
         item = wanted["claims"]["items"]
@@ -182,7 +182,7 @@ def _result(output: str, claims: Sequence[Json], wanted: Json) -> Reply:
     return json_reply(shown)
 
 
-def _may_be(value: Any, schema: Json) -> bool:
+def _is_allowed(value: Any, schema: Json) -> bool:
     return value is not None or "null" in json.dumps(schema)
 
 

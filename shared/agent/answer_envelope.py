@@ -38,7 +38,7 @@ from handoff_queue.shared.types.handoff import (
     Citation,
     Claim,
     ResultStatus,
-    says_only_that_it_is_done,
+    only_announces_completion,
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
@@ -345,7 +345,7 @@ class EnvelopeFormat:
             output=value["output"],
             claims=_valid_claims(value.get("claims")),
         )
-        if envelope.output in (None, "", [], {}) or says_only_that_it_is_done(envelope.output):
+        if envelope.output in (None, "", [], {}) or only_announces_completion(envelope.output):
             return None
         return self._read(envelope, last_try=True)
 
@@ -365,7 +365,7 @@ class EnvelopeFormat:
         """
         match envelope.status:
             case ResultStatus.OK:
-                if envelope.output is None or says_only_that_it_is_done(envelope.output):
+                if envelope.output is None or only_announces_completion(envelope.output):
                     raise InvalidAnswer(_NO_WORK)
                 problem = _mismatch(envelope.output, self.output_schema)
                 if problem:
@@ -387,7 +387,7 @@ class EnvelopeFormat:
                         )
                     )
             case ResultStatus.PARTIAL:
-                if envelope.output is None or says_only_that_it_is_done(envelope.output):
+                if envelope.output is None or only_announces_completion(envelope.output):
                     raise InvalidAnswer(
                         Defect(
                             "its status is partial, and it gives no work",

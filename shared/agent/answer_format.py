@@ -99,7 +99,7 @@ class OpenAnswerFormat(Protocol):
 class ShortenedAnswerFormat(Protocol):
     """An answer format that knows how a model can make an answer shorter."""
 
-    how_to_shorten: str
+    shortening_advice: str
     """A sentence for the model."""
 
 
@@ -156,14 +156,14 @@ def looks_cut(answer_format: AnswerFormat, text: str) -> bool:
     ).is_whole(text)
 
 
-def how_to_shorten(answer_format: AnswerFormat) -> str:
+def shortening_advice(answer_format: AnswerFormat) -> str:
     """Return a sentence for the model about a shorter answer, or ''."""
-    if hasattr(answer_format, "how_to_shorten"):
-        return cast(ShortenedAnswerFormat, answer_format).how_to_shorten
+    if hasattr(answer_format, "shortening_advice"):
+        return cast(ShortenedAnswerFormat, answer_format).shortening_advice
     return ""
 
 
-def takes_time(answer_format: AnswerFormat, text: str) -> bool:
+def is_slow_to_read(answer_format: AnswerFormat, text: str) -> bool:
     """Return whether `read` may take seconds for this text."""
     return hasattr(answer_format, "checks_quotes") and cast(
         SlowAnswerFormat, answer_format

@@ -65,8 +65,8 @@ def _upper_bound(reported: Usage, call: ModelCall, worst: WorstCase, prices: Pri
             output_tokens=worst.output_tokens,
             cost_microusd=worst.microusd,
         )
-        return upper_bound.of_a_cut_call()
+        return upper_bound.as_cut_call()
     upper_bound = reported.model_copy(
         update={"output_tokens": max(worst.output_tokens, reported.output_tokens)}
     )
-    return prices.priced(upper_bound, call.model).of_a_cut_call()
+    return prices.priced(upper_bound, call.model).as_cut_call()

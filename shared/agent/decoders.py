@@ -205,7 +205,7 @@ def _base45(text: str) -> Iterator[str]:
     yield from _text_in(bytes(data))
 
 
-def _one_number(text: str) -> Iterator[str]:
+def _decode_long_numbers(text: str) -> Iterator[str]:
     """Yield the texts of tokens that are one number in base 36, 58 or 62."""
     for token in _TOKEN.findall(text):
         if len(token) > _MAX_DIGITS:
@@ -325,7 +325,7 @@ DECODERS: tuple[Decoder, ...] = (
     _base32,
     _base85,
     _base45,
-    _one_number,
+    _decode_long_numbers,
     _codes_of_characters,
     _spelled,
 )

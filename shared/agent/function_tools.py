@@ -28,7 +28,7 @@ from handoff_queue.shared.agent.tool import (
     check_parameter_names,
 )
 from handoff_queue.shared.agent.tool_return_values import output_of
-from handoff_queue.shared.text.unicode_text import has_half_a_character
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.shared.types.message import problems_of
 
@@ -251,7 +251,7 @@ def _is_context(hint: Any) -> bool:
 
 
 def _check_whole_characters(name: str, text: str) -> None:
-    if has_half_a_character(text):
+    if has_lone_surrogate(text):
         raise InvalidTool(
             f"tool {name}: its docstring or types hold half of a character (a lone surrogate):"
             " write the character itself"

@@ -20,8 +20,8 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     StopReason,
+    only_announces_completion,
     result_of,
-    says_only_that_it_is_done,
 )
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.origins import Origin
@@ -110,7 +110,7 @@ class ResultBuilder:
             answer = self.answer_format.salvage(text)
             if answer is None or answer.output is None:
                 continue
-            if not says_only_that_it_is_done(answer.output):
+            if not only_announces_completion(answer.output):
                 partial = replace(answer, status=ResultStatus.PARTIAL, error=error)
                 return self._result(partial, conversation, reason)
         return None

@@ -100,10 +100,10 @@ def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
     An output without any text (`{"matches": []}`, `{"count": 0}`) may be the answer, so it is
     not an empty form. An output that is a text or a number is not one either.
     """
-    return isinstance(output, dict | list) and says_nothing(output, own_words(schema))
+    return isinstance(output, dict | list) and has_no_content(output, own_words(schema))
 
 
-def says_nothing(output: JsonValue, words: Set[str]) -> bool:
+def has_no_content(output: JsonValue, words: Set[str]) -> bool:
     """Return whether an output says nothing, as `is_empty_form`. `words`: `own_words`."""
     has_text = False
     for leaf in _leaves(output):

@@ -17,8 +17,8 @@ from handoff_queue.shared.agent.answer_format import (
     AcceptedAnswer,
     Defect,
     InvalidAnswer,
-    how_to_shorten,
     looks_cut,
+    shortening_advice,
     tool_call_format,
 )
 from handoff_queue.shared.agent.call_builder import CallBuilder
@@ -278,7 +278,7 @@ class Agent:
                 self._conversation,
                 self._transcript.store,
                 is_last=is_last,
-                takes_messages=self._takes_messages and not self._must_go_on(),
+                takes_messages=self._takes_messages and not self._is_turn_unfinished(),
             )
         except MessagesWaiting:
             self._take_messages()
@@ -286,7 +286,7 @@ class Agent:
             if not is_too_long(error) or not self._clear_refused_results():
                 raise
 
-    def _must_go_on(self) -> bool:
+    def _is_turn_unfinished(self) -> bool:
         """Return whether no message of a user may come before the next reply."""
         return self._conversation.is_paused or self._conversation.is_summarizing
 
@@ -354,7 +354,7 @@ class Agent:
                 return self._end_without_answer(str(problem), was_cut=was_cut)
             is_empty = not text.strip() and not calls_of(reply)
             if was_cut:
-                advice = how_to_shorten(self._dependencies.answer_format)
+                advice = shortening_advice(self._dependencies.answer_format)
                 self._prompt(too_long_prompt(reply.usage.output_tokens, advice))
             elif is_empty:
                 self._prompt(EMPTY)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
-from handoff_queue.shared.agent.answer_format import takes_time
+from handoff_queue.shared.agent.answer_format import is_slow_to_read
 from handoff_queue.shared.agent.batch_calls import (
     BATCH_LOST,
     READING,
@@ -407,7 +407,7 @@ class ModelTurns:
         if is_reported(reply):
             usage = self.dependencies.prices.priced_in_batch(reply.usage, model)
         else:
-            usage = batch.intended.most.of_a_cut_call()
+            usage = batch.intended.most.as_cut_call()
         self._record_reply(conversation, model, reply, usage, write_checkpoint, created.batch_id)
         self._record_span(conversation, batch, created, reply)
 
@@ -415,7 +415,7 @@ class ModelTurns:
         self, conversation: Conversation, batch: OpenBatch, write_checkpoint: WriteCheckpoint
     ) -> None:
         """Store that the batch of a call is given up. The call counts at its upper bound."""
-        usage = batch.intended.most.of_a_cut_call()
+        usage = batch.intended.most.as_cut_call()
         write_checkpoint(self._failed_call(batch.intended.model, BATCH_LOST, usage))
         self._record_span(conversation, batch, batch.created, BatchLost.__name__)
 
@@ -524,7 +524,7 @@ class ModelTurns:
         return (
             not calls_of(reply)
             and len(text) <= SHORT_REPLY_CHARS
-            and not takes_time(self.dependencies.answer_format, text)
+            and not is_slow_to_read(self.dependencies.answer_format, text)
         )
 
     def _admit(

@@ -205,9 +205,9 @@ def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
         output = json.dumps(output, ensure_ascii=False)
     notes: list[str] = []
     if result.error:
-        notes.append(f"problem: {_one_line(result.error)}")
+        notes.append(f"problem: {_collapse_whitespace(result.error)}")
     if result.needs:
-        notes.append(f"needs: {_one_line(result.needs)}")
+        notes.append(f"needs: {_collapse_whitespace(result.needs)}")
     for claim in result.claims:
         if claim.id not in shown_claims:
             notes.append(_note(claim, is_stated=sentences.get(claim.id) == claim.text))
@@ -389,8 +389,8 @@ def _note(claim: Claim, *, is_stated: bool) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(_one_line(text), ensure_ascii=False)
+    return json.dumps(_collapse_whitespace(text), ensure_ascii=False)
 
 
-def _one_line(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())

@@ -21,7 +21,7 @@ from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, prob
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
-from handoff_queue.shared.text.unicode_text import in_whole_characters
+from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
 from handoff_queue.shared.types.checkpoints import ObservedImage, ToolObserved
 from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable
 from handoff_queue.shared.types.model import Block
@@ -87,7 +87,7 @@ def observe_result(
     """
     return ToolObserved(
         tool_use_id=call["id"],
-        text=in_whole_characters(text),
+        text=replace_lone_surrogates(text),
         is_error=is_error,
         origins=origins,
     )

@@ -93,7 +93,7 @@ class Rule:
 
     def is_about(self, tool: Tool) -> bool:
         """Return whether the rule names the tool."""
-        return any(_names(pattern, tool) for pattern in self.tools)
+        return any(_pattern_matches(pattern, tool) for pattern in self.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +289,7 @@ def refusal_text(decision: CallDecision) -> str:
     return f"not run: {decision.reason}. Go on without this call"
 
 
-def _names(pattern: str, tool: Tool) -> bool:
+def _pattern_matches(pattern: str, tool: Tool) -> bool:
     match pattern:
         case "sends":
             return bool(tool.sends)

@@ -106,7 +106,7 @@ def texts_elsewhere(
     """
     done = 0
     while done < len(files):
-        for outcome in _one_process(files[done : done + MAX_OPEN], timeout_s):
+        for outcome in _extract_in_one_process(files[done : done + MAX_OPEN], timeout_s):
             yield outcome
             done += 1
 
@@ -130,7 +130,9 @@ def text_elsewhere(
     return outcome
 
 
-def _one_process(files: Sequence[HeavyFile], timeout_s: int) -> Iterator[str | DocumentRefused]:
+def _extract_in_one_process(
+    files: Sequence[HeavyFile], timeout_s: int
+) -> Iterator[str | DocumentRefused]:
     """Yield the outcomes of files until the process has read all files or has died. The last
     outcome is then the error of the file that it was reading.
     """

@@ -347,9 +347,9 @@ def _complaint(folder: Path, bad: list[str], count: int) -> str:
         count: number of all files.
     """
     if folder.is_file():
-        return _one_line(bad[0])
+        return _replace_unprintable(bad[0])
     if len(bad) == 1:
-        return _one_line(f"{bad[0]}, {_SKIP_HINT}")
+        return _replace_unprintable(f"{bad[0]}, {_SKIP_HINT}")
     return (
         f"{len(bad)} of {count} files in {folder} cannot be read: {_listed(sorted(bad))}. Fix them,"
         f" {_SKIP_HINT}"
@@ -361,14 +361,14 @@ def _listed(texts: list[str]) -> str:
     rest = ""
     if len(texts) > _NAMED:
         rest = f"; and {len(texts) - _NAMED} more"
-    return _one_line("; ".join(texts[:_NAMED]) + rest)
+    return _replace_unprintable("; ".join(texts[:_NAMED]) + rest)
 
 
 def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
     """Return the notes about files that were left out."""
     notes: list[str] = []
     for reason in sorted(bad)[:_NAMED]:
-        notes.append(_one_line(f"left out: {reason}"))
+        notes.append(_replace_unprintable(f"left out: {reason}"))
     if len(bad) > _NAMED:
         notes.append(f"left out: {len(bad) - _NAMED} more files that cannot be read")
     if empty:
@@ -376,7 +376,7 @@ def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _one_line(text: str) -> str:
+def _replace_unprintable(text: str) -> str:
     """Return a text with a replacement character for each character that is not printable.
     File names may contain line breaks and terminal escapes.
     """

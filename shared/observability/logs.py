@@ -107,7 +107,7 @@ def configure_logging(
     for name in COMMENTS:
         shows_comments = level <= logging.DEBUG
         logging.getLogger(name).setLevel(level if shows_comments else max(level, logging.WARNING))
-    logging.getLogger("celery.app.trace").addFilter(_is_not_a_hand_back)
+    logging.getLogger("celery.app.trace").addFilter(_is_no_requeue_warning)
     logging.captureWarnings(True)
     _chain[:] = [
         structlog.stdlib.filter_by_level,
@@ -131,7 +131,7 @@ def _warn_of_unknown_variables() -> None:
         log_of(__name__).warning(problem)
 
 
-def _is_not_a_hand_back(record: logging.LogRecord) -> bool:
+def _is_no_requeue_warning(record: logging.LogRecord) -> bool:
     """Return False for Celery's record of a message that was handed back (a logging filter).
 
     Our code has logged the hand-back in one line. Celery adds a traceback, as if the task had
@@ -235,7 +235,7 @@ _LINE_ENDS = str.maketrans({"\x85": r"\u0085", "\u2028": r"\u2028", "\u2029": r"
 """Characters that JSON may contain in texts, and that some readers take for the end of a line."""
 
 
-def _on_one_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
+def _render_json_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
     """Return the event as JSON without line breaks."""
     text = _IN_JSON(logger, method, event)
     if isinstance(text, bytes):
@@ -244,7 +244,7 @@ def _on_one_line(logger: WrappedLogger, method: str, event: EventDict) -> str:
 
 
 def _formatter(shared: list[Processor], *, as_json: bool, in_colour: bool) -> logging.Formatter:
-    renderer: Processor = _on_one_line
+    renderer: Processor = _render_json_line
     if not as_json:
         renderer = structlog.dev.ConsoleRenderer(
             colors=in_colour, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0

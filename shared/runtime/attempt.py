@@ -90,7 +90,7 @@ Conclude = Callable[[AgentHandoff, HandoffResult], Consequences]
 """Function that returns the consequences of a result."""
 
 
-def nothing_follows(_handoff: AgentHandoff, _result: HandoffResult) -> Consequences:
+def no_consequences(_handoff: AgentHandoff, _result: HandoffResult) -> Consequences:
     """Return no consequences."""
     return Consequences()
 
@@ -129,7 +129,7 @@ class Attempts:
         text: str,
         handoff: AgentHandoff,
         make_setup: MakeSetup,
-        conclude: Conclude = nothing_follows,
+        conclude: Conclude = no_consequences,
         *,
         own: SpecialistSpec | None = None,
     ) -> AttemptOutcome:
@@ -164,7 +164,7 @@ class Attempts:
         text: str,
         handoff: AgentHandoff,
         make_setup: MakeSetup,
-        conclude: Conclude = nothing_follows,
+        conclude: Conclude = no_consequences,
         *,
         own: SpecialistSpec | None = None,
     ) -> PreparedAttempt:

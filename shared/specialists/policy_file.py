@@ -60,7 +60,7 @@ class NetworkFields(Message):
     hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1, max_length=100)] | None = None
 
     @model_validator(mode="after")
-    def _has_one(self) -> Self:
+    def _validate_network(self) -> Self:
         if (self.network is None) == (self.hosts is None):
             raise ValueError("must have `network: none`, `network: all` or `hosts`")
         return self

@@ -555,10 +555,10 @@ class Claim:
         string means the worst case, because a call was made and not settled.
         """
         if self.reserved:
-            return self._nothing_used()
+            return self._zero_usage()
         return ""
 
-    def _nothing_used(self) -> str:
+    def _zero_usage(self) -> str:
         """Return the usage of a reserved call that costs nothing, as JSON."""
         return json_argument(
             {amount.name: 0 for amount in AMOUNTS} | self.limiter.returned_share(None)
@@ -626,7 +626,7 @@ class Claim:
         if call is None:
             return ""
         if isinstance(call, BatchClosed):
-            return self._nothing_used()
+            return self._zero_usage()
         used = _used_fields(call.usage)
         if isinstance(call, ModelCallFailed):
             used["failed"] = True

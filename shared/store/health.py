@@ -59,7 +59,7 @@ class Health:
         """
         with self._connection.translated_errors():
             info: dict[str, Any] = self._connection.redis.info()
-        self._refuse_a_cluster(info)
+        self._check_no_cluster(info)
         version_parts = str(info.get("redis_version", "")).split(".")
         version = [int(part) for part in version_parts if part.isdigit()]
         eviction = info.get("maxmemory_policy") or self._setting("maxmemory-policy") or "unknown"
@@ -72,10 +72,10 @@ class Health:
             used_memory_bytes=int(info.get("used_memory", 0)),
         )
 
-    def refuse_a_cluster(self) -> None:
+    def check_no_cluster(self) -> None:
         """Raise `UnusableRedis` if Redis is a cluster. Do nothing if Redis does not allow INFO."""
         with self._connection.translated_errors(), suppress(redis.exceptions.NoPermissionError):
-            self._refuse_a_cluster(self._connection.redis.info("cluster"))
+            self._check_no_cluster(self._connection.redis.info("cluster"))
 
     def refusal(self) -> str | None:
         """Return why Redis refuses writes although it can be read (it is full, or a replica),
@@ -153,6 +153,6 @@ class Health:
             return None
         return str(value)
 
-    def _refuse_a_cluster(self, info: Mapping[str, Any]) -> None:
+    def _check_no_cluster(self, info: Mapping[str, Any]) -> None:
         if int(info.get("cluster_enabled", 0)):
             raise UnusableRedis(CLUSTER.replace(URL_VARIABLE, self._connection.url_name))

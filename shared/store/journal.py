@@ -22,11 +22,11 @@ from handoff_queue.shared.store.journal_signature_check import (
     MAX_WORKER_VALUES,
     JournalCheck,
     events_cut_off,
+    events_to_first_signature,
     has_signature,
     is_signed_batch,
     read_ends,
     stamp_of,
-    up_to_a_signature,
 )
 from handoff_queue.shared.store.payloads import payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection, answers_of
@@ -289,7 +289,7 @@ class Journal:
             last = events[-1].version
             events += self.parse(last, self._end_of_batch(job_id, last))
         if cut := min(after, events_cut_off(events)):
-            batch = [recorded.raw for recorded in up_to_a_signature(events)]
+            batch = [recorded.raw for recorded in events_to_first_signature(events)]
             begin = self._begin_of_batch(job_id, after, cut, batch)
             events = self.parse(after - len(begin), begin) + events
         return events

@@ -114,7 +114,7 @@ def has_signature(recorded: RecordedEvent) -> bool:
     return bool(without_signature(recorded.raw)[1])
 
 
-def up_to_a_signature(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
+def events_to_first_signature(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
     """Return the events up to the first event with a signature; all events if none has it."""
     taken: list[RecordedEvent] = []
     for recorded in events:
@@ -151,7 +151,7 @@ def is_signed_batch(trust: Trust, job_id: JobId, texts: Sequence[bytes], stamp: 
 
 def events_cut_off(events: Sequence[RecordedEvent]) -> int:
     """Return the number of events before these that are in the batch of the first event."""
-    batch = up_to_a_signature(events)
+    batch = events_to_first_signature(events)
     if not batch or not has_signature(batch[-1]):
         return 0
     try:

@@ -298,7 +298,7 @@ class PayloadStore:
             document_keys: list[str] = []
             digest_of_key: list[str] = []
             for digest in part:
-                for name in self._names(tenant, digest, with_plain=with_plain):
+                for name in self._document_names(tenant, digest, with_plain=with_plain):
                     document_keys.append(keys.document(name))
                     digest_of_key.append(digest)
             exist = self._connection.script(
@@ -310,7 +310,7 @@ class PayloadStore:
                     missing.discard(digest)
         return missing
 
-    def _names(self, tenant: str, digest: str, *, with_plain: bool = True) -> list[str]:
+    def _document_names(self, tenant: str, digest: str, *, with_plain: bool = True) -> list[str]:
         """Return the names under which a document may be stored."""
         names = self._sealing.document_names(tenant, digest)
         if with_plain and digest not in names:
@@ -365,7 +365,7 @@ class PayloadStore:
         document_keys: list[str] = []
         digest_of_key: list[str] = []
         for digest in digests:
-            for name in self._names(tenant, digest):
+            for name in self._document_names(tenant, digest):
                 document_keys.append(keys.document(name))
                 digest_of_key.append(digest)
         with self._connection.translated_errors():

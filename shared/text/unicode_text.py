@@ -52,24 +52,24 @@ def to_nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def has_half_a_character(text: str) -> bool:
+def has_lone_surrogate(text: str) -> bool:
     """Return whether the text contains a lone surrogate."""
     return not text.isascii() and _HALF.search(text) is not None
 
 
-def in_whole_characters(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """Return the text with two adjacent surrogates joined, as after a cut in a stream, and
     other lone surrogates replaced (U+FFFD).
     """
-    if not has_half_a_character(text):
+    if not has_lone_surrogate(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def all_in_whole_characters(value: Any) -> Any:
-    """Return plain data with `in_whole_characters` applied to all texts and names of fields."""
+    """Return plain data with `replace_lone_surrogates` applied to all texts and names of fields."""
     if isinstance(value, str):
-        return in_whole_characters(value)
+        return replace_lone_surrogates(value)
     if isinstance(value, list | tuple):
         return type(value)(map(all_in_whole_characters, value))
     if isinstance(value, dict):

@@ -84,14 +84,14 @@ class Gates(PublicMessage):
 
     @field_validator("fact_checker")
     @classmethod
-    def _is_a_specialist(cls, name: str | None) -> str | None:
+    def _validate_fact_checker(cls, name: str | None) -> str | None:
         if name in RESERVED:
             raise ValueError(f"{name} is not a specialist: name one of `handoff specialists`")
         return name
 
     @field_validator("forbidden", "required")
     @classmethod
-    def _can_be_run(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    def _validate_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
             try:
                 matches(pattern, "")
@@ -100,7 +100,7 @@ class Gates(PublicMessage):
         return patterns
 
     @model_validator(mode="after")
-    def _can_be_passed(self) -> Self:
+    def _validate_word_limits(self) -> Self:
         if (
             self.min_words is not None
             and self.max_words is not None

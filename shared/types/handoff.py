@@ -175,7 +175,7 @@ class AgentHandoff(Message):
     """
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Self:
+    def _validate_context(self) -> Self:
         if self.handoff_id != handoff_id(self.step_id, self.attempt):
             raise ValueError(f"handoff_id must be {handoff_id(self.step_id, self.attempt)}")
         given = [item.step_id for item in self.context]
@@ -343,12 +343,12 @@ class HandoffResult(Message):
         return self.stop_reason.value
 
     @model_validator(mode="after")
-    def _says_what_it_must(self) -> Self:
+    def _validate_status(self) -> Self:
         match self.status:
             case ResultStatus.OK:
                 if self.output is None:
                     raise ValueError("status ok needs an output")
-                if says_only_that_it_is_done(self.output):
+                if only_announces_completion(self.output):
                     raise ValueError(
                         "'I completed the task' is not a result: the output must be the work itself"
                     )
@@ -385,7 +385,7 @@ _MAX_EMPTY_PHRASE_CHARS = 120
 """Most characters of a text that only announces completion."""
 
 
-def says_only_that_it_is_done(output: JsonValue) -> bool:
+def only_announces_completion(output: JsonValue) -> bool:
     """Return whether an output only announces completion, such as "I completed the task", or
     has only Markdown marks.
     """

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, JsonValue
 
-from handoff_queue.shared.text.unicode_text import has_half_a_character
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.errors import UserError
 
 MAX_LEVELS = 100
@@ -70,7 +70,7 @@ def _levels(value: Any) -> Iterator[list[Any]]:
 
 def _check_scalar(value: Any) -> None:
     if isinstance(value, str):
-        if has_half_a_character(value):
+        if has_lone_surrogate(value):
             raise ValueError("has half of a character (a lone surrogate), which UTF-8 cannot hold")
     elif isinstance(value, float):
         if not isfinite(value):

@@ -44,7 +44,7 @@ class Plan(Message):
     """The reason for a plan that code has made, for readers of the plan."""
 
     @model_validator(mode="after")
-    def _is_a_dag(self) -> Self:
+    def _validate_graph(self) -> Self:
         problems = [
             *shape_problems(self.steps, self.given),
             *last_join_problems(self.steps, self.join),

@@ -104,15 +104,15 @@ def problems_by_step(
             problems.append(StepProblem(step_id, f"step id {step_id} is used {count} times"))
     known = {*counts, *given, *unread}
     for step in steps:
-        for text in _of_one_step(step, known, given):
+        for text in _step_problems(step, known, given):
             problems.append(StepProblem(step.id, text))
     for cycle in _cycles(steps):
         text = f"cycle: {' -> '.join(cycle)} (each waits for the one before it)"
         problems.append(StepProblem(cycle[0], text))
-    return problems + _nothing_to_review(steps)
+    return problems + _missing_review_problems(steps)
 
 
-def _of_one_step(step: Step, known: Collection[str], given: Collection[StepId]) -> Iterator[str]:
+def _step_problems(step: Step, known: Collection[str], given: Collection[StepId]) -> Iterator[str]:
     """Yield the problems of one step.
 
     Args:
@@ -156,7 +156,7 @@ def after_review_in(steps: Sequence[Step]) -> set[StepId]:
     return after_review
 
 
-def _nothing_to_review(steps: Sequence[Step]) -> list[StepProblem]:
+def _missing_review_problems(steps: Sequence[Step]) -> list[StepProblem]:
     """Return a problem if a step waits for the review, and all steps begin after the review."""
     first = None
     for step in steps:

@@ -34,7 +34,7 @@ class Rubric(PublicMessage):
     criteria: Annotated[tuple[Criterion, ...], Field(min_length=1, max_length=MAX_CRITERIA)]
 
     @model_validator(mode="after")
-    def _names_each_once(self) -> Self:
+    def _validate_unique_names(self) -> Self:
         if len(set(self.names)) != len(self.names):
             raise ValueError("a criterion is named twice")
         return self
@@ -119,7 +119,7 @@ class Verdict(Message):
     """Scores by the job's rubric. Empty if the assessor left them out."""
 
     @model_validator(mode="after")
-    def _revises_exactly_when_it_says_so(self) -> Self:
+    def _validate_revisions(self) -> Self:
         if (self.verdict is Decision.REVISE) != bool(self.revisions):
             raise ValueError("REVISE names at least one step, PASS names none")
         if len(self.steps) != len(self.revisions):

@@ -81,7 +81,7 @@ class OnFailure(StrEnum):
     """Like `retry`, but ask a person before the step is dropped."""
 
 
-def _on_one_line(title: str) -> str:
+def _validate_title(title: str) -> str:
     """Return the title. Raise ValueError if it is blank or has line breaks."""
     if len(title.splitlines()) != 1 or not title.strip():
         raise ValueError("must be one line with at least one visible character")
@@ -89,7 +89,7 @@ def _on_one_line(title: str) -> str:
 
 
 Title = Annotated[
-    str, StringConstraints(min_length=1, max_length=TITLE_CHARS), AfterValidator(_on_one_line)
+    str, StringConstraints(min_length=1, max_length=TITLE_CHARS), AfterValidator(_validate_title)
 ]
 
 

@@ -173,7 +173,7 @@ class HandoffIssued(Message):
     """True if the specialist has a tool with effects."""
 
     @property
-    def is_of_a_role(self) -> bool:
+    def is_role_handoff(self) -> bool:
         """Return whether the handoff belongs to a role."""
         return self.group is None and self.child is None
 

@@ -89,7 +89,7 @@ class Usage(Message):
             sums[name] = own_figure + other_figure if is_known else None
         return Usage(**sums)
 
-    def of_a_cut_call(self) -> Usage:
+    def as_cut_call(self) -> Usage:
         """Return this usage as the usage of one call that was cut off. All figures are upper
         bounds.
         """

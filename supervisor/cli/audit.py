@@ -58,10 +58,10 @@ def _line(entry: AuditEntry) -> str:
     if entry.detail:
         detail = f": {shorten(entry.detail, 200)}"
     what = f"{entry.action.replace('_', ' ')} {shorten(entry.subject, 64)}{detail}"
-    return f"{clock(entry.at)}  {_who(entry.actor)}  {what}"
+    return f"{clock(entry.at)}  {_actor_text(entry.actor)}  {what}"
 
 
-def _who(actor: Actor | None) -> str:
+def _actor_text(actor: Actor | None) -> str:
     """Return the actor in words, safe for a terminal."""
     if actor is None:
         return "unnamed"

@@ -33,9 +33,9 @@ from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.evaluation_options import (
     check_within,
     limits_within,
+    print_resume_hint,
     read_documents,
     run_name,
-    say_how_to_resume,
     variants_of,
     workflow_for,
     worst_case,
@@ -146,7 +146,7 @@ def compare(
     try:
         comparison = _run_comparison(evaluation_jobs, options, settings)
     except KeyboardInterrupt:
-        return say_how_to_resume(name)
+        return print_resume_hint(name)
     if as_json:
         write_as_json(comparison_json(name, comparison))
     else:

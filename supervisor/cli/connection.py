@@ -62,10 +62,10 @@ def client_with(settings: Settings) -> Client:
     from handoff_queue.shared.store.redis.connection import COMMAND_TIMEOUT_S
     from handoff_queue.supervisor.client import client
 
-    return as_this_user(client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S))
+    return with_this_user(client.connect(settings=settings, timeout_s=COMMAND_TIMEOUT_S))
 
 
-def as_this_user(jobs: Client) -> Client:
+def with_this_user(jobs: Client) -> Client:
     """Return the client with the user of the operating system as its actor."""
     return jobs.acting_as(this_user("cli"))
 
@@ -81,7 +81,7 @@ def this_user(via: Literal["cli", "mcp"]) -> Actor:
     import pwd
     import socket
 
-    from handoff_queue.shared.text.unicode_text import in_whole_characters
+    from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
     from handoff_queue.shared.types.access import MAX_ACTOR_CHARS, Actor
 
     user_id = os.getuid()
@@ -89,8 +89,8 @@ def this_user(via: Literal["cli", "mcp"]) -> Actor:
         name = pwd.getpwuid(user_id).pw_name
     except KeyError:  # a container may run under an id without a name
         name = ""
-    name = in_whole_characters(name)[:MAX_ACTOR_CHARS] or str(user_id)
-    host = in_whole_characters(socket.gethostname())[:MAX_ACTOR_CHARS] or None
+    name = replace_lone_surrogates(name)[:MAX_ACTOR_CHARS] or str(user_id)
+    host = replace_lone_surrogates(socket.gethostname())[:MAX_ACTOR_CHARS] or None
     return Actor(name=name, via=via, address=host)
 
 

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.display.terminal import (
     can_ask,
-    one_line,
+    join_lines,
     print_message,
     print_progress,
 )
@@ -65,7 +65,7 @@ class JobPages:
         try:
             self._processes.wait_until_ready()
         except UserError as error:
-            print_message(f"there is no page of the job: {one_line(str(error))[-300:]}")
+            print_message(f"there is no page of the job: {join_lines(str(error))[-300:]}")
             return
         url = f"http://{LOOPBACK}:{self._port}/jobs/{job_id}"
         print_progress(f"the page of the job: {url}")

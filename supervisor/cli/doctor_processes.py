@@ -130,7 +130,7 @@ def _facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Findin
         ]
         if len(group) > 1:
             parts.append(_listed([process.name for process in group]))
-        yield Finding(Level.OK, _who(group), shorten(", ".join(parts), 1_000))
+        yield Finding(Level.OK, _process_names(group), shorten(", ".join(parts), 1_000))
 
 
 def _newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
@@ -172,8 +172,8 @@ def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterato
         yield Finding(
             level,
             f"model {shorten(model, 100)}",
-            f"{_last_calls(failures)} of {_who(failing)} failed, the newest {_ago(newest, now)}:"
-            f" {shorten(error, 400)}",
+            f"{_last_calls(failures)} of {_process_names(failing)} failed,"
+            f" the newest {_ago(newest, now)}: {shorten(error, 400)}",
             CHECK_THE_SERVER,
         )
 
@@ -274,12 +274,12 @@ def _by(processes: Sequence[AnnouncedProcess], field: str) -> str:
         groups[getattr(process.node, field) or "unknown"][process.kind].append(process)
     parts: list[str] = []
     for value, by_kind in sorted(groups.items()):
-        kinds = ", ".join(_who(group) for _, group in sorted(by_kind.items()))
+        kinds = ", ".join(_process_names(group) for _, group in sorted(by_kind.items()))
         parts.append(f"{value} ({kinds})")
     return _listed(parts)
 
 
-def _who(group: Sequence[AnnouncedProcess]) -> str:
+def _process_names(group: Sequence[AnnouncedProcess]) -> str:
     if len(group) == 1:
         return f"{group[0].kind} {shorten(group[0].name, 100)}"
     return count_text(len(group), group[0].kind)

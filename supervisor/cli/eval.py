@@ -24,9 +24,9 @@ from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.evaluation_options import (
     check_within,
     limits_within,
+    print_resume_hint,
     read_documents,
     run_name,
-    say_how_to_resume,
     variants_of,
     workflow_for,
     worst_case,
@@ -167,7 +167,7 @@ def evaluate(
     try:
         done = _carry_out(plan, options, settings)
     except KeyboardInterrupt:
-        return say_how_to_resume(name)
+        return print_resume_hint(name)
     if as_json:
         write_as_json(report_json(done, golden))
     else:

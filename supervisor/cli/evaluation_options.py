@@ -41,11 +41,11 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
     from handoff_queue.supervisor.evaluation.trials import Variant
 
     chosen_modes: list[Mode] = []
-    for name in _names(modes, "--modes"):
+    for name in _parse_names(modes, "--modes"):
         chosen_modes.append(_mode(name))
     chosen_models: tuple[str | None, ...] = (None,)
     if models is not None:
-        chosen_models = _names(models, "--models")
+        chosen_models = _parse_names(models, "--models")
     variants: list[Variant] = []
     for mode in chosen_modes:
         for model in chosen_models:
@@ -71,7 +71,7 @@ def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
     return None
 
 
-def say_how_to_resume(run: str) -> int:
+def print_resume_hint(run: str) -> int:
     """Print how to continue after Ctrl-C. Return the exit code."""
     print_message(f"interrupted: the same command with --run {run} continues here")
     return INTERRUPTED
@@ -149,7 +149,7 @@ def worst_case(limit: str | None, *, is_free: bool) -> str:
     return "an unknown amount: set a limit with --max-usd"
 
 
-def _names(text: str, option: str) -> tuple[str, ...]:
+def _parse_names(text: str, option: str) -> tuple[str, ...]:
     """Return the names of a comma-separated text.
 
     Raises:

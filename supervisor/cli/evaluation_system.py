@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
-from handoff_queue.supervisor.cli.connection import as_this_user, require_processes, served_models
+from handoff_queue.supervisor.cli.connection import require_processes, served_models, with_this_user
 from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.request_options import check_model
@@ -38,7 +38,7 @@ def whole_system(
 
     end_like_ctrl_c()
     if settings.redis_url is not None:
-        jobs = as_this_user(client.connect(settings=settings))
+        jobs = with_this_user(client.connect(settings=settings))
         for model in models:
             require_processes(jobs, model)
         yield jobs, lambda: None
@@ -51,7 +51,7 @@ def whole_system(
     system = EmbeddedSystem(settings, interrupted=interrupted)
     with system:
         try:
-            jobs = as_this_user(client.connect(system.url, system.client_settings()))
+            jobs = with_this_user(client.connect(system.url, system.client_settings()))
             print_progress(
                 "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
             )

@@ -42,7 +42,7 @@ def mcp(
     from handoff_queue.supervisor.serve.mcp.stdio import serve_stdio
 
     jobs = client_of_broker()
-    jobs.store.health.refuse_a_cluster()
+    jobs.store.health.check_no_cluster()
     for kind in (signal.SIGINT, signal.SIGTERM):  # the state is in Redis: there is nothing to save
         signal.signal(kind, signal.SIG_DFL)
     configure_logging(jobs.settings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
-from handoff_queue.supervisor.cli.connection import as_this_user
+from handoff_queue.supervisor.cli.connection import with_this_user
 from handoff_queue.supervisor.cli.display.terminal import (
     OutputFailed,
     can_ask,
@@ -81,7 +81,7 @@ def _run(
         with system, system.pages(are_wanted=result_options.opens_page) as pages:
             from handoff_queue.supervisor.client import client
 
-            jobs = as_this_user(client.connect(system.url, system.client_settings()))
+            jobs = with_this_user(client.connect(system.url, system.client_settings()))
             try:
                 print_progress(
                     "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not"

@@ -44,7 +44,7 @@ def built_in_specialists() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "specialists"
 
 
-def names_to_complete() -> list[str]:
+def completed_names() -> list[str]:
     """Return the names of the specialists for shell completion, or no names after any error."""
     try:
         return specialist_names(load_settings())
@@ -69,7 +69,7 @@ def worker(
     roles: Annotated[
         list[str],
         typer.Argument(
-            metavar="SPECIALIST", autocompletion=names_to_complete, help="The specialists to serve."
+            metavar="SPECIALIST", autocompletion=completed_names, help="The specialists to serve."
         ),
     ] = [],  # noqa: B006
     everyone: Annotated[bool, typer.Option("--all", help="Serve every specialist.")] = False,
@@ -206,6 +206,6 @@ def reach_redis(settings: Settings) -> None:
     store = open_store(redis_url_of(settings), settings, timeout_s=COMMAND_TIMEOUT_S)
     try:
         store.connection.now()
-        store.health.refuse_a_cluster()
+        store.health.check_no_cluster()
     finally:
         store.connection.close()

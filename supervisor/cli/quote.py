@@ -19,7 +19,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson, RequestText
-from handoff_queue.supervisor.cli.request_options import JobOptions, takes_a_job
+from handoff_queue.supervisor.cli.request_options import JobOptions, with_job_options
 from handoff_queue.supervisor.client.cost_quotes import (
     QUOTE_VALID_S,
     exceeds,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.lifecycle.state import JobState
 
 
-@takes_a_job
+@with_job_options
 def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False) -> int:
     """Plan a job and estimate its cost before it runs.
 

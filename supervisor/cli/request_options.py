@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from pydantic import ValidationError
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
-from handoff_queue.shared.text.unicode_text import has_half_a_character
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import MalformedMessage, MissingCredentials, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
@@ -167,7 +167,7 @@ def text_of(argument: str | None, settings: Settings) -> str:
         raise UserError(
             f"the request has more than {limit:,} characters: put long texts into --docs"
         )
-    if has_half_a_character(text):  # bytes on the command line that are not text
+    if has_lone_surrogate(text):  # bytes on the command line that are not text
         raise UserError("the request is not UTF-8 text: convert it to UTF-8")
     return text
 
@@ -479,7 +479,7 @@ class JobOptions:
         return RequestOptions("", **{**given, **read, **times, "approve": tuple(self.approve)})
 
 
-def takes_a_job(command: Callable[..., int]) -> Callable[..., int]:
+def with_job_options(command: Callable[..., int]) -> Callable[..., int]:
     """Replace the parameter `job` of a command by the options of JobOptions.
 
     Typer reads the options from the signature and the annotations of the returned function.

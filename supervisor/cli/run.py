@@ -12,7 +12,7 @@ from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.limits import OnLimit
-from handoff_queue.supervisor.cli.connection import as_this_user
+from handoff_queue.supervisor.cli.connection import with_this_user
 from handoff_queue.supervisor.cli.console_process import job_pages
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, can_ask, print_message
 from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
@@ -31,8 +31,8 @@ from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,
     check_model,
     request_of,
-    takes_a_job,
     text_of,
+    with_job_options,
 )
 
 
@@ -45,7 +45,7 @@ class RunOptions:
     result: ResultOptions
 
 
-@takes_a_job
+@with_job_options
 def run(
     job: JobOptions,
     request: RequestText = None,
@@ -121,7 +121,7 @@ def _run_on_broker(
     from handoff_queue.supervisor.cli.connection import require_processes
     from handoff_queue.supervisor.client import client
 
-    jobs = as_this_user(client.connect(settings=settings))
+    jobs = with_this_user(client.connect(settings=settings))
     request = replace(request_of(request_options, jobs), is_quoted=True)
     require_processes(jobs, request_options.model)
     assert settings.redis_url is not None

@@ -28,8 +28,8 @@ from handoff_queue.supervisor.cli.options import ADVANCED, AsJson, RequestText, 
 from handoff_queue.supervisor.cli.request_options import (
     JobOptions,
     request_of,
-    takes_a_job,
     text_of,
+    with_job_options,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ScheduleAction(StrEnum):
     REMOVE = "remove"
 
 
-@takes_a_job
+@with_job_options
 def schedule(
     job: JobOptions,
     what: Annotated[

@@ -55,7 +55,7 @@ def serve(
     jobs = client_of_broker()
     check_proxy(jobs.settings)
     has_tokens = jobs.store.api_tokens.exist()
-    jobs.store.health.refuse_a_cluster()
+    jobs.store.health.check_no_cluster()
     listening, is_loopback = listen(host, port)
     with listening:
         is_open = is_loopback and not wait_for_token

@@ -31,7 +31,7 @@ from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
 from handoff_queue.supervisor.cli.processes import built_in_specialists, check_own, with_own
 from handoff_queue.supervisor.client.json_forms import specialist_as_json
-from handoff_queue.supervisor.text.sanitizing import in_one_line
+from handoff_queue.supervisor.text.sanitizing import plain_line
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import ServedSpecialist
@@ -181,7 +181,7 @@ def _table(
             name + _paused(name, served),
             *map(str, load),
             ", ".join(spec.tools) or "-",
-            in_one_line(spec.description),
+            plain_line(spec.description),
         )
     return table
 
@@ -201,7 +201,7 @@ def _paragraphs(
             parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
         else:
             parts.append(_indented(f"Celery task: {spec.celery_task}"))
-        parts.append(_indented(in_one_line(spec.description)))
+        parts.append(_indented(plain_line(spec.description)))
     return Group(*parts)
 
 

@@ -40,9 +40,9 @@ from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,
     request_of,
     rubric_in,
-    takes_a_job,
     text_in,
     text_of,
+    with_job_options,
 )
 from handoff_queue.supervisor.gates.gates_file import gates_in
 
@@ -104,7 +104,7 @@ class SubmissionLine(BaseModel):
     on_timeout: Annotated[OnTimeout | None, Field(strict=False)] = None
 
 
-@takes_a_job
+@with_job_options
 def submit(
     job: JobOptions,
     request: RequestText = None,

@@ -31,7 +31,7 @@ from handoff_queue.supervisor.cli.celery_process import (
 )
 from handoff_queue.supervisor.cli.console_process import answers, console_spec
 from handoff_queue.supervisor.cli.display.terminal import (
-    one_line,
+    join_lines,
     print_message,
     print_progress,
     write,
@@ -435,7 +435,7 @@ def _stay(processes: Processes) -> int:
             known[name] = pid
     for name, tail in broken.items():
         print_message(
-            f"{name} has died too often, and everything is stopped: {one_line(tail)[-300:]}"
+            f"{name} has died too often, and everything is stopped: {join_lines(tail)[-300:]}"
         )
     return FAILED
 

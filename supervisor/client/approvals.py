@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.text.unicode_text import has_half_a_character
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.answer import Answer
@@ -651,7 +651,7 @@ def _texts(note: str | None) -> list[str]:
         raise UserError(
             f"the note has {len(note):,} characters: write 1 to {MAX_NOTE_CHARS:,} characters"
         )
-    if has_half_a_character(note):
+    if has_lone_surrogate(note):
         raise UserError("the note is not UTF-8 text: convert it to UTF-8")
     return [note]
 

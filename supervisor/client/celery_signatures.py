@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from handoff_queue.shared.text.unicode_text import has_half_a_character
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import DEFAULT_QUEUE, MAX_NAME_CHARS, EndTask
 
@@ -99,7 +99,7 @@ def _routed(signature: Mapping[str, Any]) -> str:
 def _name(kind: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise UserError(f"on_end: the {kind} must be a name in one line, not {value!r:.60}")
-    if has_half_a_character(value) or len(value.encode()) > MAX_NAME_CHARS:
+    if has_lone_surrogate(value) or len(value.encode()) > MAX_NAME_CHARS:
         raise UserError(
             f"on_end: the {kind} {value!r:.60} is not UTF-8 text, or has more than {MAX_NAME_CHARS}"
             " bytes: use another name"

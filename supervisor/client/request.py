@@ -15,7 +15,7 @@ from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.documents.folder import MACHINE_MADE, MAX_PATH_CHARS, FolderReading
 from handoff_queue.shared.settings.http_values import shown_server, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
-from handoff_queue.shared.text.unicode_text import has_half_a_character
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.errors import (
     ManyProblems,
     UserError,
@@ -511,7 +511,7 @@ def _check_encodable(request: Request) -> None:
         "the answer schema": schema,
     }
     for name, text in texts.items():
-        if text is not None and has_half_a_character(text):
+        if text is not None and has_lone_surrogate(text):
             raise UserError(
                 f"{name} is not UTF-8 text: it holds half a character (a lone surrogate)"
             )

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
-from handoff_queue.shared.text.unicode_text import has_half_a_character
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     AnsweredCall,
@@ -111,7 +111,7 @@ def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonVal
             f" {json.dumps(arguments):.80}"
         )
     text = json.dumps(arguments, ensure_ascii=False)
-    if len(text) > MAX_ARGUMENT_CHARS or has_half_a_character(text):
+    if len(text) > MAX_ARGUMENT_CHARS or has_lone_surrogate(text):
         raise UserError(
             f"the arguments of {tool} have {len(text):,} characters, or are not valid text: write"
             f" at most {MAX_ARGUMENT_CHARS:,} characters"

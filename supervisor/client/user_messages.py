@@ -10,7 +10,7 @@ from typing import Any
 from handoff_queue.shared.observability.redaction import without_credentials
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.user_messages import MAX_MESSAGES, Refusal
-from handoff_queue.shared.text.unicode_text import has_half_a_character
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
 from handoff_queue.shared.types.events import RecordedEvent, UserMessageSent, UserMessageTaken
@@ -112,7 +112,7 @@ def _checked(text: str) -> str:
         raise UserError(
             f"the message has {len(text):,} characters: write at most {MAX_MESSAGE_CHARS:,}"
         )
-    if has_half_a_character(text):
+    if has_lone_surrogate(text):
         raise UserError("the message is not UTF-8 text: convert it to UTF-8")
     return text
 

@@ -71,7 +71,7 @@ def fair_parts(
     while growing and allowed:
         full_at: list[tuple[float, Limit]] = []
         for limit, most in allowed.items():
-            full_at.append((_part_when_full(limit, most, wants, growing, parts), limit))
+            full_at.append((_share_at_limit(limit, most, wants, growing, parts), limit))
         part, first_limit = min(full_at)
         if part >= 1.0:
             break
@@ -82,7 +82,7 @@ def fair_parts(
     return parts
 
 
-def _part_when_full(
+def _share_at_limit(
     limit: Limit,
     most: float,
     wants: Mapping[str, Mapping[Limit, float]],

@@ -123,7 +123,7 @@ class RoleBriefs:
             candidates.append(Candidate(name, spec.description, spec.tools, specialist.queued))
         return candidates
 
-    def _with_a_team(self, state: JobState) -> list[Candidate]:
+    def _candidates_and_team(self, state: JobState) -> list[Candidate]:
         """Return the served specialists and, where allowed, a sub-supervisor."""
         candidates = self._candidates(state)
         if may_have_children(state.submitted):
@@ -141,7 +141,8 @@ class RoleBriefs:
             case "planner":
                 return self._planning(state, request, writes)
             case "replanner":
-                plan, candidates = self._loader.plan(state, writes), self._with_a_team(state)
+                plan = self._loader.plan(state, writes)
+                candidates = self._candidates_and_team(state)
                 return replanning(state, request, plan, candidates, self._known(state))
             case "judge":
                 return judge_task(
@@ -165,7 +166,7 @@ class RoleBriefs:
     def _routing(self, state: JobState, request: str) -> RoleTask:
         candidates = self._candidates(state)
         text = route_brief(request, candidates, self._known(state))
-        return text, (), RouteFormat(_names(candidates)).schema
+        return text, (), RouteFormat(_candidate_names(candidates)).schema
 
     def _planning(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
         """Return the planner's task: the first plan, or the questions of steps of this plan."""
@@ -191,7 +192,7 @@ class RoleBriefs:
         if can_help(state):
             helpers = self._candidates(state)
         text = needs_brief(request, plan, needs, helpers, steps_left(state))
-        return text, tuple(with_result), NeedsFormat(tuple(needs), _names(helpers)).schema
+        return text, tuple(with_result), NeedsFormat(tuple(needs), _candidate_names(helpers)).schema
 
     def _assessment(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
         """Return the assessor's task to review a round of results."""
@@ -229,11 +230,11 @@ class RoleBriefs:
 
     def _first_plan(self, state: JobState, request: str) -> RoleTask:
         """Return the planner's task to make the first plan of a job."""
-        candidates = self._with_a_team(state)
+        candidates = self._candidates_and_team(state)
         given = tuple(result.step for result in state.submitted.given)
         most_steps = state.submitted.limits.max_steps
         reading = PlanFormat(
-            _names(candidates), most_steps, given, state.submitted.approvals.are_wanted
+            _candidate_names(candidates), most_steps, given, state.submitted.approvals.are_wanted
         )
         text = plan_brief(
             request, candidates, most_steps, self._rejected(state), self._known(state)
@@ -266,5 +267,5 @@ class RoleBriefs:
         return briefs
 
 
-def _names(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+def _candidate_names(candidates: Sequence[Candidate]) -> tuple[str, ...]:
     return tuple(candidate.name for candidate in candidates)

@@ -78,7 +78,7 @@ class CostForecast:
                 break
         lacks = ""
         if has_teams(state):
-            lacks = lacking(state, self.first_of_a_team(state))
+            lacks = lacking(state, self.first_team_call(state))
         return {"teams_lack": lacks, **reserved_budget(state, closing_calls)}
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:
@@ -89,7 +89,7 @@ class CostForecast:
         input_tokens = _input_tokens(state)
         return [self._most(role, state, input_tokens) for role in roles]
 
-    def first_of_a_team(self, state: JobState) -> WorstCase:
+    def first_team_call(self, state: JobState) -> WorstCase:
         """Return the upper bound of the first call of a sub-team's planner, without the texts
         of its step. Every team needs at least that.
         """

@@ -154,18 +154,18 @@ class DecisionMaker:
             if newly_damaged:
                 damaged |= newly_damaged
                 prepared = self._without_results(state, damaged)
-                later = fold_on(state, _as_recorded(state, now, prepared.events))
+                later = fold_on(state, _number_events(state, now, prepared.events))
                 continue
             new_events = prepared.events[recorded:]
             if new_events:
-                later = fold_on(later, _as_recorded(later, now, new_events))
+                later = fold_on(later, _number_events(later, now, new_events))
             if not new_events or prepared.is_full:
                 due_at = next_due(later, now, self._lease_s, observations)
                 if prepared.is_full:  # the wake-up for the next batch may be lost
                     due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
                 if later.ended and due_at is not None and due_at <= now:
                     waited_s = now - max(due_at, later.as_of)
-                    due_at = now + until_a_thread_is_free(waited_s)
+                    due_at = now + seconds_until_next_try(waited_s)
                 return Decision(state, later, prepared, due_at)
             if observations.handoffs:
                 observations = replace(observations, handoffs={})  # the repairs are ordered
@@ -257,7 +257,7 @@ class DecisionMaker:
         """
         try:
             now = self._store.connection.now()
-            decision = self.decide(fold_on(made.state, _as_recorded(made.state, now, end.events)))
+            decision = self.decide(fold_on(made.state, _number_events(made.state, now, end.events)))
             if not decision.prepared.events:
                 return None
             return (
@@ -360,7 +360,7 @@ class DecisionMaker:
         )
 
 
-def until_a_thread_is_free(waited_s: float) -> float:
+def seconds_until_next_try(waited_s: float) -> float:
     """Return the seconds until a try that has waited for a thread looks for one again."""
     soonest_s, latest_s = NO_THREAD_S
     return min(max(soonest_s, waited_s / 4), latest_s)
@@ -384,7 +384,7 @@ def _verified(state: JobState) -> VerifiedAmounts | None:
     return None
 
 
-def _as_recorded(state: JobState, now: float, events: Sequence[Event]) -> list[RecordedEvent]:
+def _number_events(state: JobState, now: float, events: Sequence[Event]) -> list[RecordedEvent]:
     """Return the events with the versions that the journal will give them after this state."""
     records: list[RecordedEvent] = []
     for version, event in enumerate(events, state.version + 1):

@@ -50,7 +50,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TellParent,
 )
 from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
-from handoff_queue.supervisor.lifecycle.job_end import waits_for_a_specialist
+from handoff_queue.supervisor.lifecycle.job_end import waits_for_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MAX_REVOKED = 1_000
@@ -203,7 +203,7 @@ class JobLoop:
                 state.job_id, decision.due_at, state.version, evaluation.name
             )
             ticket.end()
-            if decision.due_at is not None and waits_for_a_specialist(later):
+            if decision.due_at is not None and waits_for_specialist(later):
                 names = later.submitted.specialists
                 self._store.presence.announce_unplanned(state.job_id, names, decision.due_at)
             return self._next_state(later, self._execute(later, prepared.effects, evaluation))

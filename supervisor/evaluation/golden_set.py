@@ -61,13 +61,13 @@ class GoldenCase(BaseModel):
 
     @field_validator("rubric", mode="before")
     @classmethod
-    def _as_people_write_it(cls, value: Any) -> Any:
+    def _parse_rubric(cls, value: Any) -> Any:
         if isinstance(value, dict):
             return Rubric.of_fields(value)
         return value
 
     @model_validator(mode="after")
-    def _can_be_measured(self) -> Self:
+    def _validate_measures(self) -> Self:
         if self.gates in (None, Gates()) and self.rubric is None:
             raise ValueError("it has neither gates nor a rubric: nothing would measure its answer")
         if self.gates and self.gates.fact_checker:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints
 
 from handoff_queue.shared.documents.media_types import DocumentRefused, decode
-from handoff_queue.shared.text.unicode_text import has_half_a_character, to_nfc
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate, to_nfc
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import ManyProblems, UserError
 from handoff_queue.shared.types.gates import FactTable, KnownFact
@@ -159,7 +159,7 @@ def _problem(part: str, cell: str) -> str | None:
             f"has {len(cell):,} characters, at most {MAX_CELL_CHARS} are allowed; a fact has one"
             " value"
         )
-    if has_half_a_character(cell):
+    if has_lone_surrogate(cell):
         return "holds a lone surrogate; write the character itself"
     if "\0" in cell:
         return "holds a BLOB or a NUL character; write a text"

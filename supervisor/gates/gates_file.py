@@ -111,7 +111,7 @@ def gates_in(
     try:
         gates = Gates.model_validate_json(json.dumps(gate_fields))
     except ValidationError as error:
-        raise UserError(_problems_in_one_line(where, (), error, Gates)) from error
+        raise UserError(_describe_problems(where, (), error, Gates)) from error
     if FACTS not in fields:
         return GateSet(gates)
     if folder is None:
@@ -121,11 +121,11 @@ def gates_in(
     try:
         source = FactsFile.model_validate_json(json.dumps(fields[FACTS]))
     except ValidationError as error:
-        raise UserError(_problems_in_one_line(where, (FACTS,), error, FactsFile)) from error
+        raise UserError(_describe_problems(where, (FACTS,), error, FactsFile)) from error
     return GateSet(gates, read_facts(folder / source.file, source.columns, source.table))
 
 
-def _problems_in_one_line(
+def _describe_problems(
     where: Callable[[Sequence[str]], str],
     parent: tuple[str, ...],
     error: ValidationError,

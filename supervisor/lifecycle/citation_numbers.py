@@ -12,7 +12,7 @@ from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, qualified_claim_ids_in
-from handoff_queue.supervisor.lifecycle.uncited_sentences import has_a_figure
+from handoff_queue.supervisor.lifecycle.uncited_sentences import has_figure
 
 _Place = tuple[str, int, int]
 """Digest of a document, and the start and end of a quote in it."""
@@ -85,7 +85,7 @@ def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
         if any(claim.sources for claim in marked):
             continue
         for claim in marked:
-            if has_a_figure(claim.text) or re.search(r"\d", claim.value or ""):
+            if has_figure(claim.text) or re.search(r"\d", claim.value or ""):
                 figures[" ".join(claim.text.split())] = None
     return tuple(figures)
 

@@ -218,7 +218,7 @@ def question_due(state: JobState, question: Question) -> float:
     return min(question.until, question.at + reminded_after_s)
 
 
-def waits_for_a_specialist(state: JobState) -> bool:
+def waits_for_specialist(state: JobState) -> bool:
     """Return whether a job without further decisions waits until a worker announces a specialist
     that the job may use.
     """
@@ -250,7 +250,7 @@ def next_due(
         join_ends_at = next_join(state, now)
         if join_ends_at is not None:
             until = min(until, join_ends_at)
-    if waits_for_a_specialist(state):
+    if waits_for_specialist(state):
         soonest_s, latest_s = NOBODY_THERE_S
         quarter_of_age_s = (now - state.started_at) / 4
         wait_s = min(max(soonest_s, quarter_of_age_s), latest_s)

@@ -35,7 +35,7 @@ from handoff_queue.supervisor.lifecycle.state import (
     StepState,
     StepStatus,
 )
-from handoff_queue.supervisor.lifecycle.step_failure import had_too_small_a_slice
+from handoff_queue.supervisor.lifecycle.step_failure import had_too_small_slice
 from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
 RAISE_LIMITS = "raise max_turns (--max-turns N) or max_microusd (--max-usd X)"
@@ -148,7 +148,7 @@ def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
         runs_again = step_id == from_step if from_step else not step.usable
-        if runs_again and had_too_small_a_slice(step):
+        if runs_again and had_too_small_slice(step):
             step_ids.append(step_id)
     return step_ids
 

@@ -323,7 +323,7 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
         changes["verified_usage"] = state.verified_usage.model_copy(update={"busy_since": at})
     if event.group:
         changes["groups"] = max(state.groups, int(event.group[1:]))
-    if event.is_of_a_role or event.is_fact_check:
+    if event.is_role_handoff or event.is_fact_check:
         return {**changes, "role_attempts": {**state.role_attempts, event.step_id: event.attempt}}
     step = state.steps[event.step_id]
     given_to = None

@@ -259,7 +259,7 @@ def _finished(known: PatchHistory, issued: HandoffIssued, event: HandoffFinished
     """Return the history after a result of a step or of the replanner."""
     if issued.is_fact_check:
         return known
-    if not issued.is_of_a_role:  # a child job is in no chord, and does not wait for other steps
+    if not issued.is_role_handoff:  # a child job is in no chord, and does not wait for other steps
         return known.model_copy(
             update={"news": {**known.news, event.handoff_id: issued.group or ""}}
         )

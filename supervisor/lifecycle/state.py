@@ -590,7 +590,7 @@ class JobState(Message):
         """Return whether a role of the supervisor has an open handoff. None: any role."""
         for open_id in self.step_index.outside_chords:
             issued = self.open[open_id]
-            if issued.is_of_a_role and role in (None, issued.assigned_to):
+            if issued.is_role_handoff and role in (None, issued.assigned_to):
                 return True
         return False
 

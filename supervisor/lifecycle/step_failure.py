@@ -71,10 +71,10 @@ def step_retries(state: JobState, observations: Observations, now: float) -> tup
         retry = _step_retry(step_id, step, observations)
         if retry:
             retries.append(retry)
-    return _still_needed(state, retries, now)
+    return _needed_retries(state, retries, now)
 
 
-def _still_needed(
+def _needed_retries(
     state: JobState, retries: Sequence[StepRetry], now: float
 ) -> tuple[StepRetry, ...]:
     """Return the retries of the steps that a fan-in still needs. Steps with the same dependents
@@ -93,11 +93,11 @@ def _still_needed(
 
 def has_failed(step: StepState) -> bool:
     """Return whether the step failed for a reason after which another attempt may succeed."""
-    may_succeed = step.stop_reason in REASSIGNED or had_too_small_a_slice(step)
+    may_succeed = step.stop_reason in REASSIGNED or had_too_small_slice(step)
     return step.is_settled and step.result_status is ResultStatus.FAILED and may_succeed
 
 
-def had_too_small_a_slice(step: StepState) -> bool:
+def had_too_small_slice(step: StepState) -> bool:
     """Return whether a team did the step last, and its slice of the budget ended it. The same
     slice would end it again.
     """

@@ -119,7 +119,7 @@ def find_uncited_sentences(
         for sentence in sentences:
             if covers_all or _has_source(sentence, sources):
                 proven.add(_bare(sentence))
-            elif has_a_figure(sentence) or _bare(sentence) in known:
+            elif has_figure(sentence) or _bare(sentence) in known:
                 uncited.append(sentence)
     return tuple(sentence for sentence in uncited if _bare(sentence) not in proven)
 
@@ -136,7 +136,7 @@ def quoted_sentences(sentences: Sequence[str]) -> str:
     return "; ".join(quoted)
 
 
-def has_a_figure(sentence: str) -> bool:
+def has_figure(sentence: str) -> bool:
     """Return whether a sentence states a figure in digits. A question states none."""
     if sentence.rstrip("\"'”’*_) ").endswith("?"):
         return False

@@ -63,7 +63,7 @@ def after_issue(state: JobState, event: HandoffIssued) -> tuple[UserMessage, ...
         return state.messages
     messages: list[UserMessage] = []
     for message in state.messages:
-        if event.is_of_a_role or message.step in (None, event.step_id):
+        if event.is_role_handoff or message.step in (None, event.step_id):
             messages.append(message.model_copy(update={"in_tasks": message.in_tasks + 1}))
         else:
             messages.append(message)
@@ -105,7 +105,7 @@ def open_readers(state: JobState, step_id: StepId | None) -> list[HandoffIssued]
     """Return the open handoffs that take a message to a step, or to all agents (None)."""
     readers: list[HandoffIssued] = []
     for issued in state.open.values():
-        is_asked = issued.is_of_a_role or step_id in (None, issued.step_id)
+        is_asked = issued.is_role_handoff or step_id in (None, issued.step_id)
         if is_asked and issued.child is None and issued.step_id not in TAKES_NO_MESSAGES:
             readers.append(issued)
     return readers
@@ -115,7 +115,7 @@ def _has_later_readers(state: JobState, step_id: StepId | None) -> bool:
     """Return whether an agent that begins later will probably read a message."""
     if state.plan is None or _has_roles_to_come(state):
         return True
-    open_steps = {issued.step_id for issued in state.open.values() if not issued.is_of_a_role}
+    open_steps = {issued.step_id for issued in state.open.values() if not issued.is_role_handoff}
     if step_id is None:
         return state.step_index.unsettled > len(open_steps)
     return not state.steps[step_id].is_settled and step_id not in open_steps

@@ -68,7 +68,7 @@ class VerdictAnswer(LenientAnswer):
 
     @field_validator("revisions", "open_points", mode="before")
     @classmethod
-    def _none_or_one_is_a_list(cls, value: Any) -> Any:
+    def _wrap_single_value(cls, value: Any) -> Any:
         if isinstance(value, str | dict) and value:
             return [value]
         return value or []

@@ -52,7 +52,7 @@ class SettlementAnswer(LenientAnswer):
 
     @field_validator("stands", mode="before")
     @classmethod
-    def _none_or_one_is_a_list(cls, value: Any) -> Any:
+    def _wrap_single_value(cls, value: Any) -> Any:
         if isinstance(value, str) and value:
             return [value]
         return value or []

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import Field, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.json_repair import LenientAnswer, own_words, says_nothing
+from handoff_queue.shared.agent.json_repair import LenientAnswer, has_no_content, own_words
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
@@ -82,12 +82,12 @@ class JoinAnswer(LenientAnswer):
 
     @field_validator("enough", "within_s", mode="before")
     @classmethod
-    def _an_empty_text_is_no_number(cls, value: Any) -> Any:
+    def _replace_empty_number(cls, value: Any) -> Any:
         return value or None
 
     @field_validator("must", mode="before")
     @classmethod
-    def _none_or_one_is_a_list(cls, value: Any) -> Any:
+    def _wrap_single_value(cls, value: Any) -> Any:
         return _names_in(value)
 
     def join(self) -> Join | None:
@@ -117,17 +117,17 @@ class StepAnswer(LenientAnswer):
 
     @field_validator("depends_on", mode="before")
     @classmethod
-    def _none_or_one_is_a_list(cls, value: Any) -> Any:
+    def _wrap_single_value(cls, value: Any) -> Any:
         return _names_in(value)
 
     @field_validator("join", mode="before")
     @classmethod
-    def _an_empty_text_is_no_join(cls, value: Any) -> Any:
+    def _replace_empty_join(cls, value: Any) -> Any:
         return value or None
 
     @field_validator("fallback", mode="before")
     @classmethod
-    def _nothing_is_the_default(cls, value: Any) -> Any:
+    def _default_fallback(cls, value: Any) -> Any:
         return value or DEFAULT_FALLBACK
 
     def step(self, *, may_ask: bool) -> Step:
@@ -164,7 +164,7 @@ class PlannedStepAnswer(StepAnswer):
 
     @field_validator("for_each", mode="before")
     @classmethod
-    def _none_or_one_text_is_a_list(cls, value: Any) -> Any:
+    def _wrap_single_text(cls, value: Any) -> Any:
         return _names_in(value)
 
     def copies(self, most: int) -> list[tuple[str, StepAnswer]]:
@@ -255,7 +255,7 @@ class PlanFormat:
     """Inputs that the job has from the beginning. Steps can depend on them."""
     may_ask: bool = False
     """True if the user asked for approvals, so that a step may be `on_failure: ask`."""
-    how_to_shorten: ClassVar[str] = "Make fewer steps, with shorter tasks."
+    shortening_advice: ClassVar[str] = "Make fewer steps, with shorter tasks."
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
@@ -339,7 +339,7 @@ class PlanFormat:
         problems: list[str] = []
         words = own_words(self.schema)
         for step in steps:
-            if says_nothing(step.task, words):
+            if has_no_content(step.task, words):
                 problems.append(
                     f'the task of step {step.id} is only "{step.task}", a word of the schema'
                 )

@@ -182,7 +182,7 @@ class WhyAnswer(LenientAnswer):
 
     @field_validator("why", mode="before")
     @classmethod
-    def _nothing_is_empty(cls, value: Any) -> Any:
+    def _replace_null(cls, value: Any) -> Any:
         return value or ""
 
 

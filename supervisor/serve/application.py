@@ -159,7 +159,7 @@ def check_query(request: Request) -> None:
     """
     if not request.query_params:
         return
-    known = _names_of(request.scope["route"].dependant)
+    known = _query_parameters(request.scope["route"].dependant)
     for name in request.query_params:
         if name not in known:
             has = f"it has {', '.join(sorted(known))}" if known else "it has no parameters"
@@ -168,9 +168,9 @@ def check_query(request: Request) -> None:
             raise Problem(422, f"{shown}: {problem}", errors=[(f"#query/{shown}", problem)])
 
 
-def _names_of(dependant: Dependant) -> set[str]:
+def _query_parameters(dependant: Dependant) -> set[str]:
     """Return the names of the query parameters of a resource and of its dependencies."""
     names = {field.alias for field in dependant.query_params}
     for below in dependant.dependencies:
-        names |= _names_of(below)
+        names |= _query_parameters(below)
     return names

@@ -95,7 +95,7 @@ def user_of(request: Request, settings: Settings) -> ProxyUser | None:
     header = settings.serve_user_header
     if header is None or request.client is None or not is_proxy(request.client.host, settings):
         return None
-    name = _one_line(request, header)
+    name = _read_header(request, header)
     if not name:
         return None
     role = _role_of(request, settings)
@@ -105,7 +105,7 @@ def user_of(request: Request, settings: Settings) -> ProxyUser | None:
         )
     tenant = None
     if settings.serve_tenant_header is not None and role is not ApiRole.ADMIN:
-        tenant = _one_line(request, settings.serve_tenant_header)
+        tenant = _read_header(request, settings.serve_tenant_header)
         if not tenant:
             raise Problem(403, f"the proxy names no tenant of {name}, and this server needs one")
     return ProxyUser(name, role, tenant)
@@ -127,7 +127,7 @@ def _role_of(request: Request, settings: Settings) -> ApiRole | None:
     return max(roles, key=ranks.index, default=None)
 
 
-def _one_line(request: Request, header: str) -> str:
+def _read_header(request: Request, header: str) -> str:
     """Return the value of a header, or '' if the request does not have it.
 
     Raises:

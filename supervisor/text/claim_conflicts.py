@@ -41,7 +41,7 @@ def statement_of(claim: Claim | KnownFact) -> Statement:
     )
 
 
-def are_of_one_time(first: Statement, second: Statement) -> bool:
+def may_share_time(first: Statement, second: Statement) -> bool:
     """Return whether both may mean the same time. A statement without a time may mean any
     time. For an amount that adds up, such as revenue, a quarter and its year are different
     times.
@@ -53,10 +53,10 @@ def are_of_one_time(first: Statement, second: Statement) -> bool:
     return not are_apart(first.when, second.when)
 
 
-def can_not_both_be_right(first: Statement, second: Statement) -> bool:
+def are_contradictory(first: Statement, second: Statement) -> bool:
     """Return whether the statements give different values for the same thing and time."""
     return (
-        are_of_one_time(first, second)
+        may_share_time(first, second)
         and is_same(first.subject, second.subject)
         and contradict(first.value, second.value)
     )
@@ -97,7 +97,7 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
 
 def contradicts(first: Claim, second: Claim) -> bool:
     """Return whether two claims cannot both be right, as far as code can decide."""
-    return can_not_both_be_right(statement_of(first), statement_of(second))
+    return are_contradictory(statement_of(first), statement_of(second))
 
 
 def _groups(statements: Sequence[Statement]) -> list[list[int]]:
@@ -111,7 +111,7 @@ def _groups(statements: Sequence[Statement]) -> list[list[int]]:
         for before in earlier:
             if group_of[before] is group_of[index]:
                 continue
-            if can_not_both_be_right(statements[before], statement):
+            if are_contradictory(statements[before], statement):
                 joined = sorted(group_of[before] + group_of[index])
                 for member in joined:
                     group_of[member] = joined
@@ -173,7 +173,7 @@ def find_contradicted_claims(
             for fact in facts:
                 if fact not in parsed:
                     parsed[fact] = statement_of(fact)
-                if not are_of_one_time(parsed[fact], statement):
+                if not may_share_time(parsed[fact], statement):
                     continue
                 if contradict(parsed[fact].value, statement.value):
                     against.append(fact)

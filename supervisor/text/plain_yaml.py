@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from handoff_queue.shared.text.unicode_text import has_half_a_character
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose, line_of
 from handoff_queue.shared.types.errors import UserError
 
@@ -118,7 +118,7 @@ def text_of(where: str, node: yaml.Node) -> str:
     if not isinstance(node, yaml.ScalarNode):
         raise UserError(f"{where} must be text; write it in one line, or below a `|`")
     text: str = node.value.strip()
-    if has_half_a_character(text):
+    if has_lone_surrogate(text):
         raise UserError(
             f"{where} holds half a character (a lone surrogate); write the character itself"
         )

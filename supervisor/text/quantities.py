@@ -101,10 +101,10 @@ def unit_of(text: str) -> Unit | None:
     if not text:
         return None
     above, *below = _PER.split(text, maxsplit=1)
-    unit = _one(above)
+    unit = _simple_unit(above)
     if not below:
         return unit
-    under = _one(below[0])
+    under = _simple_unit(below[0])
     return Unit(f"{unit.dimension}/{under.dimension}", unit.factor / under.factor)
 
 
@@ -121,7 +121,7 @@ def is_unit(text: str) -> bool:
     return unit is not None and not unit.dimension.startswith(COUNT)
 
 
-def _one(text: str) -> Unit:
+def _simple_unit(text: str) -> Unit:
     """Return the unit of a text without a quotient."""
     text = text.strip(" .")
     if _SQUARE.match(text.casefold()) or _CUBIC.match(text.casefold()):
@@ -129,7 +129,7 @@ def _one(text: str) -> Unit:
             power, side = (2, "area")
         else:
             power, side = (3, "volume")
-        length = _one(text.split(maxsplit=1)[1])
+        length = _simple_unit(text.split(maxsplit=1)[1])
         if length.dimension == "length":
             return Unit(side, length.factor**power * (1 if power == 2 else 1000))
         return Unit(COUNT)
@@ -352,16 +352,16 @@ def _agree(first: Quantity, second: Quantity) -> bool:
 
 
 def _overlap(first: Quantity, second: Quantity, share: Fraction) -> bool:
-    begins = _begins_before(first.low, second.high, share)
-    return begins and _begins_before(second.low, first.high, share)
+    begins = _is_ascending(first.low, second.high, share)
+    return begins and _is_ascending(second.low, first.high, share)
 
 
 def _within(inner: Quantity, outer: Quantity, share: Fraction) -> bool:
-    begins = _begins_before(outer.low, inner.low, share)
-    return begins and _begins_before(inner.high, outer.high, share)
+    begins = _is_ascending(outer.low, inner.low, share)
+    return begins and _is_ascending(inner.high, outer.high, share)
 
 
-def _begins_before(low: Amount | None, high: Amount | None, share: Fraction) -> bool:
+def _is_ascending(low: Amount | None, high: Amount | None, share: Fraction) -> bool:
     if low is None or high is None or low.value <= high.value:
         return True
     return _same(low, high, share, is_about=False)
@@ -525,7 +525,7 @@ def _valued(match: re.Match[str]) -> Amount:
     return Amount(value, Fraction(1, 10**decimals) * scale)
 
 
-def _is_one(text: str) -> bool:
+def _means_one(text: str) -> bool:
     """Return whether the text before "hundred" means one: "a hundred", or no text."""
     return text.strip().casefold() in ("", "a", "one")
 
@@ -542,7 +542,7 @@ def _in_words(text: str) -> _Leading | None:
         if name in _WORDS:
             current += _WORDS[name]
             grain = 1
-        elif name in _TIMES and (current or end or _is_one(text[: word.start()])):
+        elif name in _TIMES and (current or end or _means_one(text[: word.start()])):
             grain = _TIMES[name]
             current = max(current, 1) * grain
             if grain >= 1_000:

@@ -15,7 +15,7 @@ def plain(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
-def in_one_line(text: str) -> str:
+def plain_line(text: str) -> str:
     """Return the safe text on one line, with single spaces."""
     return " ".join(plain(text).split())
 

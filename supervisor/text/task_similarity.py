@@ -58,7 +58,7 @@ def likeness(first: str, second: str) -> float:
     """
     if find_names(first) != find_names(second):
         return 0.0
-    if _is_one_pattern(stems_in(first), stems_in(second)):
+    if _have_same_pattern(stems_in(first), stems_in(second)):
         return 0.0
     first_words, second_words = frozenset(stems_in(first)), frozenset(stems_in(second))
     shorter = min(len(first_words), len(second_words))
@@ -89,7 +89,7 @@ def stems_in(text: str) -> tuple[str, ...]:
     return tuple(stem(word) for word in words if word not in _GRAMMAR)
 
 
-def _is_one_pattern(first_words: tuple[str, ...], second_words: tuple[str, ...]) -> bool:
+def _have_same_pattern(first_words: tuple[str, ...], second_words: tuple[str, ...]) -> bool:
     """Return whether both are one sentence pattern: the same number of words, of which more
     than half, but not all, are the same at the same place.
     """

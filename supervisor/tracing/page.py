@@ -31,7 +31,7 @@ from handoff_queue.supervisor.client.job_result import JobRecord, JobResult
 from handoff_queue.supervisor.client.report_fields import change_in_words, context_use
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.client.user_messages import message_line
-from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
+from handoff_queue.supervisor.text.sanitizing import plain, plain_line
 from handoff_queue.supervisor.tracing.timeline import Timeline, TimelineBar
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
             f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
             " base-uri 'none'; form-action 'none'"
         ),
-        "title": escape(in_one_line(f"{record.job.job_id} {record.job.title}")),
+        "title": escape(plain_line(f"{record.job.job_id} {record.job.title}")),
         "style": style,
         "script": script,
         "answers": plain(answers),

@@ -258,7 +258,7 @@ class _Past:
         self.by_step[issued.step_id] = issued.handoff_id
         self.since[issued.handoff_id] = None
         self.place[issued.handoff_id] = len(self.place)
-        if issued.is_of_a_role:
+        if issued.is_role_handoff:
             self.role = issued.handoff_id
 
     def behind(self, issued: HandoffIssued, needed: Sequence[StepId]) -> tuple[HandoffId, ...]:
@@ -275,7 +275,7 @@ class _Past:
             if step in self.by_step:
                 after.append(self.by_step[step])
         cause = self.role
-        if issued.is_of_a_role:
+        if issued.is_role_handoff:
             self.seen[issued.handoff_id] = len(self.place)
             after = list(self.since)
         elif earlier is not None:

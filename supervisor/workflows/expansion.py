@@ -151,7 +151,7 @@ def _copies(
             task = written.task.fill(known)
             fallback = written.fallback.fill(known)
             title = _title(written, own_id, known, key)
-            when = _when(written, known, of_item | unpaired)
+            when = _copy_condition(written, known, of_item | unpaired)
             join = None
             if written.join:
                 join = written.join.of(unpaired | of_item)
@@ -304,7 +304,7 @@ def _columns_in(values: Mapping[str, str]) -> list[str]:
     return [name for name in values if name not in OWN_NAMES]
 
 
-def _when(
+def _copy_condition(
     step: WorkflowStep,
     known: Mapping[str, str],
     dependencies: Mapping[StepId, Sequence[StepId]],

@@ -98,7 +98,7 @@ def test_the_recovery_of_a_handoff_of_the_claude_agent_sdk_has_no_promised_time(
 
     assert own.longest_recovery_s == 26.5
     assert external.longest_recovery_s is None
-    assert external.longest_recovery_in_a_row_s == 26.5
+    assert external.longest_joint_recovery_s == 26.5
 
 
 def test_a_call_is_in_flight_also_if_the_server_reads_it_shortly_after_the_kill() -> None:
@@ -222,7 +222,7 @@ def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
         strikes=[kill(3.5), Strike(Fault.KILL_WORKER, "worker9", 4.0)],
     )
 
-    assert records_of_run.longest_recovery_in_a_row_s == pytest.approx(8.4)
+    assert records_of_run.longest_joint_recovery_s == pytest.approx(8.4)
     assert broken_of(by_both) == ["longest recovery"]
     assert "| longest recovery | not measured |" in table_of(by_both)
     assert "| longest recovery | not measured | 8 s | kept |" in table_of(records())

@@ -52,7 +52,7 @@ def check_fact_check_begin(job: SimulatedJob) -> None:
     state = job.state
     assert state.phase is Phase.ANSWERING
     assert state.gated is not None
-    assert all(handoff.is_of_a_role for handoff in state.open.values())
+    assert all(handoff.is_role_handoff for handoff in state.open.values())
     assert state.question is None
     assert state.fact_checks.outcome is None
 

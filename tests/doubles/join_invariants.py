@@ -84,5 +84,5 @@ def check_wait(job: SimulatedJob, step: StepState) -> None:
     parts = [job.step(part) for part in parts_of(step)]
     if all(part.status is StepStatus.SETTLED for part in parts):
         assert parts
-        assert any(handoff.is_of_a_role for handoff in job.state.open.values())
+        assert any(handoff.is_role_handoff for handoff in job.state.open.values())
         assert not any(part.usable for part in parts)

@@ -156,7 +156,7 @@ def secrets_of(function: Callable[..., object]) -> tuple[str, ...]:
     Raises:
         ValueError: the names are invalid.
     """
-    return _names_in(function, "secrets")
+    return _read_names(function, "secrets")
 
 
 def credentials_of(function: Callable[..., object]) -> tuple[str, ...]:
@@ -165,13 +165,13 @@ def credentials_of(function: Callable[..., object]) -> tuple[str, ...]:
     Raises:
         ValueError: the names are invalid, or are names of its secrets.
     """
-    names = _names_in(function, "credentials")
+    names = _read_names(function, "credentials")
     if both := sorted({*names} & {*secrets_of(function)}):
         raise ValueError(f"{both[0]} is in its secrets and in its credentials")
     return names
 
 
-def _names_in(function: Callable[..., object], attribute: str) -> tuple[str, ...]:
+def _read_names(function: Callable[..., object], attribute: str) -> tuple[str, ...]:
     value = getattr(function, attribute, ())
     if isinstance(value, str):
         value = (value,)

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.local.fork_server_child import ForkServerChild, Ward
-from handoff_queue.shared.text.unicode_text import in_whole_characters
+from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.workers.tools.tool_confinement import (
     adopt_orphans,
@@ -116,14 +116,14 @@ def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
             pipe.write(message.model_dump_json().encode() + b"\n")
 
     def loading(place: str) -> None:
-        report(Loading(loading=in_whole_characters(place)[:MAX_TEXT_CHARS]))
+        report(Loading(loading=replace_lone_surrogates(place)[:MAX_TEXT_CHARS]))
 
     try:
         loaded = [(INSTALLED, load_installed_tools(installed_points(), loading))]
         for folder in config.folders:
             loaded.append((folder, load_tools(Path(folder), loading)))
     except UserError as error:
-        why = in_whole_characters(str(error))
+        why = replace_lone_surrogates(str(error))
         report(Refused(refused=why))
         raise SystemExit(UserError.exit_code) from None
     sources: list[ToolSource] = []
@@ -205,7 +205,7 @@ def _result_of(tool: UserTool | None, request: CallRequest) -> Returned | Failed
         images: list[str] = []
         for image in output.images:
             images.append(b64encode(image.data).decode())
-        return Returned(text=in_whole_characters(output.text), images=tuple(images))
+        return Returned(text=replace_lone_surrogates(output.text), images=tuple(images))
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
         return _failure_of(error)
 
@@ -214,14 +214,14 @@ def _failure_of(error: BaseException) -> Failed | Raised:
     kind = type(error).__name__
     if isinstance(error, ToolFailed):
         try:
-            return Failed(failed=in_whole_characters(str(error)))
+            return Failed(failed=replace_lone_surrogates(str(error)))
         except BaseException as again:  # noqa: BLE001 - a user's subclass may have any `__str__`
             kind = type(again).__name__
     place = traceback.extract_tb(error.__traceback__)[-1]
     text = f"{Path(place.filename).name}:{place.lineno}"
     if not kind.isidentifier():
         kind = "Exception"
-    return Raised(raised=kind[:100], place=in_whole_characters(text)[:MAX_TEXT_CHARS])
+    return Raised(raised=kind[:100], place=replace_lone_surrogates(text)[:MAX_TEXT_CHARS])
 
 
 def _flush() -> None:

@@ -106,7 +106,7 @@ def load_installed_tools(
             target = point.load()
         except BaseException as error:
             raise InvalidTool(
-                f"{where}: cannot be loaded ({_in_one_line(error)}): correct its package, or"
+                f"{where}: cannot be loaded ({_describe_error(error)}): correct its package, or"
                 " uninstall it"
             ) from error
         functions: Iterable[tuple[str, Any]] = [(getattr(target, "__name__", point.name), target)]
@@ -139,8 +139,8 @@ def _load(file: Path) -> ModuleType:
     except BaseException as error:
         del sys.modules[name]
         raise InvalidTool(
-            f"{file}{_line_of(error, file)}: cannot be loaded ({_in_one_line(error)}): correct the"
-            " file, or take it out of the folder"
+            f"{file}{_line_of(error, file)}: cannot be loaded ({_describe_error(error)}):"
+            " correct the file, or take it out of the folder"
         ) from error
     return module
 
@@ -155,7 +155,7 @@ def _line_of(error: BaseException, file: Path) -> str:
     return ""
 
 
-def _in_one_line(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     text = " ".join(str(error).split())[:200]
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, KeyError) and frames and frames[-1].filename in _OS_FILES:
@@ -207,7 +207,7 @@ def _as_tool(function: Callable[..., Any], name: str, where: str) -> UserTool:
     except InvalidTool as error:
         raise InvalidTool(f"{where}: {error}") from error
     except (TypeError, ValueError) as error:
-        raise InvalidTool(f"{where}: tool {name}: {_in_one_line(error)}") from error
+        raise InvalidTool(f"{where}: tool {name}: {_describe_error(error)}") from error
     return UserTool(definition, tool)
 
 

@@ -25,7 +25,7 @@ from handoff_queue.shared.observability.redaction import HIDDEN, without_credent
 from handoff_queue.shared.providers.anthropic.http_client import RequestProgress
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import limits_of, retry_after_s_in
 from handoff_queue.shared.settings.http_values import proxy_of
-from handoff_queue.shared.text.unicode_text import in_whole_characters
+from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
 from handoff_queue.shared.types.errors import (
     HandoffError,
     ModelBusy,
@@ -388,7 +388,7 @@ def error_of_event(data: str) -> ModelError:
     kind = ""
     if isinstance(inner, dict):
         kind = str(inner.get("type") or inner.get("code") or "")
-    kind = in_whole_characters(" ".join(kind.split()))
+    kind = replace_lone_surrogates(" ".join(kind.split()))
     return _of_stream_event(kind, _message_of(body))
 
 
@@ -425,7 +425,7 @@ def _message_of(body: Any) -> str:
             message = _first_message(message)
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
-    line = in_whole_characters(" ".join(message.split()))
+    line = replace_lone_surrogates(" ".join(message.split()))
     return ": " + redact(line)[:_MAX_CHARS]
 
 

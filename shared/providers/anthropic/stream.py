@@ -14,8 +14,8 @@ from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD, WEB_SEARCH_MIC
 from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
 from handoff_queue.shared.text.unicode_text import (
     all_in_whole_characters,
-    in_whole_characters,
     printable,
+    replace_lone_surrogates,
 )
 from handoff_queue.shared.types.errors import ModelUnreachable
 from handoff_queue.shared.types.json_values import STRICT, check_storable
@@ -172,7 +172,7 @@ class PartialReply:
             if "\ud800" <= text[-1:] <= "\udbff":
                 text = text[:-1]  # half of a character, whose other half comes next
             return Pulse(
-                in_whole_characters(text),
+                replace_lone_surrogates(text),
                 usage_of(self.usage, self.blocks.values()),
                 is_usage_final=self.stop_reason is not None,
                 limits=self.limits,
@@ -277,7 +277,7 @@ def _text(value: object) -> str:
 def _word(value: object) -> str | None:
     if value is None:
         return None
-    return printable(in_whole_characters(_text(value)))
+    return printable(replace_lone_surrogates(_text(value)))
 
 
 def _place(value: object) -> int:

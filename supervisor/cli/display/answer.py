@@ -37,7 +37,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
 from handoff_queue.supervisor.client.report_fields import change_in_words
-from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
+from handoff_queue.supervisor.text.sanitizing import plain, plain_line
 
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
@@ -134,7 +134,7 @@ def sources_of(result: JobResult) -> str:
         return ""
     lines = ["Sources:"]
     for citation in result.citations:
-        source = in_one_line(citation["source"])
+        source = plain_line(citation["source"])
         quote = shorten(citation["quote"], _QUOTE_CHARS)
         lines.append(f'[{citation["n"]}] {source}: "{quote}"')
     return "\n".join(lines)

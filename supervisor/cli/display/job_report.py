@@ -25,7 +25,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.client.user_messages import message_line
-from handoff_queue.supervisor.text.sanitizing import in_one_line, plain
+from handoff_queue.supervisor.text.sanitizing import plain, plain_line
 
 if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
@@ -196,7 +196,7 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     for letter in letters:
         section("dead letter", shown(letter.model_dump()))
     if outline.notes:
-        section("notes", _lines(f"- {in_one_line(text)}" for text in outline.notes))
+        section("notes", _lines(f"- {plain_line(text)}" for text in outline.notes))
     if outline.answer is not None:
         section("answer", _answer(outline.answer))
     section("not shown", _lines(outline.left_out))

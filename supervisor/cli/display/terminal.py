@@ -28,7 +28,7 @@ from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import (
     HandoffError,
 )
-from handoff_queue.supervisor.text.sanitizing import in_one_line, json_for_all, plain
+from handoff_queue.supervisor.text.sanitizing import json_for_all, plain, plain_line
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -216,7 +216,7 @@ FILE_COLUMNS = 160
 
 def shorten(text: str, limit: int) -> str:
     """Return a text as one line of at most `limit` characters."""
-    line = in_one_line(text)
+    line = plain_line(text)
     if len(line) <= limit:
         return line
     return line[: limit - 1].rstrip() + "…"
@@ -344,10 +344,10 @@ def clock(unix_s: float) -> str:
 
 def print_message(message: str) -> None:
     """Write a message as one line to standard error, after `handoff: `."""
-    sys.stderr.write(f"handoff: {plain(one_line(message))}\n")
+    sys.stderr.write(f"handoff: {plain(join_lines(message))}\n")
     sys.stderr.flush()
 
 
-def one_line(message: str) -> str:
+def join_lines(message: str) -> str:
     """Join the lines of a message that are not empty."""
     return " ".join(part.strip() for part in message.splitlines() if part.strip())

@@ -113,7 +113,7 @@ class JobTree:
             above = _height(console, options.update(height=None), [head])
             above += _height(console, inside, quoted)
             if room - above < _MIN_ROWS:  # with few lines, the steps come first
-                head = _one_line(head)
+                head = _cut_at_line_end(head)
                 quoted = []
                 above = 1
             room = max(1, room - above)
@@ -163,11 +163,11 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
         line = Text(f"{row.mark} ", style=row.style)
         line.append(name.ljust(widest), style="dim" if row.style == "dim" else "default")
         line.append(f"  {cut_words(row.activity, max_words)}", style="dim")
-        yield _one_line(line)
+        yield _cut_at_line_end(line)
     if len(rows) > room:
         left_out = len(rows) - len(shown)
         text = f"and {left_out:,} more; of {len(rows):,}: {_counts(rows)}"
-        yield _one_line(Text(text, style="dim"))
+        yield _cut_at_line_end(Text(text, style="dim"))
 
 
 def _counts(rows: Sequence[TreeRow]) -> str:
@@ -188,7 +188,7 @@ def _heads(rows: Sequence[TreeRow]) -> list[int]:
     return heads
 
 
-def _one_line(line: Text) -> Text:
+def _cut_at_line_end(line: Text) -> Text:
     """Return the text, which is cut at the end of the line."""
     line.no_wrap = True
     line.overflow = "ellipsis"

@@ -116,7 +116,7 @@ class _AsgiResponse(Response):
                 start = message
             elif start and message["type"] == "http.response.body":
                 await Response(
-                    _in_one_line(message["body"]), _BAD_REQUEST, media_type="application/json"
+                    _shorten_error(message["body"]), _BAD_REQUEST, media_type="application/json"
                 )(scope, receive, send)
             else:
                 await send(message)
@@ -134,7 +134,7 @@ class _AsgiResponse(Response):
         await self._application(scope, receive_counted, send_one_line)
 
 
-def _in_one_line(body: bytes) -> bytes:
+def _shorten_error(body: bytes) -> bytes:
     """Return an error of the package `mcp` in one line of JSON.
 
     For a body that is not a message, the package gives several lines for each kind of message. For

@@ -248,7 +248,7 @@ class _Numbers:
     """An answer format that accepts only whole JSON, and knows how to shorten it."""
 
     schema = None
-    how_to_shorten = "Leave out the small numbers."
+    shortening_advice = "Leave out the small numbers."
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         raise InvalidAnswer("no JSON")

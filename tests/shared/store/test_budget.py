@@ -178,7 +178,7 @@ def test_worst_case_costs_are_separate_from_measured_costs(store: Store, end: st
             output_tokens=WORST.output_tokens,
             cost_microusd=WORST.microusd,
         )
-        first.checkpoint(ModelCallFailed(error="the connection broke", usage=most.of_a_cut_call()))
+        first.checkpoint(ModelCallFailed(error="the connection broke", usage=most.as_cut_call()))
 
     job, handoff = (
         store.jobs.read([job_id])[0],

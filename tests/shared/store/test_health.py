@@ -48,7 +48,7 @@ def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
     server.start()
     store = open_store(server.url, Settings())
     try:
-        for look in (store.health.facts, store.health.refuse_a_cluster):
+        for look in (store.health.facts, store.health.check_no_cluster):
             with pytest.raises(UnusableRedis, match="Redis Cluster, which is not supported"):
                 look()
     finally:
@@ -62,7 +62,7 @@ def test_a_redis_without_info_is_accepted(store: Store, redis_url: str) -> None:
     )
     restricted = open_store(f"redis://quiet:pw@{redis_url.split('@')[1]}", Settings())
     try:
-        assert refusal_of(restricted.health.refuse_a_cluster) is None
+        assert refusal_of(restricted.health.check_no_cluster) is None
     finally:
         restricted.connection.close()
         store.connection.redis.acl_deluser("quiet")

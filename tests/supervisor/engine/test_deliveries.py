@@ -29,7 +29,7 @@ from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, EndTask
 from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.engine.decisions import until_a_thread_is_free
+from handoff_queue.supervisor.engine.decisions import seconds_until_next_try
 from handoff_queue.supervisor.engine.deliveries import (
     MAX_FOR_ONE,
     MAX_THREADS,
@@ -210,7 +210,7 @@ def test_a_webhook_without_a_free_thread_is_due_again_after_two_seconds(
 def test_a_try_without_a_thread_looks_for_one_after_a_quarter_of_its_waiting_time(
     waited_s: float, again_s: float
 ) -> None:
-    assert until_a_thread_is_free(waited_s) == again_s
+    assert seconds_until_next_try(waited_s) == again_s
 
 
 def test_a_question_does_not_take_the_thread_that_a_try_has_reserved(sender: Sender) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.answer_format import InvalidAnswer, how_to_shorten
+from handoff_queue.shared.agent.answer_format import InvalidAnswer, shortening_advice
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
@@ -170,7 +170,7 @@ def test_texts_of_any_form_give_steps_with_different_ids(texts: list[str], name:
 
 
 def test_a_planner_whose_plan_was_cut_off_is_told_to_make_fewer_steps() -> None:
-    assert "fewer steps" in how_to_shorten(READING)
+    assert "fewer steps" in shortening_advice(READING)
 
 
 def test_a_placeholder_without_texts_is_sent_back_once() -> None:

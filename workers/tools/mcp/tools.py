@@ -83,7 +83,7 @@ def make_mcp_tools(servers: Iterable[AcceptedServer]) -> McpTools:
         not_offered: dict[str, str] = {}
         for server in servers:
             not_offered |= dict.fromkeys(server.tools, why)
-        return McpTools({}, not_offered, _nothing)
+        return McpTools({}, not_offered, _do_nothing)
     connections = _LazyConnections()
     tools: dict[str, Tool] = {}
     for server in servers:
@@ -92,7 +92,7 @@ def make_mcp_tools(servers: Iterable[AcceptedServer]) -> McpTools:
     return McpTools(tools, {}, connections.close)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 

@@ -9,7 +9,7 @@ local function message_at(job, n)
 end
 
 -- Return whether a handoff is of a role: it has no chord, and no child job does it.
-local function is_of_a_role(h)
+local function is_role_handoff(h)
   local group, child = unpack(redis.call('HMGET', h, 'group', 'child'))
   return not group and not child
 end
@@ -27,7 +27,7 @@ local function untaken(job, h, handoff, knows)
   for n = known + 1, count do
     local message = message_at(job, n)
     message.place = n
-    if not message.step or message.step == step or is_of_a_role(h) then
+    if not message.step or message.step == step or is_role_handoff(h) then
       messages[#messages + 1] = message
     end
   end
