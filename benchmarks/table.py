@@ -205,12 +205,14 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
     rows = [row for row in (THIS_PROJECT, THIS_PROJECT_TWO_WORKERS) if row in rows_of]
     for load in instant:
         if load.at_once > 1:
-            yield _best(
+            yield _best_ratio(
                 table, load, rows, [BARE_CANVAS], "the canvas's jobs/s, no latency", "at least 1.2x"
             )
-            yield _best(table, load, rows, peers, "LangGraph's jobs/s, no latency", "at least 0.7x")
+            yield _best_ratio(
+                table, load, rows, peers, "LangGraph's jobs/s, no latency", "at least 0.7x"
+            )
     for load in max_at_once.values():
-        yield _best(
+        yield _best_ratio(
             table, load, rows, peers, f"LangGraph's jobs/s, {load.call} a call", "at least 1x"
         )
     if instant and instant[0].at_once == 1 and {THIS_PROJECT, BARE_CANVAS} <= rows_of:
@@ -230,7 +232,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
         )
 
 
-def _best(
+def _best_ratio(
     table: Table, load: Load, rows: Sequence[Row], to: Sequence[Row], of: str, wanted: str
 ) -> str:
     candidates: list[tuple[float, str]] = []

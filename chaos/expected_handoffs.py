@@ -57,7 +57,7 @@ def expected_handoffs_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
 @cache
 def _expected_handoffs_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
     handoffs: dict[str, PlannedHandoff] = {}
-    for handoff in (*_before_the_steps(job), *_steps(job), *_replanners(job), *_closing(job)):
+    for handoff in (*_role_handoffs(job), *_steps(job), *_replanners(job), *_closing(job)):
         handoffs[handoff.id] = handoff
     return handoffs
 
@@ -82,7 +82,7 @@ def keys_of(job: PlannedJob, handoff: PlannedHandoff) -> list[CallKey]:
     return keys
 
 
-def _before_the_steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
+def _role_handoffs(job: PlannedJob) -> Iterator[PlannedHandoff]:
     """Yield the router's and the planner's handoffs, and the handoffs that replace failed ones."""
     begun = frozenset[str]()
     if job.mode is Mode.AUTO:
@@ -122,7 +122,7 @@ def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
         if step.enough:
             joined.update(step.after)
     for step in job.steps:
-        before = _before_the_step(job, step)
+        before = _earlier_handoffs(job, step)
         is_needed = (
             not step.is_dropped and step.id not in joined and job.shape is not Shape.CALLED_OFF
         )
@@ -141,7 +141,7 @@ def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
             yield PlannedHandoff(f"{step.id}.2", frozenset({step.last}), instead_of=step.last)
 
 
-def _before_the_step(job: PlannedJob, step: PlannedStep) -> set[str]:
+def _earlier_handoffs(job: PlannedJob, step: PlannedStep) -> set[str]:
     """Return the handoffs before the first attempt at a step."""
     before = set(_base(job))
     for other in job.steps:

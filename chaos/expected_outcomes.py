@@ -111,7 +111,7 @@ def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
             "" if _may_be_cancelled(job, job_records) else "cancelled, though its result is needed"
         )
     killed = job_record.broken_off(TOO_MANY_CLAIMS)
-    cut = killed | _not_whole_below(job, job_records)
+    cut = killed | _incomplete_children(job, job_records)
     if _may_be_spent(job):
         cut |= job_record.broken_off(*_SPENT)
     wrong = _wrong_handoff(job, job_records, cut) or _wrong_join(job, job_record, killed)
@@ -136,7 +136,7 @@ def _may_be_spent(job: PlannedJob) -> bool:
     return job.is_tight or job.shape is Shape.TIGHT_TREE
 
 
-def _below(job: PlannedJob) -> dict[str, PlannedJob]:
+def _children_by_handoff(job: PlannedJob) -> dict[str, PlannedJob]:
     """Return the child jobs by the handoff that they do."""
     teams: dict[str, PlannedJob] = {}
     for step in job.steps:
@@ -145,12 +145,12 @@ def _below(job: PlannedJob) -> dict[str, PlannedJob]:
     return teams
 
 
-def _not_whole_below(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> set[str]:
+def _incomplete_children(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> set[str]:
     """Return the handoffs that children did in part or not at all. The checks of the children
     decide whether that is permitted.
     """
     handoffs: set[str] = set()
-    for handoff, child in _below(job).items():
+    for handoff, child in _children_by_handoff(job).items():
         end = job_records[job.name].results.get(handoff)
         child_status = job_records.get(child.name, NO_RECORD).status
         if end and end.status in ("partial", "failed") and end.status == child_status:
@@ -169,7 +169,7 @@ def _wrong_handoff(job: PlannedJob, job_records: Mapping[str, JobRecord], cut: s
     job_record, expected_handoffs, below = (
         job_records[job.name],
         expected_handoffs_of(job),
-        _below(job),
+        _children_by_handoff(job),
     )
     excused = hanging_on(job, cut)
     reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}

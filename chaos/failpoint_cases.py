@@ -221,10 +221,10 @@ def _cases() -> Iterator[Case]:
     for prefix, table in (("script.", SCRIPTS), ("publish.", PUBLISHES), ("", OTHER_POINTS)):
         for name, kinds in table.items():
             for kind, trigger in kinds.items():
-                yield from _of(f"{prefix}{name}", kind, trigger)
+                yield from _cases_of_failpoint(f"{prefix}{name}", kind, trigger)
 
 
-def _of(name: str, kind: str, trigger: Trigger) -> Iterator[Case]:
+def _cases_of_failpoint(name: str, kind: str, trigger: Trigger) -> Iterator[Case]:
     yield Case(kind, f"{name}.{BEFORE}", Action.KILL, trigger)
     yield Case(kind, f"{name}.{AFTER}", Action.KILL, trigger)
     if name != "chord.part":  # several requests, so no single answer can be lost

@@ -213,7 +213,7 @@ class HandoffProject:
         if not question_versions or (job.name, question_versions[-1]) in self._answers:
             return
         kind, note = APPROVED_ANSWER, None
-        if job.shape in REJECTED and not _of(events, Rejected):
+        if job.shape in REJECTED and not _events_of_type(events, Rejected):
             kind, note = REJECTED_ANSWER, f"Not so: {job.name}."
         dice = random.Random(f"{job.seed} {job.name} answers {len(question_versions)}")  # noqa: S311
         self._answers[job.name, question_versions[-1]] = SentAnswer(
@@ -289,10 +289,10 @@ class HandoffProject:
             return NO_RECORD
         finished: dict[str, tuple[float, ...]] = {}
         results: dict[str, Ended] = {}
-        for at, event in _of(events, HandoffFinished):
+        for at, event in _events_of_type(events, HandoffFinished):
             finished[event.handoff_id] = (*finished.get(event.handoff_id, ()), at)
             results[event.handoff_id] = Ended(event.status.value, event.stop_reason.value)
-        ends, begun = _of(events, JobEnded), _of(events, JobSubmitted)
+        ends, begun = _events_of_type(events, JobEnded), _events_of_type(events, JobSubmitted)
         status, reason = "running", ""
         waits_for: tuple[str, ...] = ()
         if ends:
@@ -304,7 +304,7 @@ class HandoffProject:
         if status != JobStatus.OK.value:
             notes = self.client.result(job_id).notes
         stop_reasons = sorted({end.stop_reason for end in results.values()})
-        cancels = _of(events, CancelRequested)
+        cancels = _events_of_type(events, CancelRequested)
         return JobRecord(
             status=status,
             submitted_at=events[0].at,
@@ -435,7 +435,7 @@ class HandoffProject:
 
     def _unfinished(self, job_id: JobId, events: Sequence[RecordedEvent]) -> tuple[str, ...]:
         """Return the state of each handoff of the job that has not ended."""
-        handoffs = [issued.handoff_id for _, issued in _of(events, HandoffIssued)]
+        handoffs = [issued.handoff_id for _, issued in _events_of_type(events, HandoffIssued)]
         handoff_infos = self.client.store.jobs.handoffs(job_id, handoffs)
         lines: list[str] = []
         for id_, info in handoff_infos.items():
@@ -539,7 +539,9 @@ def asked_in(events: Sequence[RecordedEvent]) -> tuple[tuple[float, float], ...]
     return tuple(periods)
 
 
-def _of(events: Iterable[RecordedEvent], kind: type[Event]) -> list[tuple[float, Event]]:
+def _events_of_type(
+    events: Iterable[RecordedEvent], kind: type[Event]
+) -> list[tuple[float, Event]]:
     """Return the events of a class, with their times."""
     timed_events: list[tuple[float, Event]] = []
     for recorded in events:
@@ -568,7 +570,7 @@ def members_of(size: Size) -> list[Member]:
     return members
 
 
-def _on(fleet: Fleet) -> HandoffProject:
+def _make_project(fleet: Fleet) -> HandoffProject:
     client = connect(fleet.url, Settings(offline=True, retention_s=RETENTION_S))
     _, secret = client.create_token(ACTOR, ApiRole.OPERATE)
     api = ApiUser([f"http://127.0.0.1:{port}" for port in fleet.ports], secret)
@@ -584,4 +586,4 @@ def _on(fleet: Fleet) -> HandoffProject:
     )
 
 
-HANDOFF_PROJECT = Kind(members_of, _on, EVERYTHING)
+HANDOFF_PROJECT = Kind(members_of, _make_project, EVERYTHING)

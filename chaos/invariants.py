@@ -101,7 +101,7 @@ class RunRecords:
     """Records of the features that only this system has."""
 
     @cached_property
-    def _by_handoff(self) -> dict[Handoff, list[Call]]:
+    def _calls_by_handoff(self) -> dict[Handoff, list[Call]]:
         calls = defaultdict[Handoff, list[Call]](list)
         for call in sorted(self.calls, key=lambda call: call.at):
             calls[call.key.job, call.key.handoff].append(call)
@@ -244,7 +244,7 @@ class RunRecords:
         handoff. An earlier one is a repeated call, because a handoff remembers a refusal.
         """
         last: dict[tuple[Handoff, str], Call] = {}
-        for handoff, calls in self._by_handoff.items():
+        for handoff, calls in self._calls_by_handoff.items():
             for call in calls:
                 if call.is_refused:
                     last[handoff, call.model] = call
@@ -271,7 +271,7 @@ class RunRecords:
 
     def _copies_of(self, key: CallKey) -> list[Call]:
         """Return the call and its repetitions, in order."""
-        calls = self._by_handoff.get((key.job, key.handoff), ())
+        calls = self._calls_by_handoff.get((key.job, key.handoff), ())
         return [call for call in calls if call.key == key]
 
     @cached_property
@@ -373,7 +373,7 @@ class RunRecords:
         times = list(self.job_records[key.job].finished_at.get(key.handoff, ()))
         if key in self.stored_at:
             times.append(self.stored_at[key])
-        for call in self._by_handoff[key.job, key.handoff]:
+        for call in self._calls_by_handoff[key.job, key.handoff]:
             if call.key.turn > key.turn:
                 times.append(call.at)
         return times
@@ -391,7 +391,7 @@ class RunRecords:
     def _hit_by(self, strike: Strike) -> list[Handoff]:
         """Return the running handoffs whose last caller was struck."""
         hit: list[Handoff] = []
-        for handoff, calls in self._by_handoff.items():
+        for handoff, calls in self._calls_by_handoff.items():
             if not calls or calls[0].at > strike.until or self._first_ends[handoff] <= strike.at:
                 continue  # a comparison excludes most handoffs
             count = bisect_right(calls, strike.until, key=lambda call: call.at)
@@ -402,7 +402,10 @@ class RunRecords:
     @cached_property
     def _first_ends(self) -> dict[Handoff, float]:
         """Time after which each handoff needs no more work, infinite if there is none."""
-        return {handoff: min(self._end_times(handoff), default=inf) for handoff in self._by_handoff}
+        return {
+            handoff: min(self._end_times(handoff), default=inf)
+            for handoff in self._calls_by_handoff
+        }
 
     def _end_times(self, handoff: Handoff) -> list[float]:
         """Return the times after which a handoff needs no more work."""
@@ -421,12 +424,12 @@ class RunRecords:
             for handoff in self._hit_by(strike):
                 until = self._recovered_at(handoff, strike)
                 if until is not None:
-                    alone = not any(strike.at < other.at < until for other in self._of_work)
+                    alone = not any(strike.at < other.at < until for other in self._worker_strikes)
                     recoveries.append(Recovery(strike, handoff, until - strike.at, alone))
         return recoveries
 
     @cached_property
-    def _of_work(self) -> list[Strike]:
+    def _worker_strikes(self) -> list[Strike]:
         """Strikes on processes that work on jobs. The HTTP servers do not."""
         return [strike for strike in self.strikes if not strike.target.startswith(CONSOLE)]
 
@@ -435,7 +438,7 @@ class RunRecords:
         call, its end, or the end of its job.
         """
         times = self._end_times(handoff)
-        for call in self._by_handoff[handoff]:
+        for call in self._calls_by_handoff[handoff]:
             if not _is_of_the_struck(call, strike):
                 times.append(call.at)
         return min((at for at in times if at > strike.at), default=None)

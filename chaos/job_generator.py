@@ -50,7 +50,7 @@ def workflow_of(job: PlannedJob) -> tuple[Workflow, Items]:
         else:
             steps.append(_step(job, step, (REPEATED,)))
     if copies:
-        steps.insert(0, _for_each_line(copies[0]))
+        steps.insert(0, _repeated_step(copies[0]))
     synthesis = Synthesis.MERGE
     if job.shape is Shape.WRITTEN:
         synthesis = Synthesis.RECONCILE
@@ -80,7 +80,7 @@ def _step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> Workflo
     )
 
 
-def _for_each_line(step: PlannedStep) -> WorkflowStep:
+def _repeated_step(step: PlannedStep) -> WorkflowStep:
     task, id_ = Template.of("Do {item}."), StepId(REPEATED)
     return WorkflowStep(
         id_,
@@ -225,12 +225,12 @@ class _StepGenerator:
 
     def steps(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
         if shape in CHORDS:
-            return self._of_chords(shape)
+            return self._chord_steps(shape)
         if shape in FEATURES:
-            return self._of_features(shape)
-        return self._of_trees(shape, name) or self._of_others(shape)
+            return self._feature_steps(shape)
+        return self._tree_steps(shape, name) or self._other_steps(shape)
 
-    def _of_chords(self, shape: Shape) -> tuple[PlannedStep, ...]:
+    def _chord_steps(self, shape: Shape) -> tuple[PlannedStep, ...]:
         match shape:
             case Shape.DIAMOND:
                 return (
@@ -251,7 +251,7 @@ class _StepGenerator:
             case _:
                 return (self.step("a"), self.step("b"), self.step("c"))
 
-    def _of_trees(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
+    def _tree_steps(self, shape: Shape, name: str) -> tuple[PlannedStep, ...]:
         """Return the steps of a shape with a join or a child job; empty for other shapes."""
         match shape:
             case Shape.JOINED:
@@ -279,7 +279,7 @@ class _StepGenerator:
             case _:
                 return ()
 
-    def _of_features(self, shape: Shape) -> tuple[PlannedStep, ...]:
+    def _feature_steps(self, shape: Shape) -> tuple[PlannedStep, ...]:
         match shape:
             case Shape.SWITCHED:
                 return (
@@ -300,7 +300,7 @@ class _StepGenerator:
             case _:
                 return (PlannedStep("a", KEEPER, turns=5), self.step("b", "a"))
 
-    def _of_others(self, shape: Shape) -> tuple[PlannedStep, ...]:
+    def _other_steps(self, shape: Shape) -> tuple[PlannedStep, ...]:
         match shape:
             case Shape.ALONE:
                 steps = [self.step("answer", turns=self.dice.choice((1, 3)))]

@@ -173,15 +173,15 @@ class Killer:
             case Fault.KILL_CONSOLE if self.fleet.ports and dice.random() < AT_A_POINT:
                 arm(self.fleet.points(CONSOLE), dice.choice(CONSOLE_POINTS), "kill")
             case Fault.KILL_WORKER | Fault.KILL_SUPERVISOR | Fault.KILL_CONSOLE:
-                self._signal(fault, self._any_of(dice, KILLED[fault]), signal.SIGKILL)
+                self._signal(fault, self._choose_process(dice, KILLED[fault]), signal.SIGKILL)
             case Fault.KILL_REDIS:
                 if self.fleet.signal(REDIS, signal.SIGKILL):
                     self._note(fault, EVERYBODY)
             case Fault.END:
-                target = self._any_of(dice, WORKER, SUPERVISOR, CONSOLE)
+                target = self._choose_process(dice, WORKER, SUPERVISOR, CONSOLE)
                 self._signal(fault, target, signal.SIGTERM)
             case Fault.STOP:
-                name = self._any_of(dice, WORKER, SUPERVISOR)
+                name = self._choose_process(dice, WORKER, SUPERVISOR)
                 pid = self.fleet.look().get(name)
                 lasts_s = self.fleet.size.lease_s * dice.uniform(1.2, 2.5)
                 if pid is not None and self.fleet.signal(name, signal.SIGSTOP):
@@ -196,7 +196,7 @@ class Killer:
             case Fault.DROP:
                 raise AssertionError("an answer is lost at a failpoint")
 
-    def _any_of(self, dice: random.Random, *kinds: str) -> str:
+    def _choose_process(self, dice: random.Random, *kinds: str) -> str:
         """Return the name of a running process of these kinds that is not stopped, or ''."""
         names: list[str] = []
         for name in sorted(self.fleet.look()):

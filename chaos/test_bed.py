@@ -84,7 +84,7 @@ class TestBed(Generic[Made_co]):
             with translated_errors():
                 self.fleet.connection.redis.ping()
             self.answered_at.append(asked_at)
-            names = {running.name for running in self._at_work()}
+            names = {running.name for running in self._working_jobs()}
             for key in self.system.stored(names, called):
                 self.stored_at.setdefault(key, time.time())
             self._see_claims()
@@ -94,7 +94,7 @@ class TestBed(Generic[Made_co]):
         except StoreError:
             return
 
-    def _at_work(self) -> list[PlannedJob]:
+    def _working_jobs(self) -> list[PlannedJob]:
         """Return jobs that may have a running handoff, including children."""
         planned_jobs: list[PlannedJob] = []
         for name in self.open:
@@ -102,7 +102,7 @@ class TestBed(Generic[Made_co]):
         return planned_jobs
 
     def _see_claims(self) -> None:
-        for whose, (pid, count) in self.system.holders(self._at_work()).items():
+        for whose, (pid, count) in self.system.holders(self._working_jobs()).items():
             process, held = self.fleet.name_of(pid), self.held.setdefault(whose, [])
             if not held or (held[-1].process, held[-1].count) != (process, count):
                 held.append(SeenClaim(process, count, time.time()))

@@ -185,7 +185,7 @@ def members_of(size: Size) -> list[Member]:
     return members
 
 
-def _on(fleet: Fleet) -> Plain:
+def _make_project(fleet: Fleet) -> Plain:
     return Plain(fleet, control.make_control_app(fleet.url, _no_model))
 
 
@@ -193,4 +193,4 @@ def _no_model() -> Any:
     raise ModelError("a process that only submits jobs has no model")
 
 
-PLAIN = Kind(members_of, _on, ONLY_CHORDS)
+PLAIN = Kind(members_of, _make_project, ONLY_CHORDS)

@@ -92,7 +92,7 @@ def _this_project(mode: Mode, runner: str | None = None, *, has_review: bool = T
     )
 
 
-def _own(mode: Mode, *, has_review: bool = True) -> System:
+def _own_specialists(mode: Mode, *, has_review: bool = True) -> System:
     """Return the row with the instructions and the tool of the agents that are written by hand."""
     read = "tools: [read_document]"
     files = {"assistant": this_project.own_specialist("assistant", AGENT, read)}
@@ -120,7 +120,7 @@ def _own(mode: Mode, *, has_review: bool = True) -> System:
     )
 
 
-def _by_hand(*, is_team: bool, has_cache: bool, has_review: bool = False) -> System:
+def _hand_written(*, is_team: bool, has_cache: bool, has_review: bool = False) -> System:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         loop = Loop(server.url, model, has_cache=has_cache)
         if not is_team:
@@ -134,7 +134,9 @@ def _by_hand(*, is_team: bool, has_cache: bool, has_review: bool = False) -> Sys
     return System(name, script, run, is_team=is_team, has_review=has_review)
 
 
-def _other(name: str, script: Script, package: str, *command: str, is_team: bool) -> System:
+def _other_framework(
+    name: str, script: Script, package: str, *command: str, is_team: bool
+) -> System:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         module, *options = command
         line = [sys.executable, "-m", f"benchmarks.tokens.{module}", server.url, model, *options]
@@ -158,31 +160,31 @@ SYSTEMS = (
     _this_project(Mode.TEAM),
     _this_project(Mode.TEAM, has_review=False),
     _this_project(Mode.ADAPTIVE),
-    _own(Mode.SINGLE),
-    _own(Mode.TEAM),
-    _own(Mode.TEAM, has_review=False),
+    _own_specialists(Mode.SINGLE),
+    _own_specialists(Mode.TEAM),
+    _own_specialists(Mode.TEAM, has_review=False),
     _this_project(Mode.SINGLE, "agent-sdk"),
     _this_project(Mode.TEAM, "agent-sdk"),
-    _by_hand(is_team=False, has_cache=False),
-    _by_hand(is_team=False, has_cache=True),
-    _by_hand(is_team=True, has_cache=False),
-    _by_hand(is_team=True, has_cache=True),
-    _by_hand(is_team=True, has_cache=False, has_review=True),
-    _other(
+    _hand_written(is_team=False, has_cache=False),
+    _hand_written(is_team=False, has_cache=True),
+    _hand_written(is_team=True, has_cache=False),
+    _hand_written(is_team=True, has_cache=True),
+    _hand_written(is_team=True, has_cache=False, has_review=True),
+    _other_framework(
         "LangGraph supervisor",
         scripts.answer_of_langgraph,
         "langgraph_supervisor",
         "langgraph_supervisor_jobs",
         is_team=True,
     ),
-    _other(
+    _other_framework(
         "Claude Agent SDK, one agent",
         scripts.answer_of_agent_sdk,
         "claude_agent_sdk",
         "agent_sdk_jobs",
         is_team=False,
     ),
-    _other(
+    _other_framework(
         "Claude Agent SDK, subagents",
         scripts.answer_of_agent_sdk,
         "claude_agent_sdk",

@@ -90,7 +90,7 @@ def _segments(request: Json) -> Iterator[tuple[str, int, Json | None]]:
         yield f"system:{text}", tokens_in(text), mark
     choice = request.get("tool_choice") or {"type": "auto"}
     yield json.dumps([choice, request.get("thinking")]), 0, None
-    yield from _of_messages(request)
+    yield from _message_blocks(request)
 
 
 def _system_marks(request: Json) -> list[Json | None]:
@@ -100,7 +100,7 @@ def _system_marks(request: Json) -> list[Json | None]:
     return [block.get("cache_control") for block in system]
 
 
-def _of_messages(request: Json) -> Iterator[tuple[str, int, Json | None]]:
+def _message_blocks(request: Json) -> Iterator[tuple[str, int, Json | None]]:
     flat: list[tuple[str, Json]] = []
     for message in request["messages"]:
         flat += [(message["role"], block) for block in blocks_of(message["content"])]

@@ -43,7 +43,7 @@ def answer_of_this_project(request: Json) -> Reply:
     wanted = answer_properties(request)
     text = first_message_text(request)
     if "output" in wanted or not wanted:
-        return _of_specialist(request, text, wanted)
+        return _specialist_reply(request, text, wanted)
     job = job_in(text)
     if "route" in wanted:
         route = "team" if len(job.parts) > 1 else "single"
@@ -51,9 +51,9 @@ def answer_of_this_project(request: Json) -> Reply:
     if "steps" in wanted:
         return json_reply(_plan(job, wanted))
     if "verdict" in wanted:
-        best = {"scores": _best(wanted["scores"], _definitions(request)), "verdict": "PASS"}
+        best = {"scores": _fill_schema(wanted["scores"], _definitions(request)), "verdict": "PASS"}
         verdict = {**best, "revisions": [], "open_points": []}
-        return json_reply(_only(verdict, _required(request)))
+        return json_reply(_pick(verdict, _required(request)))
     return json_reply({"decision": "go_on", "why": "The plan still fits."})
 
 
@@ -140,7 +140,7 @@ def _read_and_answer(request: Json, parts: Sequence[Part]) -> Reply:
     return text_reply(with_sources(parts))
 
 
-def _of_specialist(request: Json, text: str, wanted: Json) -> Reply:
+def _specialist_reply(request: Json, text: str, wanted: Json) -> Reply:
     """Reply to a specialist: the step that writes, a part, or the whole job."""
     if WRITE in text:
         job = job_in(text)
@@ -178,7 +178,7 @@ def _result(output: str, claims: Sequence[Json], wanted: Json) -> Reply:
             shown[name] = result[name]
     if "claims" in wanted:
         item = wanted["claims"]["items"]
-        shown["claims"] = [_of_schema(claim, item) for claim in claims]
+        shown["claims"] = [_fields_of_schema(claim, item) for claim in claims]
     return json_reply(shown)
 
 
@@ -186,7 +186,7 @@ def _is_allowed(value: Any, schema: Json) -> bool:
     return value is not None or "null" in json.dumps(schema)
 
 
-def _of_schema(claim: Json, schema: Json) -> Json:
+def _fields_of_schema(claim: Json, schema: Json) -> Json:
     """Return the fields of a claim that a schema has. The text is left out unless the schema
     requires it, because a sentence of the output states it.
     """
@@ -240,7 +240,7 @@ def _plan(job: Job, wanted: Json) -> Json:
     }
 
 
-def _only(values: Json, names: Collection[str]) -> Json:
+def _pick(values: Json, names: Collection[str]) -> Json:
     """Return the values with these names."""
     return {name: value for name, value in values.items() if name in names}
 
@@ -257,13 +257,13 @@ def _definitions(request: Json) -> Json:
     return {f"#/$defs/{name}": child for name, child in schema.get("$defs", {}).items()}
 
 
-def _best(schema: Json, definitions: Json) -> Any:
+def _fill_schema(schema: Json, definitions: Json) -> Any:
     """Return a value of a schema: the highest number, and a sentence for each text."""
     schema = definitions.get(schema.get("$ref", ""), schema)
     if "properties" in schema:
         best: Json = {}
         for name in schema["required"]:
-            best[name] = _best(schema["properties"][name], definitions)
+            best[name] = _fill_schema(schema["properties"][name], definitions)
         return best
     if "enum" in schema:
         return schema["enum"][-1]

@@ -85,7 +85,7 @@ class Batches:
         """
         parts = urlsplit(target)
         if not self.is_served:
-            return _not_found(target)
+            return _not_found_reply(target)
         self.advance()
         batch_id, _, what = parts.path.removeprefix(PATH).strip("/").partition("/")
         if batch_id:
@@ -102,10 +102,10 @@ class Batches:
         """
         batch = self._named(batch_id)
         if batch is None or what not in ("GET ", "GET results", "POST cancel"):
-            return _not_found(batch_id)
+            return _not_found_reply(batch_id)
         if what == "GET results":
             if batch.ended_at is None:
-                return _not_found(f"results of {batch_id}")
+                return _not_found_reply(f"results of {batch_id}")
             lines = "".join(json.dumps(result) + "\n" for result in batch.results)
             return Reply(body=lines, headers={"content-type": "application/x-jsonl"})
         if what == "POST cancel":
@@ -192,7 +192,7 @@ class Batches:
         }
 
 
-def _not_found(what: str) -> Reply:
+def _not_found_reply(what: str) -> Reply:
     return error_reply(404, f"Not found: {what}", "not_found_error")
 
 

@@ -681,7 +681,9 @@ class Conversation:
                     pass
                 case BatchIntended() | BatchCreated() | BatchClosed():
                     pass
-        return tuple(_in_order(_without_unfinished_calls(messages, is_paused=self.is_paused)))
+        return tuple(
+            _sort_results_first(_without_unfinished_calls(messages, is_paused=self.is_paused))
+        )
 
     def _first_blocks(self, begin: int) -> list[Block]:
         """Return the blocks of the opening message. After a compaction, the summary and all
@@ -911,14 +913,16 @@ def _without_unfinished_calls(
     for message in messages[1:]:
         blocks = message["content"]
         if message["role"] == "assistant":
-            blocks = _in_pairs(blocks, unfinished, called)
+            blocks = _drop_unpaired_blocks(blocks, unfinished, called)
         _add(kept_messages, message["role"], blocks)
     if kept_messages[-1]["role"] == "assistant":
         _strip_end(kept_messages[-1]["content"])
     return kept_messages
 
 
-def _in_pairs(blocks: list[Block], unfinished: set[str], called: set[str]) -> list[Block]:
+def _drop_unpaired_blocks(
+    blocks: list[Block], unfinished: set[str], called: set[str]
+) -> list[Block]:
     """Return the blocks without unfinished calls and without results of unknown calls. The
     list is empty if only thinking is left.
 
@@ -948,7 +952,7 @@ def _strip_end(blocks: list[Block]) -> None:
         blocks[-1] = {**blocks[-1], "text": str(blocks[-1]["text"]).rstrip()}
 
 
-def _in_order(messages: list[MessageParam]) -> list[MessageParam]:
+def _sort_results_first(messages: list[MessageParam]) -> list[MessageParam]:
     """Put results before any text, in the order of their calls. A resumed conversation then
     has the same bytes, although results arrive in any order.
     """

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 from pydantic_core import from_json
 
-from handoff_queue.shared.text.unicode_text import all_in_whole_characters
+from handoff_queue.shared.text.unicode_text import replace_all_lone_surrogates
 from handoff_queue.shared.types.json_values import STRICT, check_depth, check_storable
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])', re.DOTALL)
@@ -364,7 +364,7 @@ def _whole(value: _Value, text: str) -> _Value:
     """
     if not _HALF.search(text):
         return value
-    return cast(_Value, all_in_whole_characters(value))
+    return cast(_Value, replace_all_lone_surrogates(value))
 
 
 def _values(text: str) -> Iterator[Any]:

@@ -325,7 +325,7 @@ def _check_references(schema: Mapping[str, Any]) -> None:
             raise BrokenSchema("has an empty enum, which no value can match; name the values")
         resource = DRAFT202012.create_resource(part)
         resolver = resolver.in_subresource(resource)
-        at_the_same_place = _at_the_same_place(part)
+        at_the_same_place = _schemas_of_same_value(part)
         targets: list[tuple[Any, Any]] = []
         for name in _REFERENCES:
             if name in part:
@@ -368,7 +368,7 @@ def _resolved(resolver: Any, reference: str) -> Any:
     return target
 
 
-def _at_the_same_place(part: Mapping[str, Any]) -> list[Any]:
+def _schemas_of_same_value(part: Mapping[str, Any]) -> list[Any]:
     """Return the schemas in this part that apply to the same value as the part."""
     schemas: list[Any] = []
     for name in _AT_THE_SAME_PLACE:

@@ -77,7 +77,7 @@ class Prices:
 
     def cost_microusd(self, usage: Usage, model: str) -> int | None:
         """Return the price of the tokens, rounded up, or None if it is unknown."""
-        return self._of_tokens(
+        return self._token_price(
             model,
             usage.input_tokens,
             usage.output_tokens,
@@ -127,8 +127,8 @@ class Prices:
             return {}
         all_input = usage.input_tokens
         output = usage.output_tokens
-        uncached = self._of_tokens(model, all_input, output, 0, 0, 0)
-        only_read = self._of_tokens(model, all_input, output, usage.cache_read_tokens, 0, 0)
+        uncached = self._token_price(model, all_input, output, 0, 0, 0)
+        only_read = self._token_price(model, all_input, output, usage.cache_read_tokens, 0, 0)
         if uncached is None or only_read is None:
             return {}
         return {
@@ -146,9 +146,9 @@ class Prices:
         uses = server_tool_uses(call)
         max_input = input_tokens + uses * SERVER_TOOL_TOKENS
         max_output = call.max_output_tokens
-        uncached = self._of_tokens(call.model, max_input, max_output, 0, 0, 0)
+        uncached = self._token_price(call.model, max_input, max_output, 0, 0, 0)
         for_1h = max_input if call.caches_for_1h else 0
-        cached = self._of_tokens(call.model, max_input, max_output, 0, max_input, for_1h)
+        cached = self._token_price(call.model, max_input, max_output, 0, max_input, for_1h)
         if uncached is None or cached is None:
             return WorstCase(max_input, max_output, None, call.model)
         surcharge = sum(map(_surcharge, call.tools))
@@ -178,7 +178,7 @@ class Prices:
             return _prompt_limits(self.price_as, self.provider)
         return limits
 
-    def _of_tokens(self, model: str, *tokens: int) -> int | None:
+    def _token_price(self, model: str, *tokens: int) -> int | None:
         """Return the price in micro-dollars, or None if it is unknown.
 
         Args:

@@ -292,7 +292,7 @@ class _Facts:
         if is_spelled_out:
             candidates.append("".join(tokens))
         for token in candidates:
-            _add_long(_in_bases(token), _MIN_DIGITS, self.made_numbers)
+            _add_long(_digits_in_base(token), _MIN_DIGITS, self.made_numbers)
 
     def _add_windows(self, tokens: Sequence[str]) -> None:
         spelled = " ".join(tokens)
@@ -447,7 +447,7 @@ def _joined(numbers: Sequence[str]) -> Iterator[str]:
                 yield joined
 
 
-def _in_bases(token: str) -> Iterator[str]:
+def _digits_in_base(token: str) -> Iterator[str]:
     """Yield the decimal digits of a number in another base."""
     for form, base in _BASES:
         if form.fullmatch(token):

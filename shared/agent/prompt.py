@@ -120,7 +120,7 @@ def opening_of(
     parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
     context_steps = [context.step_id for context in handoff.context]
     shown, not_shown = _shown(context_steps, loaded, rendered, max_chars)
-    parts += shown + _not_shown(not_shown, loaded)
+    parts += shown + _note_on_hidden_results(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
     if tools is None:
         tools = spec.tools
@@ -297,7 +297,7 @@ def _shown(
     return shown, []
 
 
-def _not_shown(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
+def _note_on_hidden_results(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
     """Return a note that names the steps without a shown result, or no note if there are none."""
     if not steps:
         return []

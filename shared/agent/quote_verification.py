@@ -140,7 +140,7 @@ class FoldedText:
         plain = quote.strip()
         start = _position(plain, self.text)
         if start >= 0:
-            return _at_most(Span(start, start + len(plain)))
+            return _cap_quote_length(Span(start, start + len(plain)))
         wanted = _fold_quote(quote)
         if not wanted:
             return None
@@ -155,7 +155,7 @@ class FoldedText:
         span = Span(start, start + len(wanted))
         for step in reversed(self._passes):
             span = step.source(span)
-        return _at_most(span)
+        return _cap_quote_length(span)
 
     @cached_property
     def _passes(self) -> tuple[_Pass, ...]:
@@ -298,7 +298,7 @@ def _word_position(wanted: str, text: str) -> int:
     return start
 
 
-def _at_most(span: Span) -> Span:
+def _cap_quote_length(span: Span) -> Span:
     return Span(span.start, min(span.end, span.start + MAX_QUOTE_CHARS))
 
 

@@ -143,7 +143,7 @@ def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool
     query = _query("&".join((parts.query, *parameters)))
     names = [name for name, _ in query]
     values = [value for _, value in query]
-    values_by_name = [value for _, value in sorted(query, key=_by_number)]
+    values_by_name = [value for _, value in sorted(query, key=_parameter_index)]
     labels = (parts.hostname or "").split(".")[:-1]
     port = str(parts.port or "")
     if any(f"{parts.hostname}:{port}" in text for text in private):
@@ -177,7 +177,7 @@ def _group(parts: Iterable[str], *, is_free: bool, is_joined_only: bool = False)
     return Group(tuple(map(unquoted, parts)), is_free, is_joined_only)
 
 
-def _by_number(field: tuple[str, str]) -> tuple[int, str]:
+def _parameter_index(field: tuple[str, str]) -> tuple[int, str]:
     """Return the place of a parameter by the number in its name."""
     digits = re.sub(r"[^0-9]", "", field[0])[:9]
     return int(digits or 0), field[0]

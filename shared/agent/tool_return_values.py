@@ -13,7 +13,7 @@ from typing import Any, cast
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from handoff_queue.shared.agent.tool import Image, ToolFailed, ToolOutput
-from handoff_queue.shared.text.unicode_text import all_in_whole_characters
+from handoff_queue.shared.text.unicode_text import replace_all_lone_surrogates
 from handoff_queue.shared.text.word_forms import with_article
 
 MAX_BYTES = 3_750_000
@@ -128,7 +128,7 @@ def _json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
     try:
         plain = to_jsonable_python(value, inf_nan_mode="null", fallback=fallback)
         return json.dumps(
-            all_in_whole_characters(_finite(plain)), ensure_ascii=False, allow_nan=False
+            replace_all_lone_surrogates(_finite(plain)), ensure_ascii=False, allow_nan=False
         )
     except (PydanticSerializationError, ValueError, TypeError, RecursionError) as error:
         raise ToolFailed(f"{name} returned a value that cannot be written as JSON") from error
@@ -194,7 +194,7 @@ class _Reading:
         is_bytes = isinstance(value, bytes | bytearray | memoryview)
         data = bytes(value) if is_bytes else encode_image(value)
         if data is not None:
-            return self._of_bytes(data)
+            return self._decode_bytes(data)
         if id(value) in inside:
             return value
         within = inside | {id(value)}
@@ -204,7 +204,7 @@ class _Reading:
             return {key: self.plain(item, within) for key, item in value.items()}
         return value
 
-    def _of_bytes(self, data: bytes) -> str:
+    def _decode_bytes(self, data: bytes) -> str:
         """Return the bytes as UTF-8 text. Collect an image, and return its label."""
         image = image_of(data)
         if image is not None:

@@ -105,7 +105,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     it logs through `shared.observability.logs`.
     """
     address = read_address(redis_url)
-    url = _for_celery(address)
+    url = _celery_url(address)
     transport = _transport_options(address)
     own = list(dict.fromkeys(queues))
     declared = dict.fromkeys([*own, UNROUTED_QUEUE])
@@ -244,7 +244,7 @@ def _exchanges(prefix: str) -> dict[str, Any]:
     }
 
 
-def _for_celery(address: RedisAddress) -> str:
+def _celery_url(address: RedisAddress) -> str:
     """Return the URL in Celery's form, without the options of the address, which become
     settings. Several sentinels become several URLs, joined by semicolons. Celery tries them in
     order.

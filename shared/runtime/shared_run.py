@@ -26,7 +26,7 @@ from handoff_queue.shared.specialists.specialist_files import MEMORY
 from handoff_queue.shared.store.claim import EndedRun
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.signatures import check_run
-from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
+from handoff_queue.shared.types.citation_markers import MARKER, map_texts
 from handoff_queue.shared.types.errors import (
     InvalidSpecialist,
     MalformedMessage,
@@ -218,7 +218,7 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     output = result.output
     claims = result.claims
     if shared_step != own:
-        output = in_every_text(output, lambda text: _with_renamed_markers(text, shared_step, own))
+        output = map_texts(output, lambda text: _with_renamed_markers(text, shared_step, own))
         claims = tuple(_renamed(claim, shared_step, own) for claim in claims)
     shared = SharedRun(
         job_id=result.job_id,

@@ -132,23 +132,25 @@ class FleetLoad:
 
     def busy(self, queue: str) -> int:
         """Return the number of slots that run handoffs of this queue."""
-        return len([each for each in self._of_queue(queue) if each.deferred_until is None])
+        return len([each for each in self._handoffs_of_queue(queue) if each.deferred_until is None])
 
     def deferred(self, queue: str) -> int:
         """Return the number of deferred handoffs of this queue."""
-        return len([each for each in self._of_queue(queue) if each.deferred_until is not None])
+        return len(
+            [each for each in self._handoffs_of_queue(queue) if each.deferred_until is not None]
+        )
 
     def limited(self, queue: str) -> int:
         """Return the number of handoffs of this queue that are deferred because of rate limits. A
         handoff that waits for an approval or a batch needs no slot.
         """
         limited: list[RunningHandoff] = []
-        for handoff in self._of_queue(queue):
+        for handoff in self._handoffs_of_queue(queue):
             if handoff.deferred_until is not None and not handoff.doing.startswith(WAITS_FOR):
                 limited.append(handoff)
         return len(limited)
 
-    def _of_queue(self, queue: str) -> list[RunningHandoff]:
+    def _handoffs_of_queue(self, queue: str) -> list[RunningHandoff]:
         """Return the running and deferred handoffs of a queue."""
         return [handoff for handoff in self.at_work if queue_of(handoff.role) == queue]
 
@@ -202,7 +204,7 @@ class FleetLoadReader:
             waiting_jobs=int(waiting_jobs),
             supervisors=len(supervisors),
             role_slots=self._role_slots(supervisors),
-            at_work=tuple(starmap(_at_work, entries)),
+            at_work=tuple(starmap(_running_handoff, entries)),
             waiting=self._waiting(sorted(roles)),
             paused=frozenset(map(name_in, paused)),
             buckets=self._buckets(list(map(name_in, buckets)), at),
@@ -306,7 +308,7 @@ def _figure(fields: Mapping[str, bytes | None], name: str) -> float:
     return 0.0
 
 
-def _at_work(
+def _running_handoff(
     job: bytes,
     handoff: bytes,
     role: bytes,

@@ -120,11 +120,11 @@ class SpendingHistory:
         spending: list[Spending] = []
         for number, fields in zip(wanted, answers, strict=True):
             if isinstance(fields, dict):  # otherwise the key has the wrong type
-                spending += _of_day(number, fields)
+                spending += _spendings_of_day(number, fields)
         return spending
 
 
-def _of_day(number: int, fields: dict[bytes, bytes]) -> list[Spending]:
+def _spendings_of_day(number: int, fields: dict[bytes, bytes]) -> list[Spending]:
     amounts_by_labels: dict[tuple[str, ...], Amounts] = {}
     for field, value in fields.items():
         name, *labels = name_in(field).split(_SEPARATOR)

@@ -66,16 +66,16 @@ def replace_lone_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def all_in_whole_characters(value: Any) -> Any:
+def replace_all_lone_surrogates(value: Any) -> Any:
     """Return plain data with `replace_lone_surrogates` applied to all texts and names of fields."""
     if isinstance(value, str):
         return replace_lone_surrogates(value)
     if isinstance(value, list | tuple):
-        return type(value)(map(all_in_whole_characters, value))
+        return type(value)(map(replace_all_lone_surrogates, value))
     if isinstance(value, dict):
         fields: dict[Any, Any] = {}
         for name, field_value in value.items():
-            fields[all_in_whole_characters(name)] = all_in_whole_characters(field_value)
+            fields[replace_all_lone_surrogates(name)] = replace_all_lone_surrogates(field_value)
         return fields
     return value
 

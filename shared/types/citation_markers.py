@@ -52,15 +52,15 @@ def qualify_markers(
                 dangling.append(claim_id)
         return "".join(markers)
 
-    return in_every_text(output, lambda text: MARKER.sub(rename, text)), list(used)
+    return map_texts(output, lambda text: MARKER.sub(rename, text)), list(used)
 
 
-def in_every_text(value: Any, replaced: Callable[[str], str]) -> Any:
+def map_texts(value: Any, replaced: Callable[[str], str]) -> Any:
     """Return a JSON value with `replaced` applied to each text, except keys."""
     if isinstance(value, str):
         return replaced(value)
     if isinstance(value, list):
-        return [in_every_text(item, replaced) for item in value]
+        return [map_texts(item, replaced) for item in value]
     if isinstance(value, dict):
-        return {key: in_every_text(item, replaced) for key, item in value.items()}
+        return {key: map_texts(item, replaced) for key, item in value.items()}
     return value

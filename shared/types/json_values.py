@@ -96,12 +96,12 @@ def refuse_repeats(text: str) -> None:
         UserError: a name is repeated. The message has the first repeated name.
     """
     try:
-        json.loads(text, object_pairs_hook=_each_once)
+        json.loads(text, object_pairs_hook=_check_unique_names)
     except (ValueError, RecursionError):
         return
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> None:
+def _check_unique_names(pairs: list[tuple[str, Any]]) -> None:
     known: set[str] = set()
     for name, _ in pairs:
         if name in known:
@@ -113,7 +113,7 @@ _MAX_SHOWN = 20
 """Characters of a number in an error."""
 
 
-def _no_number(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant[:_MAX_SHOWN]} is not a number in JSON")
 
 
@@ -122,7 +122,7 @@ def _finite(digits: str) -> float:
     value = float(digits)
     if isfinite(value):
         return value
-    return _no_number(digits)
+    return _refuse_constant(digits)
 
 
 def _integer(digits: str) -> int:
@@ -143,7 +143,7 @@ class _StrictDecoder(json.JSONDecoder):
         return value, end
 
 
-STRICT = _StrictDecoder(parse_constant=_no_number, parse_float=_finite, parse_int=_integer)
+STRICT = _StrictDecoder(parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer)
 """A strict decoder. Its methods raise ValueError if the text is not JSON, or if no process
 could read the stored value again.
 """

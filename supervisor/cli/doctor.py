@@ -105,12 +105,12 @@ def examine(settings: Settings) -> Iterator[Finding]:
     """Yield all findings, the most basic first."""
     if settings.redis_url is None:
         yield from _without_broker()
-        yield from _of_this_shell(settings)
+        yield from _check_shell(settings)
     else:
         yield from _broker(settings)
 
 
-def _of_this_shell(
+def _check_shell(
     settings: Settings,
     *,
     is_fleet_live: bool = False,
@@ -204,7 +204,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from _leftovers(jobs)
     except (StoreUnavailable, UnusableRedis) as error:
         yield _refused(str(error))
-    yield from _of_this_shell(
+    yield from _check_shell(
         settings, is_fleet_live=bool(processes), specialists=specialists.values()
     )
 
@@ -454,11 +454,11 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
         return "warn", report, fix
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
-        return _of_provider(settings, names)
+        return _check_provider(settings, names)
     return _ask(*_server(settings), names)
 
 
-def _of_provider(settings: Settings, names: str) -> tuple[str, str, str]:
+def _check_provider(settings: Settings, names: str) -> tuple[str, str, str]:
     """Check that a client can be made. No free request works with all providers."""
     try:
         check_extra("worker", "a worker", "worker")

@@ -108,7 +108,7 @@ def of_contexts(announcements: Iterable[Announcement], price_as: str | None) -> 
         prices = Prices(provider, price_as)
         for spec in announcement.specialists:
             for model in _models(spec, announcement):
-                findings = _of_model(spec, model, prices)
+                findings = _check_context(spec, model, prices)
                 yield from (finding for finding in findings if finding not in seen)
                 seen.update(findings)
 
@@ -121,7 +121,7 @@ def _models(spec: SpecialistSpec, announcement: Announcement) -> tuple[str, ...]
     return (model,) if model else ()
 
 
-def _of_model(spec: SpecialistSpec, model: str, prices: Prices) -> list[Finding]:
+def _check_context(spec: SpecialistSpec, model: str, prices: Prices) -> list[Finding]:
     if spec.context is None:
         return []
     try:

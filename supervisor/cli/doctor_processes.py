@@ -198,7 +198,12 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
     versions = _values(processes, "version") - {""}
     if len(versions) > 1:
         fix = "start all processes again with one version"
-        yield Finding(Level.WARN, "versions", f"processes differ: {_by(processes, 'version')}", fix)
+        yield Finding(
+            Level.WARN,
+            "versions",
+            f"processes differ: {_group_by_value(processes, 'version')}",
+            fix,
+        )
     elif versions and own_version not in versions:
         yield Finding(
             Level.WARN,
@@ -208,11 +213,16 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
         )
     if len(_values(processes, "model")) > 1:
         fix = "give all processes the same key, or HANDOFF_OFFLINE=true"
-        yield Finding(Level.WARN, "providers", f"processes differ: {_by(processes, 'model')}", fix)
+        yield Finding(
+            Level.WARN, "providers", f"processes differ: {_group_by_value(processes, 'model')}", fix
+        )
     elif len(_values(processes, "server")) > 1:
         fix = "give all processes the same ANTHROPIC_BASE_URL"
         yield Finding(
-            Level.WARN, "model servers", f"processes differ: {_by(processes, 'server')}", fix
+            Level.WARN,
+            "model servers",
+            f"processes differ: {_group_by_value(processes, 'server')}",
+            fix,
         )
     differing = _models_of_a_role(processes)
     if differing:
@@ -267,7 +277,7 @@ def brokers(processes: Iterable[AnnouncedProcess], answering: Collection[str]) -
         yield Finding(Level.OK, "broker of processes", ", ".join(sorted(used)))
 
 
-def _by(processes: Sequence[AnnouncedProcess], field: str) -> str:
+def _group_by_value(processes: Sequence[AnnouncedProcess], field: str) -> str:
     """Return the values of a field with their processes: `0.1 (worker h:1), 0.2 (2 workers)`."""
     groups: dict[str, dict[str, list[AnnouncedProcess]]] = defaultdict(lambda: defaultdict(list))
     for process in processes:

@@ -84,7 +84,7 @@ def specialists(
     if served is not None:
         specs = {name: specialist.spec for name, specialist in served.items()}
     else:
-        specs = _in_files(settings)
+        specs = _read_files(settings)
     if as_json:
         live = served or {}
         write_as_json([specialist_as_json(spec, live.get(spec.name)) for spec in specs.values()])
@@ -101,7 +101,7 @@ def specialists(
     return OK
 
 
-def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
+def _read_files(settings: Settings) -> dict[str, SpecialistSpec]:
     """Return the specialists of the files.
 
     Raises:
@@ -123,7 +123,7 @@ def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
 def _lint(settings: Settings) -> int:
     from handoff_queue.shared.specialists.lint import lint
 
-    specs = _in_files(settings)
+    specs = _read_files(settings)
     remarks = lint(specs.values())
     for remark in remarks:
         write_line(str(remark))

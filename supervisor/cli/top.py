@@ -251,7 +251,7 @@ class _Fleet:
             yield Segment.line()
         if table_height:
             yield Text("")
-            yield _at_work(rows, self.at, options.max_width)
+            yield _running_table(rows, self.at, options.max_width)
         yield hint
 
 
@@ -262,7 +262,7 @@ def fleet(
     return _Fleet(fleet_stats, at, rows, spending)
 
 
-def _at_work(rows: tuple[RunningHandoff, ...], at: float, width: int) -> RenderableType:
+def _running_table(rows: tuple[RunningHandoff, ...], at: float, width: int) -> RenderableType:
     """Return the table of the running handoffs."""
     table_rows: list[tuple[tuple[str, ...], str]] = []
     for n, handoff in enumerate(rows):

@@ -63,9 +63,9 @@ def trace(
     """
     is_file = job.endswith(".json") or Path(job).is_file()
     if is_file:
-        exports = _in_file(Path(job))
+        exports = _read_export_file(Path(job))
     else:
-        exports = _in_store(job)
+        exports = _read_stored_jobs(job)
     first = exports[0]
     try:
         traced = {export.job.job_id: _traced(export) for export in exports}
@@ -94,7 +94,7 @@ def _named(absent: Sequence[JobId]) -> str:
     return f"{count_text(len(absent), 'child job')}, {', '.join(absent[:MAX_NAMED])}{more}"
 
 
-def _in_file(path: Path) -> list[Export]:
+def _read_export_file(path: Path) -> list[Export]:
     data = read_bounded(path, MAX_BYTES, "export it without `--texts`")
     try:
         return [Export.from_json(data)]
@@ -106,7 +106,7 @@ def _in_file(path: Path) -> list[Export]:
         ) from error
 
 
-def _in_store(job: str) -> list[Export]:
+def _read_stored_jobs(job: str) -> list[Export]:
     """Return the job, then its stored child jobs."""
     jobs, job_id = client_and_job(job)
     exports = [jobs.export(job_id)]

@@ -178,7 +178,7 @@ class AsyncClient:
         subscription = self._hub.subscribe(job_id, info.version)
         is_over = info.status.ended
         try:
-            news = await self._after_outage(self._stored_events, job_id, after)
+            news = await self._read_through_outage(self._stored_events, job_id, after)
             while True:
                 if news:
                     after = news[-1].version
@@ -189,13 +189,13 @@ class AsyncClient:
                 news = await subscription.news(wait_s)
                 if subscription.has_ended:
                     subscription.has_ended = False  # a job that is retried may end again
-                    info = await self._after_outage(self._stored_info, job_id)
-                    news = await self._after_outage(self._stored_events, job_id, after)
+                    info = await self._read_through_outage(self._stored_info, job_id)
+                    news = await self._read_through_outage(self._stored_events, job_id, after)
                     is_over = info.status.ended
                     continue
                 news = [recorded for recorded in news if recorded.version > after]
                 if news and news[0].version > after + 1:
-                    news = await self._after_outage(self._stored_events, job_id, after)
+                    news = await self._read_through_outage(self._stored_events, job_id, after)
                 if not news:
                     yield []
         finally:
@@ -472,7 +472,7 @@ class AsyncClient:
         """Return the stored events after a version. Raises `UnknownJob`."""
         return list(self._client.events(job_id, after, follow=False))
 
-    async def _after_outage(
+    async def _read_through_outage(
         self,
         function: Callable[Arguments, Answer],
         *args: Arguments.args,

@@ -105,7 +105,7 @@ def stats_of(
         amounts: sums over all model calls of today.
     """
     amounts = amounts or Amounts()
-    samples = _by_queue(samples)
+    samples = _samples_by_queue(samples)
     names = _queue_names(load, served)
     wanted = wanted_slots(load, names, samples, window_s)
     stats: dict[str, RoleStats] = {}
@@ -153,7 +153,7 @@ def stats_now(store: Store, load: FleetLoad) -> FleetStats:
     )
 
 
-def _by_queue(samples: Samples) -> Samples:
+def _samples_by_queue(samples: Samples) -> Samples:
     """Return the samples by queue. All roles of the supervisor share one queue."""
     by_queue: dict[str, list[Mapping[str, Any]]] = {}
     for role, role_samples in samples.items():

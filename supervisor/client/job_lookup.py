@@ -21,7 +21,7 @@ def check_job_id(job_id: JobId) -> JobId:
         UnknownJob: the text is not a job id.
     """
     if not isinstance(job_id, str) or not is_job_id(job_id):
-        raise _no_job_id(job_id)
+        raise _invalid_id_error(job_id)
     return job_id
 
 
@@ -62,7 +62,7 @@ def find_job(store: Store, text: str) -> JobId:
     if is_job_id(text):
         return JobId(text)
     if not is_job_id_prefix(text):
-        raise _no_job_id(text)
+        raise _invalid_id_error(text)
     return only_match(text, store.jobs.beginning_with(text, MAX_CANDIDATES + 1))
 
 
@@ -86,5 +86,5 @@ def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
     return job_ids[0]
 
 
-def _no_job_id(text: object) -> UnknownJob:
+def _invalid_id_error(text: object) -> UnknownJob:
     return UnknownJob(f"{text!r:.82} is not a job id, such as j-0123456789ab (see `handoff list`)")

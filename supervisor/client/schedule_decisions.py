@@ -61,7 +61,9 @@ def take_due_slots(schedule: Schedule, now: float) -> Schedule:
     elif schedule.missed is Missed.ALL:
         for slot in slots_between(cron, timezone, schedule.next_slot, now):
             if len(taken) == room:
-                return _with(schedule, waiting=(*schedule.waiting, *taken), next_slot=slot)
+                return _change_schedule(
+                    schedule, waiting=(*schedule.waiting, *taken), next_slot=slot
+                )
             taken.append(slot)
     elif room == 0:
         return schedule
@@ -70,7 +72,7 @@ def take_due_slots(schedule: Schedule, now: float) -> Schedule:
     note = schedule.note
     if schedule.next_slot < newest or (not taken and not schedule.is_paused):
         note = _missed_note(schedule, newest, bool(taken)) or note
-    return _with(
+    return _change_schedule(
         schedule,
         waiting=(*schedule.waiting, *taken),
         next_slot=next_slot(cron, timezone, now),
@@ -114,7 +116,9 @@ def decide_next(
         month=month_of(schedule.timezone, now),
         after=schedule.last_job if schedule.follows_last else None,
     )
-    return Decision(_with(schedule, waiting=schedule.waiting[1:], starting=start, running=running))
+    return Decision(
+        _change_schedule(schedule, waiting=schedule.waiting[1:], starting=start, running=running)
+    )
 
 
 def is_spent(schedule: Schedule, spent_microusd: int) -> bool:
@@ -131,7 +135,7 @@ def spent_note(schedule: Schedule, spent_microusd: int) -> str:
 
 def skip_slot(schedule: Schedule, slot: int, why: str) -> Schedule:
     """Return the schedule without a slot that waits or starts."""
-    return _with(
+    return _change_schedule(
         schedule,
         waiting=tuple(other for other in schedule.waiting if other != slot),
         starting=None,
@@ -142,7 +146,7 @@ def skip_slot(schedule: Schedule, slot: int, why: str) -> Schedule:
 
 def record_start(schedule: Schedule, slot: int, job_id: JobId) -> Schedule:
     """Return the schedule after the job of a slot is stored."""
-    return _with(
+    return _change_schedule(
         schedule,
         starting=None,
         running=(*schedule.running, job_id),
@@ -154,8 +158,8 @@ def record_start(schedule: Schedule, slot: int, job_id: JobId) -> Schedule:
 
 def set_paused_state(schedule: Schedule, now: float, *, is_paused: bool) -> Schedule:
     """Return the schedule with the slots before `now` taken, and then paused or unpaused."""
-    return _with(take_due_slots(schedule, now), is_paused=is_paused)
+    return _change_schedule(take_due_slots(schedule, now), is_paused=is_paused)
 
 
-def _with(schedule: Schedule, **changes: object) -> Schedule:
+def _change_schedule(schedule: Schedule, **changes: object) -> Schedule:
     return schedule.model_copy(update=changes)

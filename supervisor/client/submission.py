@@ -584,7 +584,7 @@ def _admitted(
         try:
             admission.check(submission.job_id, submission.event.fact_checker, request)
             if clash and clash.place == place:
-                raise _other_request(submission)
+                raise _key_reuse_error(submission)
         except (UserError, StoreError) as error:
             return admitted, error
         admitted.append((request, submission))
@@ -710,10 +710,10 @@ def _check_same(store: Store, submission: Submission) -> None:
     """
     stored = store.journal.first_events([submission.job_id]).get(submission.job_id)
     if stored is None or not submission.event.is_same_request(stored):
-        raise _other_request(submission)
+        raise _key_reuse_error(submission)
 
 
-def _other_request(submission: Submission) -> Conflict:
+def _key_reuse_error(submission: Submission) -> Conflict:
     return Conflict(
         f"the idempotency key was used for another request ({submission.job_id}): use a new key"
     )

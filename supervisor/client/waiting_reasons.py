@@ -57,7 +57,7 @@ class WaitingReason:
             case (step,):
                 waits = f"step {step} waits"
             case _:
-                named = sorted(self.steps, key=_in_order)[:MAX_NAMED]
+                named = sorted(self.steps, key=_natural_sort_key)[:MAX_NAMED]
                 more = ""
                 if len(named) < len(self.steps):
                     at_least = "" if self.are_all else "at least "
@@ -213,7 +213,7 @@ def _paused(role: str, pause: Pause, *steps: str) -> WaitingReason:
     )
 
 
-def _in_order(name: str) -> list[tuple[int, str]]:
+def _natural_sort_key(name: str) -> list[tuple[int, str]]:
     """Return a sort key that puts `s_2` before `s_10`."""
     key: list[tuple[int, str]] = []
     for part in _NUMBER.split(name):

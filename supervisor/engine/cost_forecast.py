@@ -87,15 +87,15 @@ class CostForecast:
         if not roles:
             return []
         input_tokens = _input_tokens(state)
-        return [self._most(role, state, input_tokens) for role in roles]
+        return [self._worst_call(role, state, input_tokens) for role in roles]
 
     def first_team_call(self, state: JobState) -> WorstCase:
         """Return the upper bound of the first call of a sub-team's planner, without the texts
         of its step. Every team needs at least that.
         """
-        return self._most("planner", state, HIDDEN_TOKENS)
+        return self._worst_call("planner", state, HIDDEN_TOKENS)
 
-    def _most(self, role: str, state: JobState, input_tokens: int) -> WorstCase:
+    def _worst_call(self, role: str, state: JobState, input_tokens: int) -> WorstCase:
         """Return the upper bound of a role's call, or of the fact-checker's.
 
         Args:

@@ -134,7 +134,7 @@ class Deliveries:
         match effect:
             case DeliverWebhook():
                 send = partial(self._webhooks.deliver, state, effect.attempt)
-                drop = partial(self._webhooks.not_delivered, state, effect.attempt, NO_THREAD)
+                drop = partial(self._webhooks.record_failed_try, state, effect.attempt, NO_THREAD)
                 self._add(receiver, effect, self._delivery(state, send, drop))
             case SendEndTask():
                 send = partial(self._end_tasks.send, state, effect.attempt)

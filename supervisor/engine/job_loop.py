@@ -266,7 +266,7 @@ class JobLoop:
         ended = self._role_runner.run(role.ready, role.claim, finish)
         if following:
             return (following, None)
-        return (None, self._after_role(made.state, ended))
+        return (None, self._role_events(made.state, ended))
 
     def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
         """Publish one batch. The next batch needs another wake-up, which waits after other
@@ -337,13 +337,15 @@ class JobLoop:
         handoff, text = outgoing[0].handoff, outgoing[0].text
         with self._role_runner.slot() as is_free:
             if is_free:
-                return self._after_role(
+                return self._role_events(
                     state, self._role_runner.claim_and_run(state, handoff, text, evaluation.name)
                 )
         self._delegate_role(state, handoff, text)
         return None
 
-    def _after_role(self, state: JobState, ended: AttemptOutcome) -> Sequence[RecordedEvent] | None:
+    def _role_events(
+        self, state: JobState, ended: AttemptOutcome
+    ) -> Sequence[RecordedEvent] | None:
         """Return the events of a role's result, or None if it has none. Wake the job if this
         process shuts down before the role ends, because no message goes back to a queue.
         """

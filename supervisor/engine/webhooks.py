@@ -74,7 +74,7 @@ class Webhooks:
         ).encode()
         self._record(state, attempt, *self._post(state.submitted.webhook_url or "", body))
 
-    def not_delivered(self, state: JobState, attempt: int, detail: str) -> None:
+    def record_failed_try(self, state: JobState, attempt: int, detail: str) -> None:
         """Record that a try failed before it was sent. The next try comes after the usual time."""
         self._record(state, attempt, False, detail)
 

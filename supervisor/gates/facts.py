@@ -201,11 +201,11 @@ def _rows_of_text(
             if column in row:
                 cells[part] = row[column].strip()
             elif part in _NEEDED or part in named:
-                raise _no_column(file, column, part, row)
+                raise _missing_column_error(file, column, part, row)
         yield f"{file.name}:{line}", cells
 
 
-def _no_column(file: Path, column: str, part: str, there: Iterable[str]) -> UserError:
+def _missing_column_error(file: Path, column: str, part: str, there: Iterable[str]) -> UserError:
     advice = suggestion(column, there, otherwise=f"name the column of the {part} under `columns`")
     return UserError(f"{file} has no column {column!r:.80}: {advice}")
 
@@ -276,7 +276,7 @@ def _stored_parts(
         if column.casefold() in stored_lowercase:
             parts.append(part)
         elif part in _NEEDED or part in named:
-            raise _no_column(file, column, part, stored)
+            raise _missing_column_error(file, column, part, stored)
     return parts
 
 

@@ -46,7 +46,7 @@ from handoff_queue.supervisor.lifecycle.review_arbitration import (
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.uncited_sentences import quoted_sentences
 from handoff_queue.supervisor.text.foreign_images import without_foreign_images
-from handoff_queue.supervisor.text.markdown import below
+from handoff_queue.supervisor.text.markdown import lower_headings
 
 NOT_REVIEWED = "The answer was not reviewed"
 NOT_CHECKED = "The facts of the answer were not checked"
@@ -61,13 +61,13 @@ def usable_sinks(state: JobState) -> tuple[StepId, ...]:
     usable = state.usable_steps
     skipped = tuple(step_id for step_id, step in state.steps.items() if step.is_skipped)
     if skipped:
-        sinks = _not_built_upon(state, usable, (*usable, *skipped))
+        sinks = _final_steps(state, usable, (*usable, *skipped))
         if sinks:
             return sinks
-    return _not_built_upon(state, usable, usable)
+    return _final_steps(state, usable, usable)
 
 
-def _not_built_upon(
+def _final_steps(
     state: JobState, usable: Sequence[StepId], builders: Sequence[StepId]
 ) -> tuple[StepId, ...]:
     """Return the usable steps on which no builder depends, directly or indirectly."""
@@ -181,7 +181,7 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
         texts: payloads of `parts_of(state)`.
     """
     parts = texts.results(parts_of(state))
-    claims = _by_id(texts.claims(parts_of(state)))
+    claims = _claims_by_id(texts.claims(parts_of(state)))
     notes: dict[str, None] = {}
     for part in parts:
         notes |= dict.fromkeys(part.notes)
@@ -212,7 +212,7 @@ def _is_form(state: JobState, parts: Sequence[HandoffResult]) -> bool:
     return state.synthesis is not None or usable_sinks(state) == state.sinks
 
 
-def _by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
+def _claims_by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
     return {claim.id: claim for claim in claims}
 
 
@@ -239,7 +239,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         form = texts.result(parts_of(state)[0])
         notes += (*dispute_notes(disputes, form), *map(gap_line, gaps), *open_points)
     else:
-        claims = _by_id(disputed_claims(disputes))
+        claims = _claims_by_id(disputed_claims(disputes))
         section = disputes_section(disputes, content.body)
         numbered_section, citations = number_citations(section, claims, citations)
         footer = f"_{label}_" if label else ""
@@ -274,7 +274,7 @@ def body_of(state: JobState, parts: list[HandoffResult]) -> str:
     headings = _headings(state, [part.step_id for part in parts])
     for part, heading in zip(parts, headings, strict=True):
         text = _as_text(part.output).strip()
-        sections.append(f"## {heading}\n\n{below(2, text)}")
+        sections.append(f"## {heading}\n\n{lower_headings(2, text)}")
     return "\n\n".join(sections)
 
 
@@ -365,7 +365,7 @@ def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
         return tuple(f"The plan: {note}." for note in texts.result(plan.noted).notes)
     if plan is None or not plan.degraded:
         return ()
-    why = _in_brackets(texts.why(plan.degraded))
+    why = _bracketed(texts.why(plan.degraded))
     return (f"No usable plan was made{why}: one specialist got the whole request.",)
 
 
@@ -374,7 +374,7 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     notes = list(plan_notes(state.plan, texts))
     routed = state.routed
     if routed and routed.problem:
-        why = _in_brackets(texts.why(routed.result))
+        why = _bracketed(texts.why(routed.result))
         notes.append(f"A team got the job: {routed.problem}{why}.")
     notes += _failures_of_replanner(state, texts)
     why_unchanged = reason_for_no_replanning(state)
@@ -384,7 +384,7 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     notes += settled_notes(state, texts)
     synthesized = state.synthesized
     if synthesized and synthesized.problem:
-        why = _in_brackets(texts.why(synthesized.result))
+        why = _bracketed(texts.why(synthesized.result))
         notes.append(f"The results were put together by code: {synthesized.problem}{why}.")
     review = state.last_round
     if review is not None and review.repeats_earlier_revisions:
@@ -392,11 +392,11 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
             "The review asked for the same again, in other words: there was no further round."
         )
     if review is not None and review.decision is None:
-        why = _in_brackets(texts.why(review.result))
+        why = _bracketed(texts.why(review.result))
         notes.append(f"{NOT_REVIEWED}: {review.problem}{why}.")
     fact_check = state.fact_checks.outcome
     if fact_check and fact_check.problem:
-        why = _in_brackets(texts.why_unchecked(fact_check))
+        why = _bracketed(texts.why_unchecked(fact_check))
         notes.append(f"{NOT_CHECKED}: {fact_check.problem}{why}.")
     return tuple(notes)
 
@@ -406,7 +406,7 @@ def _failures_of_replanner(state: JobState, texts: ResultTexts) -> list[str]:
     notes: dict[str, None] = {}
     for patch in state.patches.made_now:
         if patch.problem and texts.patch(patch.result) is None:
-            why = _in_brackets(texts.why(patch.result))
+            why = _bracketed(texts.why(patch.result))
             note = f"The plan was not changed after the results: the replanner failed{why}."
             notes[note] = None
     return list(notes)
@@ -417,7 +417,7 @@ def _notes_on_conflicts(state: JobState, texts: ResultTexts) -> list[str]:
     notes = []
     judged = state.judged
     if judged and judged.problem:
-        why = _in_brackets(texts.why(judged.result))
+        why = _bracketed(texts.why(judged.result))
         notes.append(f"No contradiction was settled: {judged.problem}{why}.")
     if state.conflicts and state.conflicts.left_out:
         notes.append(
@@ -426,7 +426,7 @@ def _notes_on_conflicts(state: JobState, texts: ResultTexts) -> list[str]:
     return notes
 
 
-def _in_brackets(why: str | None) -> str:
+def _bracketed(why: str | None) -> str:
     if why:
         return f" ({why})"
     return ""

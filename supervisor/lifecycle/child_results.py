@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.budget_measures import MEASURES, Measure
-from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
+from handoff_queue.shared.types.citation_markers import MARKER, map_texts
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
@@ -154,7 +154,7 @@ def _output_and_claims(
         markers = [f"[{name_of(claim_id)}]" for claim_id in claim_ids if claim_id in known]
         return "".join(markers) or UNPROVEN
 
-    output = in_every_text(output, lambda text: MARKER.sub(renamed, text))
+    output = map_texts(output, lambda text: MARKER.sub(renamed, text))
     claims: list[Claim] = []
     for claim_id in dict.fromkeys([*names, *known]):
         claims.append(known[claim_id].model_copy(update={"id": name_of(claim_id)}))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from handoff_queue.shared.types.answer import NumberedCitation
-from handoff_queue.shared.types.citation_markers import MARKER, in_every_text
+from handoff_queue.shared.types.citation_markers import MARKER, map_texts
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, qualified_claim_ids_in
@@ -68,7 +68,7 @@ def number_form(
     of its other claims, which have no marker, follow.
     """
     numbers: _Numbers = {}
-    numbered = in_every_text(form, lambda text: _with_numbers(text, claims, numbers))
+    numbered = map_texts(form, lambda text: _with_numbers(text, claims, numbers))
     return numbered, number_rest(claims, tuple(numbers.values()))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from handoff_queue.shared.types.citation_markers import in_every_text
+from handoff_queue.shared.types.citation_markers import map_texts
 from handoff_queue.shared.types.handoff import BlobRef, Claim, GivenResult, HandoffResult, ref
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.message import digest_of
@@ -81,7 +81,7 @@ def results_as_given(
         else:
             title, specialist = "The answer", step_id
         later_name = name_in_later_job(step_id)
-        renamed = _under_new_name(later_name, texts.result(result))
+        renamed = _rename_result(later_name, texts.result(result))
         payload = renamed.to_json()
         given.append(
             GivenResult(
@@ -111,7 +111,7 @@ def name_in_later_job(step_id: StepId) -> StepId:
     return StepId(name)
 
 
-def _under_new_name(name: StepId, result: HandoffResult) -> HandoffResult:
+def _rename_result(name: StepId, result: HandoffResult) -> HandoffResult:
     """Return the result of another job's step under a new name. The ids of all its claims, and
     the markers in its output, get the new names of their steps.
     """
@@ -120,7 +120,7 @@ def _under_new_name(name: StepId, result: HandoffResult) -> HandoffResult:
             "step_id": name,
             "attempt": 1,
             "handoff_id": handoff_id(name, 1),
-            "output": in_every_text(result.output, _renamed),
+            "output": map_texts(result.output, _renamed),
             "claims": tuple(map(_claim, result.claims)),
         }
     )

@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.uncited_sentences import (
     find_uncited_sentences,
     quoted_sentences,
 )
-from handoff_queue.supervisor.text.claim_conflicts import against_the_facts
+from handoff_queue.supervisor.text.claim_conflicts import fact_contradictions
 from handoff_queue.supervisor.text.markdown import headings_in
 from handoff_queue.supervisor.text.quantities import numbers_in
 
@@ -74,7 +74,7 @@ def check_gates(
     source_count = len(content.citations)
     vetoes = vetoes_of(gates, content.text, source_count, claim_texts, is_form=content.is_form)
     if state.submitted.facts:
-        vetoes += against_the_facts(claims, texts.facts(state.submitted.facts))
+        vetoes += fact_contradictions(claims, texts.facts(state.submitted.facts))
     if not vetoes:
         return GatesChecked(), None
     error = "\n".join(vetoes)

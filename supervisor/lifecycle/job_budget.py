@@ -37,9 +37,9 @@ def why_spent(state: JobState) -> str:
         case StopReason.DAY_BUDGET:
             return "the budget of the day is spent"
         case _ if state.submitted.parent:
-            return f"its share of the budget ({_all_of(state.submitted.limits)}) was too small"
+            return f"its share of the budget ({_set_limits(state.submitted.limits)}) was too small"
         case _ if state.usage == NOTHING_USED:
-            budget = _all_of(state.submitted.limits)
+            budget = _set_limits(state.submitted.limits)
             return f"the job's budget ({budget}) is too small for its first call: raise it"
         case _:
             return "the job's budget is spent"
@@ -60,7 +60,7 @@ def amount(name: str, value: int) -> str:
     return f"{value} {name.removeprefix('max_')}"
 
 
-def _all_of(limits: JobLimits) -> str:
+def _set_limits(limits: JobLimits) -> str:
     """Return the limits on the budget that are set."""
     amounts: list[str] = []
     for measure in MEASURES:

@@ -182,7 +182,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
     for step_id in {*roots, *downstream}:
         steps[step_id] = _without_failures(steps[step_id], event)
         if step_id not in kept:
-            steps[step_id] = _for_next_attempt(steps[step_id], event)
+            steps[step_id] = _reset_for_attempt(steps[step_id], event)
     return {
         "status": _status_after_retry(state),
         "phase": phase,
@@ -303,7 +303,7 @@ def _without_failures(step: StepState, event: RetryRequested) -> StepState:
     )
 
 
-def _for_next_attempt(step: StepState, event: RetryRequested) -> StepState:
+def _reset_for_attempt(step: StepState, event: RetryRequested) -> StepState:
     """Return the step before another attempt. A team that has received all feedback only fills
     its gaps. A step that may have acted runs again only if the user names it.
     """
@@ -312,12 +312,12 @@ def _for_next_attempt(step: StepState, event: RetryRequested) -> StepState:
         remark = AttemptFeedback(author="user", previous=step.result)
     is_named = step.outline.id == event.from_step
     if step.acted and not is_named:
-        return _not_run_again(step)
+        return _keep_acted_step(step)
     gaps_only = event.keeps_results and step.team_knows_all
     return reopen_step(step, remark, is_named=is_named).model_copy(update={"gaps_only": gaps_only})
 
 
-def _not_run_again(step: StepState) -> StepState:
+def _keep_acted_step(step: StepState) -> StepState:
     """Return a step that may have acted and does not run again. An unsettled step waits, and
     `find_blocked_steps` abandons it.
     """
@@ -356,7 +356,7 @@ def _changes_after_raised_budget(state: JobState, event: RetryRequested) -> dict
     steps = dict(state.steps)
     for step_id, step in state.steps.items():
         if step.is_settled and step.stop_reason in BUDGETS:
-            steps[step_id] = _for_next_attempt(step, event)
+            steps[step_id] = _reset_for_attempt(step, event)
     return {
         "status": _status_after_retry(state),
         "steps": steps,

@@ -80,7 +80,7 @@ def _graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
         dependents=dependents,
         sinks=tuple(sinks),
         places=places,
-        after_review=_after_review(steps, dependents),
+        after_review=_ids_after_review(steps, dependents),
         steps_after=_steps_after(steps, dependents),
         has_teams=has_teams,
     )
@@ -108,7 +108,7 @@ def _steps_after(
     return counts
 
 
-def _after_review(
+def _ids_after_review(
     steps: tuple[StepOutline, ...], dependents: Mapping[StepId, frozenset[StepId]]
 ) -> frozenset[StepId]:
     after_review = set()

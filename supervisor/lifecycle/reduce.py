@@ -120,7 +120,7 @@ def fold_on(state: JobState, events: Iterable[RecordedEvent]) -> JobState:
     """Return the state after more events. The step index is updated once, after all events."""
     later = state
     for recorded in events:
-        later = _after_event(later, recorded)
+        later = _apply_event(later, recorded)
     if later is state:
         return state
     return later.model_copy(update={"step_index": step_index_after(state, later)})
@@ -159,7 +159,7 @@ def evolve(state: JobState, recorded: RecordedEvent) -> JobState:
     return fold_on(state, (recorded,))
 
 
-def _after_event(state: JobState, recorded: RecordedEvent) -> JobState:
+def _apply_event(state: JobState, recorded: RecordedEvent) -> JobState:
     """Return the state after one event, with the step index of the state before the event."""
     changes: dict[str, Any] = {"version": recorded.version, "tip": recorded.at}
     if isinstance(recorded.event, EventRefused):
@@ -187,11 +187,11 @@ def _changes_of(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:
             return {"asked_calls": calls}
         return apply_approval_event(state, event, recorded)
     if isinstance(event, JobEvent):
-        return _of_job(state, event, recorded)
-    return _of_steps(state, event, recorded.at)
+        return _job_changes(state, event, recorded)
+    return _step_changes(state, event, recorded.at)
 
 
-def _of_job(state: JobState, event: JobEvent, recorded: RecordedEvent) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
+def _job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
     match event:
         case JobSubmitted() | EventRefused():
             return {}
@@ -250,14 +250,14 @@ def _end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str
     return {"end_task": tried}
 
 
-def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
+def _step_changes(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
     match event:
         case HandoffIssued():
             return _issued(state, event, at)
         case HandoffFinished():
             return _finished(state, event, at)
         case PlanMade() | PlanPatched() | NeedsResolved():
-            return {**_of_plan(state, event), "fruitless": 0}
+            return {**_plan_changes(state, event), "fruitless": 0}
         case StepsAbandoned():
             return abandon_steps(state, event)
         case ConditionsChecked():
@@ -269,12 +269,12 @@ def _of_steps(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  
         case Arbitrated():
             return apply_arbitration(state, event, at)
         case Reviewed() | Synthesized() | GatesChecked() | FactsChecked():
-            return _of_answer(state, event, at)
+            return _answer_changes(state, event, at)
         case _:
             assert_never(event)
 
 
-def _of_plan(state: JobState, event: PlanMade | PlanPatched | NeedsResolved) -> dict[str, Any]:
+def _plan_changes(state: JobState, event: PlanMade | PlanPatched | NeedsResolved) -> dict[str, Any]:
     match event:
         case PlanMade():
             changes = {**apply_plan(event), "phase": Phase.WORKING}
@@ -287,7 +287,7 @@ def _of_plan(state: JobState, event: PlanMade | PlanPatched | NeedsResolved) -> 
             return resolve_steps(state, event)
 
 
-def _of_answer(
+def _answer_changes(
     state: JobState, event: Reviewed | Synthesized | GatesChecked | FactsChecked, at: float
 ) -> dict[str, Any]:
     match event:

@@ -210,10 +210,10 @@ class PlanAnswer(LenientAnswer):
             if raw.for_each:
                 ids = [(text, copy.id) for text, copy in repeated]
                 copies[_name_without_item(raw.id)] = ids
-        return [_after_copies(step, text, copies) for text, step in steps]
+        return [_with_copied_dependencies(step, text, copies) for text, step in steps]
 
 
-def _after_copies(
+def _with_copied_dependencies(
     step: StepAnswer, text: str, copies: Mapping[str, Sequence[tuple[str, str]]]
 ) -> StepAnswer:
     """Return the step with the copies of a repeated step in place of its id.
@@ -311,7 +311,7 @@ class PlanFormat:
                 "the plan cannot be used: "
                 + "; ".join([*problems, *name_problems(steps, self.specialists)])
             )
-        steps, reassigned = _for_offered(steps, self.specialists)
+        steps, reassigned = _replace_unknown_specialists(steps, self.specialists)
         repeats: list[str] = []
         for repeat in twice_in(steps):
             repeats.append(f"step {repeat.step} asks for the same as {repeat.earlier}")
@@ -391,7 +391,7 @@ def _steps_of(answers: Iterable[StepAnswer], *, may_ask: bool) -> tuple[list[Ste
     return steps, problems
 
 
-def _for_offered(
+def _replace_unknown_specialists(
     steps: Sequence[Step], specialists: Collection[str]
 ) -> tuple[list[Step], list[str]]:
     """Return the steps with offered specialists only, and notes about the changes."""

@@ -134,10 +134,10 @@ def _tool(
         "required": required,
         "additionalProperties": False,
     }
-    return Tool(name, description, schema, _not_now)
+    return Tool(name, description, schema, _refuse_mixed_call)
 
 
-def _not_now(_arguments: dict[str, Any], _context: ToolContext) -> str:
+def _refuse_mixed_call(_arguments: dict[str, Any], _context: ToolContext) -> str:
     """Refuse a call that came in one reply with calls of other tools, which run first.
 
     Raises:

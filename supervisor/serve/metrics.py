@@ -274,9 +274,9 @@ class StoreMetrics(Collector):
             if self._tenant is None:
                 yield family
             elif "tenant" in _LABELS[family.name]:
-                yield self._of_tenant(family)
+                yield self._filter_tenant(family)
 
-    def _of_tenant(self, family: Metric) -> Metric:
+    def _filter_tenant(self, family: Metric) -> Metric:
         """Remove the samples of other tenants."""
         own = Metric(family.name, family.documentation, family.type)
         for sample in family.samples:
@@ -350,17 +350,17 @@ def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
     """Return the gauges of the fleet. The roles of the supervisor are one role, `roles`."""
     roles = (*stats.roles, stats.supervisor_roles)
 
-    def of_each(instrument: Instrument, values_by_role: dict[str, float]) -> Metric:
+    def role_gauge(instrument: Instrument, values_by_role: dict[str, float]) -> Metric:
         return _gauge(instrument, [((role,), value) for role, value in values_by_role.items()])
 
-    yield of_each(WANTED_SLOTS, {role.role: role.wanted_slots for role in roles})
-    yield of_each(SLOTS, {role.role: role.slots for role in roles})
-    yield of_each(BUSY_SLOTS, {role.role: role.busy for role in roles})
-    yield of_each(FREE_SLOTS, {role.role: _free(role) for role in roles})
-    yield of_each(WORKERS, {role.role: role.workers for role in roles})
-    yield of_each(DEFERRED, {role.role: role.deferred for role in roles})
-    yield of_each(HELD, _held_by_queue(roles, held))
-    yield of_each(PAUSED, {role.role: int(role.is_paused) for role in roles})
+    yield role_gauge(WANTED_SLOTS, {role.role: role.wanted_slots for role in roles})
+    yield role_gauge(SLOTS, {role.role: role.slots for role in roles})
+    yield role_gauge(BUSY_SLOTS, {role.role: role.busy for role in roles})
+    yield role_gauge(FREE_SLOTS, {role.role: _free(role) for role in roles})
+    yield role_gauge(WORKERS, {role.role: role.workers for role in roles})
+    yield role_gauge(DEFERRED, {role.role: role.deferred for role in roles})
+    yield role_gauge(HELD, _held_by_queue(roles, held))
+    yield role_gauge(PAUSED, {role.role: int(role.is_paused) for role in roles})
     yield _gauge(SUPERVISORS, [((), stats.supervisors)])
     yield _gauge(DEAD_LETTERS_KEPT, [((), stats.dead_letters)])
     yield _gauge(USED_MEMORY, [((), stats.used_memory_bytes)])

@@ -132,7 +132,7 @@ def invalid(error: ValidationError, kind: type[BaseModel]) -> Problem:
     errors: list[tuple[str, str]] = []
     for place, text in each_problem(error, kind):
         errors.append((pointer_to(*place), text))
-    return _of_fields(errors)
+    return _field_problem(errors)
 
 
 def pointer_to(*place: str) -> str:
@@ -147,7 +147,7 @@ def name_at(pointer: str) -> str:
     return ".".join(name.replace("~1", "/").replace("~0", "~") for name in names)
 
 
-def _of_fields(errors: Sequence[tuple[str, str]]) -> Problem:
+def _field_problem(errors: Sequence[tuple[str, str]]) -> Problem:
     """Return the problem of fields. `errors`: the pointer and the text of each problem."""
     pointer, first = errors[0]
     more = ""
@@ -220,7 +220,7 @@ def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Res
 
     async def on_parameters(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        return respond(request, _of_parameters(error))
+        return respond(request, _parameter_problem(error))
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -261,10 +261,10 @@ _HTTP_DETAILS = {
 }
 
 
-def _of_parameters(error: RequestValidationError) -> Problem:
+def _parameter_problem(error: RequestValidationError) -> Problem:
     """Return the problem of parameters in the path, the query or the headers."""
     errors: list[tuple[str, str]] = []
     for problem in error.errors():
         place = "/".join(map(str, problem["loc"]))
         errors.append((f"#{place}", problem_text(problem["type"], problem["msg"])))
-    return _of_fields(errors)
+    return _field_problem(errors)

@@ -133,7 +133,7 @@ MAX_FACTS_A_SENTENCE = 3
 _MAX_SHOWN_CHARS = 300
 
 
-def against_the_facts(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:
+def fact_contradictions(claims: Iterable[Claim], table: FactTable) -> tuple[str, ...]:
     """Return a sentence for each claim that contradicts the facts, with the claim, the facts
     and their sources. A further sentence counts the claims beyond a limit.
     """
@@ -161,7 +161,7 @@ def find_contradicted_claims(
     comparable = [claim for claim in claims if claim.is_comparable]
     if not comparable:
         return
-    by_subject = _by_subject(table.facts)
+    by_subject = _group_by_subject(table.facts)
     parsed: dict[KnownFact, Statement] = {}
     for claim in comparable:
         statement = statement_of(claim)
@@ -183,7 +183,7 @@ def find_contradicted_claims(
             yield claim, tuple(against)
 
 
-def _by_subject(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[KnownFact]]]:
+def _group_by_subject(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[KnownFact]]]:
     """Return the facts by the head of their subject, and then by the whole subject. Their
     values are parsed only when a claim has the same subject.
     """

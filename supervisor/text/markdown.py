@@ -52,7 +52,7 @@ _DEEPEST = 6
 """Level of the deepest heading in Markdown."""
 
 
-def below(level: int, text: str) -> str:
+def lower_headings(level: int, text: str) -> str:
     """Return the Markdown with its highest heading one level below `level`, and the other
     headings moved by the same amount.
 

@@ -96,13 +96,13 @@ def periods_of(text: str) -> tuple[Period, ...]:
     for form in _FORMS:
         match = form.fullmatch(phrase)
         if match:
-            return _of_parts(match.groupdict())
+            return _period_of_parts(match.groupdict())
     numeric = _NUMERIC.fullmatch(phrase)
     if numeric:
         return _numeric_days(numeric["y"], numeric[1], numeric[2], is_day_first="." in phrase)
     part = _PART.fullmatch(phrase) or _PART_BEHIND.fullmatch(phrase)
     if part:
-        return _of_year_part(part.groupdict())
+        return _quarter_or_half(part.groupdict())
     decade = _DECADE.fullmatch(phrase)
     if decade:
         first_year = int(decade[1]) * 10
@@ -126,7 +126,7 @@ def _numeric_days(year: str, first: str, second: str, *, is_day_first: bool) -> 
         orders.append((second, first))
     days: dict[Period, None] = {}
     for day, month in orders:
-        days |= dict.fromkeys(_of_parts({"y": year, "m": month, "d": day}))
+        days |= dict.fromkeys(_period_of_parts({"y": year, "m": month, "d": day}))
     return tuple(days)
 
 
@@ -141,7 +141,7 @@ def are_apart(first_periods: tuple[Period, ...], second_periods: tuple[Period, .
     return True
 
 
-def _of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
+def _period_of_parts(parts: dict[str, str | None]) -> tuple[Period, ...]:
     """Return the year, the month or the day with these parts: `y`, `m` and `d`. Empty: there is
     no such month or day.
     """
@@ -170,7 +170,7 @@ def _last_day(year: int, month: int) -> date:
     return date(year, month, days)
 
 
-def _of_year_part(parts: dict[str, str | None]) -> tuple[Period, ...]:
+def _quarter_or_half(parts: dict[str, str | None]) -> tuple[Period, ...]:
     """Return the quarter or the half of a year; empty if there is no such part.
 
     Args:

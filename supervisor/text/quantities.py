@@ -319,12 +319,12 @@ def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
         units = (beside,)
     readings: list[Quantity] = []
     for unit in units:
-        low, high = _in_base(quantity.low, unit), _in_base(quantity.high, unit)
+        low, high = _convert_to_base(quantity.low, unit), _convert_to_base(quantity.high, unit)
         readings.append(Quantity(low, high, unit, quantity.is_about))
     return readings
 
 
-def _in_base(amount: Amount | None, unit: Unit) -> Amount | None:
+def _convert_to_base(amount: Amount | None, unit: Unit) -> Amount | None:
     if amount:
         return Amount((amount.value + unit.offset) * unit.factor, amount.grain * unit.factor)
     return None
@@ -500,7 +500,7 @@ def _leading(text: str) -> _Leading | None:
     """Return the number at the beginning of a text, in digits or in words, or None."""
     match = _AMOUNT.match(text)
     if match is None:
-        return _in_words(text)
+        return _parse_number_words(text)
     return _Leading(_valued(match), match["currency"] or "", text[match.end() :])
 
 
@@ -530,7 +530,7 @@ def _means_one(text: str) -> bool:
     return text.strip().casefold() in ("", "a", "one")
 
 
-def _in_words(text: str) -> _Leading | None:
+def _parse_number_words(text: str) -> _Leading | None:
     """Return an amount in words: "three hundred patients", "a dozen", "half an hour"."""
     half = _HALF.match(text)
     if half:

@@ -416,7 +416,7 @@ def _job(traced: TracedJob) -> dict[str, Any]:
         "payloads": {digest: record.payloads[digest] for digest in sorted(digests)},
         "turns": turns,
         "contexts": contexts,
-        "specialists": _by_specialist(timeline.bars, timeline.ends_at),
+        "specialists": _rows_by_specialist(timeline.bars, timeline.ends_at),
         "told": report_sections(report),
         "story": list(traced.story),
     }
@@ -436,7 +436,7 @@ def _cache_use(journal: Sequence[RecordedEvent]) -> dict[str, float] | None:
     return {"share": usage.cache_read_tokens / usage.input_tokens, "saved_usd": cost_usd(saved)}
 
 
-def _by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:
+def _rows_by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:
     """Return the work and cost of each specialist or role, the one with the most tokens first.
 
     `until`: end of the work that still runs, in Unix seconds.

@@ -212,15 +212,15 @@ def critical(
         if bar.began_at is not None and not is_abandoned:
             candidates.append(bar)
     path: set[HandoffId] = set()
-    last = max(candidates, key=_until, default=None)
+    last = max(candidates, key=_end_time, default=None)
     while last is not None and last.handoff_id not in path:
         path.add(last.handoff_id)
         predecessors = [by_id[handoff_id] for handoff_id in last.after]
-        last = max(predecessors, key=_until, default=None)
+        last = max(predecessors, key=_end_time, default=None)
     return frozenset(path)
 
 
-def _until(bar: TimelineBar) -> float:
+def _end_time(bar: TimelineBar) -> float:
     """Return the end of a handoff. A handoff without an end comes last."""
     if bar.ended_at is not None:
         return bar.ended_at
@@ -360,7 +360,7 @@ def _models_of(done: HandoffFinished) -> str | None:
     return ", ".join(parts)
 
 
-def _past_claims(info: HandoffInfo) -> tuple[PastClaim, ...]:
+def _all_claims(info: HandoffInfo) -> tuple[PastClaim, ...]:
     """Return all claims, also the claim that holds or that ended with a result."""
     if info.past_claims or info.claimed_at is not None:
         began_at = info.claimed_at
@@ -407,7 +407,7 @@ def _bar(
         stop_reason=stop_reason,
         claims=info.claims,
         lost_claims=info.lost_claims,
-        past_claims=_past_claims(info),
+        past_claims=_all_claims(info),
         turns=info.turns,
         tokens=info.input_tokens + info.output_tokens,
         usd=cost_usd(info.cost_microusd),

@@ -106,10 +106,12 @@ def _workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
     """
     fields = fields_of(str(path), root)
     _check_keys(str(path), fields, FIELDS, ("description", "steps"))
-    description = " ".join(text_of(_at(path, fields, "description"), fields["description"]).split())
+    description = " ".join(
+        text_of(_location(path, fields, "description"), fields["description"]).split()
+    )
     if not 0 < len(description) <= MAX_DESCRIPTION_CHARS:
         raise UserError(
-            f"{_at(path, fields, 'description')} must have 1 to {MAX_DESCRIPTION_CHARS:,}"
+            f"{_location(path, fields, 'description')} must have 1 to {MAX_DESCRIPTION_CHARS:,}"
             " characters; describe its result"
         )
     nodes = _step_nodes(path, fields)
@@ -117,11 +119,11 @@ def _workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
     _check_together(path, steps, list(map(line_of, nodes)))
     review = True
     if "review" in fields:
-        review = truth_of(_at(path, fields, "review"), fields["review"])
-    synthesis = _choice(_at(path, fields, "synthesis"), fields, "synthesis", Synthesis)
+        review = truth_of(_location(path, fields, "review"), fields["review"])
+    synthesis = _choice(_location(path, fields, "synthesis"), fields, "synthesis", Synthesis)
     join = None
     if "join" in fields:
-        join = join_from(_at(path, fields, "join"), fields["join"])
+        join = join_from(_location(path, fields, "join"), fields["join"])
     workflow = Workflow(
         name=path.stem,
         path=path,
@@ -144,22 +146,15 @@ def _step_nodes(path: Path, fields: Mapping[str, yaml.Node]) -> list[yaml.Node]:
         UserError: `steps` is not a list, is empty, or is too long.
     """
     steps = fields["steps"]
+    at = _location(path, fields, "steps")
     if not isinstance(steps, yaml.SequenceNode):
-        raise UserError(
-            f"{_at(path, fields, 'steps')} must be a list; write `- id: ...` below it, once for"
-            " each step"
-        )
+        raise UserError(f"{at} must be a list; write `- id: ...` below it, once for each step")
     if not steps.value:
-        raise UserError(
-            f"{_at(path, fields, 'steps')} has no step, at least one is needed; write `- id: ...`"
-            " below it"
-        )
+        raise UserError(f"{at} has no step, at least one is needed; write `- id: ...` below it")
     nodes: list[yaml.Node] = steps.value
     if len(nodes) > MAX_WRITTEN_STEPS:
         problem = f"has {len(nodes):,} steps, at most {MAX_WRITTEN_STEPS:,} can be written down"
-        raise UserError(
-            f"{_at(path, fields, 'steps')} {problem}; make similar steps one step with `for_each`"
-        )
+        raise UserError(f"{at} {problem}; make similar steps one step with `for_each`")
     return nodes
 
 
@@ -171,7 +166,7 @@ def _key(path: Path, fields: Mapping[str, yaml.Node], steps: Sequence[WorkflowSt
     """
     if "key" not in fields:
         return None
-    where = _at(path, fields, "key")
+    where = _location(path, fields, "key")
     if not any(step.for_each is ForEach.ROWS for step in steps):
         raise UserError(
             f"{where} names a column, and no step is repeated over rows;"
@@ -193,7 +188,7 @@ def _gates(path: Path, fields: Mapping[str, yaml.Node], folder: Path | None) -> 
     if "gates" not in fields:
         return None
     gates = fields["gates"]
-    where = _at(path, fields, "gates")
+    where = _location(path, fields, "gates")
     fields_of(where, gates)
 
     def where_in_gates(place: Sequence[str]) -> str:
@@ -254,7 +249,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         for_each=_choice(f"{where}: for_each", fields, "for_each", ForEach),
         on_failure=on_failure or OnFailure.RETRY,
         when=_condition(where, fields),
-        after=_after(where, fields),
+        after=_parse_after(where, fields),
         approve=approve,
         join=join,
         where=where,
@@ -328,7 +323,7 @@ def _check_step_in_condition(
         )
 
 
-def _after(where: str, fields: Mapping[str, yaml.Node]) -> Literal["review"] | None:
+def _parse_after(where: str, fields: Mapping[str, yaml.Node]) -> Literal["review"] | None:
     """Return the value of `after`, or None.
 
     Raises:
@@ -525,7 +520,7 @@ def _choice(
     return choices(value)
 
 
-def _at(path: Path, fields: Mapping[str, yaml.Node], key: str) -> str:
+def _location(path: Path, fields: Mapping[str, yaml.Node], key: str) -> str:
     """Return `FILE:LINE: KEY` for errors, or `FILE: KEY` if there is no such field."""
     if key in fields:
         return f"{path}:{line_of(fields[key])}: {key}"

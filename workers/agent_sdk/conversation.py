@@ -47,7 +47,7 @@ def turns_of(messages: Sequence[MessageParam]) -> list[RecordedTurn]:
     for message in messages:
         blocks = _blocks_of(message)
         if message["role"] == "assistant":
-            turns.append(RecordedTurn(_for_cli(blocks)))
+            turns.append(RecordedTurn(_blocks_for_cli(blocks)))
         elif turns:
             results = tuple(block for block in blocks if block.get("type") == "tool_result")
             turns[-1] = replace(turns[-1], results=results, prompt=_text_in(blocks) or GO_ON)
@@ -148,7 +148,7 @@ def _added(recorded: MessageParam, requested: MessageParam) -> list[Block]:
     return added
 
 
-def _for_cli(blocks: Iterable[Block]) -> tuple[Block, ...]:
+def _blocks_for_cli(blocks: Iterable[Block]) -> tuple[Block, ...]:
     """Return the texts and calls of a reply. The CLI has no use for other blocks."""
     kept: list[Block] = []
     for block in blocks:

@@ -94,7 +94,9 @@ def host_tools(
             for definition in source.tools:
                 reached = CallNetwork(_lists_of(definition, rules), network)
                 if loaded.border_fault and reached.access is not NetworkAccess.ALL:
-                    raise InvalidTool(_no_border(definition.name, loaded.border_fault))
+                    raise InvalidTool(
+                        _unlimited_network_error(definition.name, loaded.border_fault)
+                    )
                 tools.append(_tool(host, limits, definition, provider, reached))
             sources.append((source.place, tuple(tools)))
     except BaseException:
@@ -113,7 +115,7 @@ def _lists_of(definition: ToolDefinition, rules: PolicyRules) -> tuple[tuple[str
     return tuple(hosts for hosts in lists if hosts is not None)
 
 
-def _no_border(name: str, fault: str) -> str:
+def _unlimited_network_error(name: str, fault: str) -> str:
     why = clean_output(fault.encode())
     return (
         f"tool {name}: its network is limited, but this machine cannot limit it ({why}):"

@@ -141,7 +141,7 @@ class NetworkProxy:
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._refusals = 0
         self._share = ProcessorShare()
-        _in_thread(self._accept)
+        _start_thread(self._accept)
 
     def close(self) -> None:
         """End all connections."""
@@ -159,7 +159,7 @@ class NetworkProxy:
                     client, _ = self._listener.accept()
                 except OSError:  # the call has ended
                     return
-                _in_thread(self._serve, client)
+                _start_thread(self._serve, client)
                 self._share.rest()
 
     def _serve(self, client: socket.socket) -> None:
@@ -238,7 +238,7 @@ class NetworkProxy:
             self._sockets.discard(connection)
 
 
-def _in_thread(function: Callable[..., None], *arguments: object) -> threading.Thread:
+def _start_thread(function: Callable[..., None], *arguments: object) -> threading.Thread:
     thread = threading.Thread(target=function, args=arguments, name="tool-proxy", daemon=True)
     thread.start()
     return thread
@@ -266,7 +266,7 @@ def _relay(
     server.settimeout(IDLE_S)
     if request.head is None:
         client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-    back = _in_thread(_copy if request.head is None else _copy_response, server, client, share)
+    back = _start_thread(_copy if request.head is None else _copy_response, server, client, share)
     try:
         for piece in share.paced(request.pieces(client.recv)):
             server.sendall(piece)

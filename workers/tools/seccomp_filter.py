@@ -187,9 +187,9 @@ def sandbox_filter() -> bytes:
             (_RETURN, 0, 0, _NO_SUCH_CALL),
             *_refusals(number, _NEVER_IN_A_SANDBOX),
             *_refusals(number, _ATTRIBUTES, _NOT_SUPPORTED),
-            *_no_user_namespaces(number),
-            *_no_shared_memory_without_file(number),
-            *_no_huge_pages_again(number),
+            *_refuse_user_namespaces(number),
+            *_refuse_anonymous_shared_memory(number),
+            *_refuse_huge_pages(number),
             *_tcp_and_udp_only(number),
             *_refused_values(number["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
             *_refused_values(number["fcntl"], _SECOND, _REFUSED_COMMANDS),
@@ -308,7 +308,7 @@ def _refusals(
     return refusals
 
 
-def _no_user_namespaces(number: Mapping[str, int]) -> list[Instruction]:
+def _refuse_user_namespaces(number: Mapping[str, int]) -> list[Instruction]:
     """Return instructions that refuse a child in a user namespace. The flags of clone3 are in
     memory, which a filter cannot read, so the C library must fall back to clone.
     """
@@ -342,7 +342,7 @@ def _tcp_and_udp_only(number: Mapping[str, int]) -> list[Instruction]:
     ]
 
 
-def _no_shared_memory_without_file(number: Mapping[str, int]) -> list[Instruction]:
+def _refuse_anonymous_shared_memory(number: Mapping[str, int]) -> list[Instruction]:
     """Return instructions that refuse memory which processes share without a file, and pages of
     the machine's pool of huge pages. Such memory is kept when a process no longer maps it, and
     nothing counts it.
@@ -358,7 +358,7 @@ def _no_shared_memory_without_file(number: Mapping[str, int]) -> list[Instructio
     ]
 
 
-def _no_huge_pages_again(number: Mapping[str, int]) -> list[Instruction]:
+def _refuse_huge_pages(number: Mapping[str, int]) -> list[Instruction]:
     """Return instructions that refuse to allow transparent huge pages again. A process that
     unmaps most of such a page keeps the whole page, and the kernel counts the rest only.
     """

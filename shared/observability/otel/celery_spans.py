@@ -49,12 +49,12 @@ class CelerySpans(CeleryInstrumentor):
             match = _JOB.match(f"{kwargs.get('task_id')}") or _job_in_first_argument(kwargs)
             if match is not None:
                 request.update(traceparent=self._traceparent_of(JobId(match[0])))
-        super()._trace_prerun(*args, **_of_this_copy(kwargs))  # type: ignore[no-untyped-call]
+        super()._trace_prerun(*args, **_add_thread_id(kwargs))  # type: ignore[no-untyped-call]
 
     def _trace_postrun(self, *args: Any, **kwargs: Any) -> None:
         if not _is_ours(kwargs.get("task")):
             return
-        super()._trace_postrun(*args, **_of_this_copy(kwargs))  # type: ignore[no-untyped-call]
+        super()._trace_postrun(*args, **_add_thread_id(kwargs))  # type: ignore[no-untyped-call]
 
     def _trace_before_publish(self, *args: Any, **kwargs: Any) -> None:
         if _is_ours(kwargs.get("sender")):
@@ -86,7 +86,7 @@ def _is_ours(task: Any) -> bool:
     return name == ADVANCE or name.startswith(SPECIALIST_PREFIX)
 
 
-def _of_this_copy(sent: dict[str, Any]) -> dict[str, Any]:
+def _add_thread_id(sent: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a signal with the thread's id added to the task's id.
 
     Two copies of one message may run in two threads, because a message that seems lost is sent

@@ -47,7 +47,7 @@ def provider_of(settings: Settings) -> str:
     return _PROVIDERS[settings.model_provider]
 
 
-def of_job(life: JobSpan) -> Attributes:
+def job_attributes(life: JobSpan) -> Attributes:
     return {
         "gen_ai.operation.name": "invoke_workflow",
         "gen_ai.workflow.name": life.mode,
@@ -57,7 +57,7 @@ def of_job(life: JobSpan) -> Attributes:
     }
 
 
-def of_handoff(handoff: AgentHandoff, provider: str, model: str | None) -> Attributes:
+def handoff_attributes(handoff: AgentHandoff, provider: str, model: str | None) -> Attributes:
     return {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": provider,
@@ -75,7 +75,7 @@ DROPPED: Attributes = {"handoff.status": "dropped"}
 """Attributes of a handoff that no job needs any more."""
 
 
-def of_result(result: HandoffResult) -> Attributes:
+def result_attributes(result: HandoffResult) -> Attributes:
     usage = result.usage
     return {
         **({"gen_ai.response.model": result.model} if result.model else {}),
@@ -91,7 +91,7 @@ def of_result(result: HandoffResult) -> Attributes:
     }
 
 
-def of_call(call: ModelCall, provider: str) -> Attributes:
+def call_attributes(call: ModelCall, provider: str) -> Attributes:
     return {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": provider,
@@ -102,20 +102,20 @@ def of_call(call: ModelCall, provider: str) -> Attributes:
     }
 
 
-def of_batched_call(call: ModelCall, provider: str, batch_id: str | None) -> Attributes:
+def batched_call_attributes(call: ModelCall, provider: str, batch_id: str | None) -> Attributes:
     """Return the attributes of a call in a batch.
 
     Args:
         batch_id: None if the id is not known.
     """
     return {
-        **of_call(call, provider),
+        **call_attributes(call, provider),
         "gen_ai.request.stream": False,
         **({"handoff.batch.id": batch_id} if batch_id else {}),
     }
 
 
-def of_reply(reply: ModelReply) -> Attributes:
+def reply_attributes(reply: ModelReply) -> Attributes:
     usage = reply.usage
     return {
         "gen_ai.response.model": reply.model,
@@ -130,7 +130,7 @@ def of_reply(reply: ModelReply) -> Attributes:
     }
 
 
-def of_tool_call(call: Block, name: str) -> Attributes:
+def tool_call_attributes(call: Block, name: str) -> Attributes:
     return {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": name,

@@ -87,7 +87,7 @@ class _CallSpan(Span):
         self._captures = captures
 
     def replied(self, reply: ModelReply) -> None:
-        self._span.set_attributes(gen_ai.of_reply(reply))
+        self._span.set_attributes(gen_ai.reply_attributes(reply))
         if self._captures:
             self._span.set_attributes(gen_ai.content_of_reply(reply))
 
@@ -174,7 +174,7 @@ class OpenTelemetry(Telemetry):
     @contextmanager
     def within(self, job_id: JobId) -> Iterator[None]:
         place = self._place(job_id)
-        with _in(_context(place, place.span_id)):
+        with _use_remote_span(_context(place, place.span_id)):
             yield
 
     def traceparent_of(self, job_id: JobId) -> str:
@@ -196,14 +196,14 @@ class OpenTelemetry(Telemetry):
         if current.trace_id == place.trace_id and _is_open_since(started_at):
             above = current
         own_id = handoff_span(handoff.job_id, handoff.handoff_id)
-        with _in(_context(place, own_id)):
+        with _use_remote_span(_context(place, own_id)):
             yield claimed
         result = claimed.result
         if result is None and not claimed.is_dropped:
             return
-        attributes = gen_ai.of_handoff(handoff, self._model_provider, model)
+        attributes = gen_ai.handoff_attributes(handoff, self._model_provider, model)
         if result:
-            attributes |= gen_ai.of_result(result)
+            attributes |= gen_ai.result_attributes(result)
         else:
             attributes |= gen_ai.DROPPED
         if started_at:
@@ -213,7 +213,7 @@ class OpenTelemetry(Telemetry):
         with self._ids.span(own_id):
             span = self._tracer.start_span(
                 f"invoke_agent {handoff.assigned_to}",
-                _below(above),
+                _context_below(above),
                 attributes=attributes,
                 start_time=since_ns,
             )
@@ -224,7 +224,7 @@ class OpenTelemetry(Telemetry):
 
     @contextmanager
     def chat(self, call: ModelCall) -> Iterator[Span]:
-        attributes = gen_ai.of_call(call, self._model_provider)
+        attributes = gen_ai.call_attributes(call, self._model_provider)
         if self._captures:
             attributes |= gen_ai.content_of_call(call)
         with self._working(f"chat {call.model}", SpanKind.CLIENT, attributes) as span:
@@ -237,7 +237,7 @@ class OpenTelemetry(Telemetry):
         times: BatchedCallTimes,
         outcome: ModelReply | str,
     ) -> None:
-        attributes = gen_ai.of_batched_call(call, self._model_provider, batch_id)
+        attributes = gen_ai.batched_call_attributes(call, self._model_provider, batch_id)
         if self._captures:
             attributes |= gen_ai.content_of_call(call)
         span = self._tracer.start_span(
@@ -254,7 +254,7 @@ class OpenTelemetry(Telemetry):
 
     @contextmanager
     def tool(self, call: Block, name: str) -> Iterator[Span]:
-        attributes = gen_ai.of_tool_call(call, name)
+        attributes = gen_ai.tool_call_attributes(call, name)
         if self._captures:
             attributes |= gen_ai.content_of_tool_call(call)
         with self._working(f"execute_tool {name}", SpanKind.INTERNAL, attributes) as span:
@@ -270,12 +270,12 @@ class OpenTelemetry(Telemetry):
         if life.retries > 0:
             own_id = self._ids.generate_span_id()
             above = place.span_id
-        parent = _below(_context(place, above)) if above else context.Context()
+        parent = _context_below(_context(place, above)) if above else context.Context()
         with self._ids.span(own_id, place.trace_id):
             span = self._tracer.start_span(
                 f"invoke_workflow {life.mode}",
                 parent,
-                attributes=gen_ai.of_job(life),
+                attributes=gen_ai.job_attributes(life),
                 start_time=int(life.started_at * 1e9),
             )
         if life.is_failed:
@@ -356,11 +356,11 @@ def _context(place: TracePosition, span_id: int) -> SpanContext:
     return SpanContext(place.trace_id, span_id, is_remote=True, trace_flags=flags)
 
 
-def _below(above: SpanContext) -> context.Context:
+def _context_below(above: SpanContext) -> context.Context:
     return trace.set_span_in_context(NonRecordingSpan(above))
 
 
-def _in(above: SpanContext) -> AbstractContextManager[trace.Span]:
+def _use_remote_span(above: SpanContext) -> AbstractContextManager[trace.Span]:
     """Put the spans of this thread below a span that another process exports."""
     return trace.use_span(
         NonRecordingSpan(above), record_exception=False, set_status_on_exception=False

@@ -53,7 +53,7 @@ def model_from(settings: Settings) -> Model:
         case "anthropic":
             return AnthropicModel(_anthropic(settings))
         case "bedrock" | "vertex" | "foundry":
-            return AnthropicModel(_of_provider(settings.model_provider))
+            return AnthropicModel(_make_cloud_client(settings.model_provider))
 
 
 def _offline() -> anthropic.AsyncAnthropic:
@@ -153,7 +153,7 @@ def _options(http_client: httpx2.AsyncClient | None = None) -> dict[str, Any]:
     return {"max_retries": 0, "open_telemetry": False, "http_client": http_client or _http_client()}
 
 
-def _of_provider(name: str) -> Client:
+def _make_cloud_client(name: str) -> Client:
     """Return the client of a cloud provider: bedrock, vertex or foundry. Its packages are imported
     now, so that a missing package is reported before the first call.
 
@@ -170,14 +170,14 @@ def _of_provider(name: str) -> Client:
     try:
         client = _new_client(name)
     except httpx2.InvalidURL as error:
-        raise _no_address(name) from error
+        raise _invalid_address_error(name) from error
     except (anthropic.AnthropicError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"HANDOFF_MODEL_PROVIDER={name} is not configured: {reason}") from error
     try:
         check_server_url(str(client.base_url))
     except ValueError as error:
-        raise _no_address(name) from error
+        raise _invalid_address_error(name) from error
     return client
 
 
@@ -190,7 +190,7 @@ def _new_client(provider: str) -> Client:
     return anthropic.AsyncAnthropicFoundry(**_options())
 
 
-def _no_address(provider: str) -> UserError:
+def _invalid_address_error(provider: str) -> UserError:
     """Return the error for a region or resource name that gives no valid address. The message
     does not quote the value.
     """

@@ -95,9 +95,9 @@ def unsent_error(error: Exception, settings: ClientSettings) -> ModelError:
     causes = tuple(_causes(error))
     for cause in causes:
         if isinstance(cause, aiohttp.ClientHttpProxyError):
-            return _of_proxy_status(cause.status)
+            return _proxy_error(cause.status)
         if isinstance(cause, aiohttp.ClientConnectorError):
-            return _of_connector(cause, settings)
+            return _connector_error(cause, settings)
     name = type(causes[0]).__name__
     if isinstance(causes[0], httpx2.HTTPError | aiohttp.ClientError) and _may_pass(causes):
         return NeverSent(f"no connection to the model's server ({name}): check {_way(settings)}")
@@ -110,12 +110,12 @@ def unsent_error(error: Exception, settings: ClientSettings) -> ModelError:
     return Unsendable(message)
 
 
-def _of_connector(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> ModelError:
+def _connector_error(error: aiohttp.ClientConnectorError, settings: ClientSettings) -> ModelError:
     """Return the error for a connection that aiohttp could not open."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _of_certificate(error, settings)
+        return _certificate_error(error, settings)
     if isinstance(error, aiohttp.ClientConnectorSSLError):
-        return _of_tls(error, settings)
+        return _tls_error(error, settings)
     place = f"{error.host}:{error.port} ({_system_words(error)})"
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         variable = _address_variable(error, settings)
@@ -132,7 +132,7 @@ def proxy_refuses(scheme: str) -> str:
     )
 
 
-def _of_proxy_status(status: int) -> ModelError:
+def _proxy_error(status: int) -> ModelError:
     if status == 407:
         return Unsendable(proxy_refuses("https"), status=status)
     name, host = _proxy("https")
@@ -148,7 +148,7 @@ def _of_proxy_status(status: int) -> ModelError:
     )
 
 
-def _of_certificate(
+def _certificate_error(
     error: aiohttp.ClientConnectorCertificateError, settings: ClientSettings
 ) -> ModelError:
     reason = error.certificate_error
@@ -165,7 +165,7 @@ def _of_certificate(
     )
 
 
-def _of_tls(error: aiohttp.ClientConnectorSSLError, settings: ClientSettings) -> ModelError:
+def _tls_error(error: aiohttp.ClientConnectorSSLError, settings: ClientSettings) -> ModelError:
     reason = error.os_error
     words = getattr(reason, "reason", None) or type(reason).__name__
     message = (
@@ -291,7 +291,7 @@ def translated_errors(sending: RequestProgress, settings: ClientSettings) -> Ite
     except HandoffError:
         raise
     except anthropic.APIStatusError as error:
-        raise _of_status(error) from error
+        raise _status_error(error) from error
     except Exception as error:
         if not sending.has_begun:
             raise unsent_error(error, settings) from error
@@ -309,12 +309,12 @@ def translated_errors(sending: RequestProgress, settings: ClientSettings) -> Ite
         raise
 
 
-def _of_status(error: anthropic.APIStatusError) -> ModelError:
+def _status_error(error: anthropic.APIStatusError) -> ModelError:
     """Return the error for a reply with an error status."""
     status = error.status_code
     message = _message_of(error.body)
     if status < 400:
-        return _of_no_error_status(error, message)
+        return _unexpected_status_error(error, message)
     match status:
         case 429 | 529:
             reason = "rate limit of the model's server"
@@ -344,7 +344,7 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
             return ModelRejected(f"{meaning}{message}", status=status)
 
 
-def _of_no_error_status(error: anthropic.APIStatusError, message: str) -> ModelError:
+def _unexpected_status_error(error: anthropic.APIStatusError, message: str) -> ModelError:
     """Return the error for a redirect or for an error event of a successful reply."""
     if 300 <= error.status_code < 400 and "location" in error.response.headers:
         return ModelRejected(
@@ -352,7 +352,7 @@ def _of_no_error_status(error: anthropic.APIStatusError, message: str) -> ModelE
             "set ANTHROPIC_BASE_URL to the address that it redirects to",
             status=error.status_code,
         )
-    return _of_stream_event(str(error.type or ""), message)
+    return _stream_event_error(str(error.type or ""), message)
 
 
 def is_error(value: Any) -> bool:
@@ -389,10 +389,10 @@ def error_of_event(data: str) -> ModelError:
     if isinstance(inner, dict):
         kind = str(inner.get("type") or inner.get("code") or "")
     kind = replace_lone_surrogates(" ".join(kind.split()))
-    return _of_stream_event(kind, _message_of(body))
+    return _stream_event_error(kind, _message_of(body))
 
 
-def _of_stream_event(kind: str, message: str) -> ModelError:
+def _stream_event_error(kind: str, message: str) -> ModelError:
     """Return the error of a reply with status 200. Only its type or code tells whether another
     try may help.
 

@@ -65,7 +65,9 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
         if schema is not None:
             request["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         else:
-            request["system"].append({"type": "text", "text": _in_words(call.output_schema)})
+            request["system"].append(
+                {"type": "text", "text": _schema_instructions(call.output_schema)}
+            )
     if call.effort and Option.EFFORT not in without:
         request.setdefault("output_config", {})["effort"] = call.effort.value
     if call.thinking and Option.THINKING not in without:
@@ -118,7 +120,7 @@ def _prepared(node: Any) -> dict[str, Any]:
     if not isinstance(node, dict) or any(key in node for key in _LOOSE):
         raise ValueError("not a strict schema")
     if isinstance(node.get("type"), list):
-        return _any_of_types(node)
+        return _split_type_list(node)
     if node.get("type") == "object":
         if not node.get("properties") or node.get("additionalProperties") not in (None, False):
             raise ValueError("free keys")
@@ -140,7 +142,7 @@ def _prepared_children(children: dict[str, Any]) -> dict[str, Any]:
     return prepared
 
 
-def _any_of_types(node: dict[str, Any]) -> dict[str, Any]:
+def _split_type_list(node: dict[str, Any]) -> dict[str, Any]:
     """Return a schema with a list of types as `anyOf` with one schema for each type."""
     schema: dict[str, Any] = {}
     if "description" in node:
@@ -157,7 +159,7 @@ def _any_of_types(node: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _in_words(schema: Mapping[str, Any]) -> str:
+def _schema_instructions(schema: Mapping[str, Any]) -> str:
     return (
         "Your final answer is one JSON value and nothing else. It matches this JSON Schema: "
         + json.dumps(schema, ensure_ascii=False, sort_keys=True)

@@ -13,8 +13,8 @@ import anthropic
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD, WEB_SEARCH_MICROUSD
 from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
 from handoff_queue.shared.text.unicode_text import (
-    all_in_whole_characters,
     printable,
+    replace_all_lone_surrogates,
     replace_lone_surrogates,
 )
 from handoff_queue.shared.types.errors import ModelUnreachable
@@ -295,7 +295,7 @@ def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
     try:
         _check_blocks(content)
     except ValueError:
-        content = all_in_whole_characters(content)
+        content = replace_all_lone_surrogates(content)
         _check_blocks(content)
     return content
 

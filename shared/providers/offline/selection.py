@@ -113,12 +113,12 @@ def _about_subject(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Cl
         matching = _matching(content_stems(aspect) or stems_of(aspect), about, _PER_ASPECT)
         heading = f"{aspect[:1].upper()}{aspect[1:]}"
         for sentence in matching:
-            claims.append(_of_subject(topic.text, heading, sentence))
+            claims.append(_claim_of_subject(topic.text, heading, sentence))
         if not matching:
             gaps.append(f'the words "{aspect}" ({topic.text})')
     if claims and not gaps:
         if titled:
-            claims.insert(0, _of_subject(topic.text, topic.text, titled[0]))
+            claims.insert(0, _claim_of_subject(topic.text, topic.text, titled[0]))
         return claims, gaps
     sections = _first_of_sections(titled)
     rest = [sentence for sentence in about if sentence not in sections]
@@ -127,7 +127,7 @@ def _about_subject(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Cl
         heading = topic.text
         if len(sentence.headings) > 1 and not mentions(topic.text, sentence.headings[-1]):
             heading = sentence.headings[-1]
-        claims.append(_of_subject(topic.text, heading, sentence))
+        claims.append(_claim_of_subject(topic.text, heading, sentence))
     return claims[:limit], gaps
 
 
@@ -154,7 +154,7 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[C
     gaps = [f'the words "{", ".join(unseen)}"'] if unseen else []
     claims: list[Claim] = []
     for sentence in sorted(matching, key=list(sentences).index):
-        claims.append(_in_context(topic.text, sentence))
+        claims.append(_claim_in_context(topic.text, sentence))
     return claims, gaps
 
 
@@ -179,7 +179,7 @@ def _overview_claims(wanted: Set[str], sentences: Sequence[Sentence]) -> list[Cl
     titled = [sentence for sentence in sentences if wanted <= stems_of(sentence.place)]
     claims: list[Claim] = []
     for sentence in _overview(titled):
-        claims.append(_in_context("", sentence))
+        claims.append(_claim_in_context("", sentence))
     return claims
 
 
@@ -242,7 +242,7 @@ def _stems_with_place(sentence: Sentence) -> frozenset[str]:
     return stems_of(sentence.text) | stems_of(sentence.place)
 
 
-def _of_subject(subject: str, heading: str, sentence: Sentence) -> Claim:
+def _claim_of_subject(subject: str, heading: str, sentence: Sentence) -> Claim:
     """Return the claim of a sentence. The subject precedes a sentence that does not name it."""
     text = sentence.text
     if not mentions(subject, text):
@@ -250,7 +250,7 @@ def _of_subject(subject: str, heading: str, sentence: Sentence) -> Claim:
     return Claim("", text, sentence.source, (sentence.quote,), heading)
 
 
-def _in_context(heading: str, sentence: Sentence) -> Claim:
+def _claim_in_context(heading: str, sentence: Sentence) -> Claim:
     """Return the claim of a sentence, with its headings in front if they share no word with
     the sentence.
     """

@@ -8,7 +8,7 @@ from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import WAITS_FOR
-from handoff_queue.supervisor.cli.display.job_status import against_budget, against_quote
+from handoff_queue.supervisor.cli.display.job_status import usage_and_limits, usage_and_quote
 from handoff_queue.supervisor.cli.display.job_view import JobView
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 
@@ -87,9 +87,9 @@ def activity_line(view: JobView) -> str | None:
     shown = activities[:MAX_HANDOFFS_A_LINE]
     if len(activities) > MAX_HANDOFFS_A_LINE:
         shown.append(f"and {len(activities) - MAX_HANDOFFS_A_LINE} more")
-    so_far = ", ".join(against_budget(view.job, view.state.submitted.limits))
+    so_far = ", ".join(usage_and_limits(view.job, view.state.submitted.limits))
     quoted = ""
-    quote = against_quote(view)
+    quote = usage_and_quote(view)
     if quote:
         quoted = f" ({quote})"
     return f"so far {so_far}{quoted}; running: {'; '.join(shown)}"

@@ -208,10 +208,10 @@ def quote_remark(result: JobResult) -> str | None:
         parts.append(f"{time['likely_s']:.1f} s likely, {time['most_s']:.1f} s at most")
     if not parts:
         return None
-    return f"quoted: {'; '.join(parts)}; it took {_against_the_quote(result)}"
+    return f"quoted: {'; '.join(parts)}; it took {_usage_and_quote(result)}"
 
 
-def _against_the_quote(result: JobResult) -> str:
+def _usage_and_quote(result: JobResult) -> str:
     """Return the usage that later quotes are compared with: `$0.0123 and 9.0 s of work`."""
     usage = result.usage
     worked_s = result.worked_s or 0.0

@@ -105,7 +105,7 @@ def _timed_changes(before: JobView | None, moment: JobUpdate) -> Iterator[tuple[
     """
     view = moment.view
     earlier = before or JobView(view.job_id)
-    for line in no_longer_missing(earlier, view):
+    for line in arrived_lines(earlier, view):
         yield -inf, line
     latest = 0.0
     for at, line in lines_of(moment, earlier.state):
@@ -175,7 +175,7 @@ def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
             yield str(reason)
 
 
-def no_longer_missing(before: JobView, after: JobView) -> Iterator[str]:
+def arrived_lines(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each process or person that the job no longer waits for."""
     still_missing = {reason.awaited for reason in after.waiting_reasons}
     for reason in before.waiting_reasons:

@@ -68,11 +68,11 @@ def headline(view: JobView) -> str:
         return f"{view.job_id}  queued"
     until = view.state.as_of if view.state.ended else view.now
     time = f"{max(0.0, until - view.state.started_at):.0f} s"
-    usage = against_budget(view.job, view.state.submitted.limits)
+    usage = usage_and_limits(view.job, view.state.submitted.limits)
     return "  ".join([view.job_id, view.job.status, time, *usage])
 
 
-def against_budget(info: JobInfo, limits: JobLimits) -> list[str]:
+def usage_and_limits(info: JobInfo, limits: JobLimits) -> list[str]:
     """Return the turns, tokens and cost, each with its limit if there is one."""
     at_most = info.cut_calls > 0
     cost = money(cost_usd(info.cost_microusd), at_most=at_most)
@@ -84,7 +84,7 @@ def against_budget(info: JobInfo, limits: JobLimits) -> list[str]:
     return [turns, tokens, cost]
 
 
-def against_quote(view: JobView) -> str | None:
+def usage_and_quote(view: JobView) -> str | None:
     """Return the usage next to the quote, or None without a quote.
 
     Example: `12 s of likely 30 s, at most 45 s; $0.0123 of likely $0.0200, at most $0.0310`. A
@@ -100,14 +100,14 @@ def against_quote(view: JobView) -> str | None:
         return None
     if view.state.retries > view.state.retries_when_quoted:
         estimates = "; ".join(_estimates(quote))
-        since_the_retry = _since_the_retry(view, view.state.handoffs)
+        since_the_retry = _usage_since_retry(view, view.state.handoffs)
         return f"the first run {estimates}; since the retry {since_the_retry}"
     parts: list[str] = []
     if quote.seconds:
-        parts.append(_against(shown_working_seconds(view), quote.seconds, _seconds))
+        parts.append(_compare_to_estimate(shown_working_seconds(view), quote.seconds, _seconds))
     spent = view.job.cost_microusd
     if quote.microusd and spent is not None:
-        parts.append(_against(spent, quote.microusd, _usd))
+        parts.append(_compare_to_estimate(spent, quote.microusd, _usd))
     return "; ".join(parts) or None
 
 
@@ -117,7 +117,7 @@ def _estimates(quote: Quote) -> Iterator[str]:
             yield f"likely {shown(estimate.likely)}, at most {shown(estimate.most)}"
 
 
-def _since_the_retry(view: JobView, handoffs: int) -> str:
+def _usage_since_retry(view: JobView, handoffs: int) -> str:
     """Return the time since the retry, and the cost of the handoffs since then.
 
     The cost is left out if the cost of a handoff is unknown.
@@ -158,7 +158,7 @@ def shown_working_seconds(view: JobView) -> float:
     return max(0.0, until - state.started_at - state.waited_s)
 
 
-def _against(taken: float, estimate: Estimate, shown: Callable[[float], str]) -> str:
+def _compare_to_estimate(taken: float, estimate: Estimate, shown: Callable[[float], str]) -> str:
     relation = "at most"
     if taken > estimate.most:
         relation = "over"

@@ -33,7 +33,7 @@ def print_main_help(entries: Mapping[str, Entry], described: str) -> None:
     """
     console = stdout()
     console.print("Usage: handoff COMMAND [OPTIONS]\n")
-    panels = _by_panel(entries)
+    panels = _commands_by_panel(entries)
     first = panels.pop(described)
     console.print(Text(described, "bold"))
     _print_lines(first)
@@ -52,14 +52,14 @@ def print_main_help(entries: Mapping[str, Entry], described: str) -> None:
 def print_all_commands(entries: Mapping[str, Entry]) -> None:
     """Print the commands in panels, each command on one line."""
     console = stdout()
-    for panel, commands in _by_panel(entries).items():
+    for panel, commands in _commands_by_panel(entries).items():
         rule = "─" * (COLUMNS - len(panel) - 3)
         console.print(Text.assemble("─ ", (panel, "bold"), f" {rule}"))
         _print_lines(commands, max(map(len, entries)))
     console.print("`handoff COMMAND --help` lists options. `handoff doctor` checks your system.")
 
 
-def _by_panel(entries: Mapping[str, Entry]) -> dict[str, dict[str, Entry]]:
+def _commands_by_panel(entries: Mapping[str, Entry]) -> dict[str, dict[str, Entry]]:
     """Return the name of a panel -> its commands."""
     panels: dict[str, dict[str, Entry]] = {}
     for panel, commands in groupby(entries.items(), lambda item: item[1].panel):

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.cli.display.activity import (
     silence,
     tools_of,
 )
-from handoff_queue.supervisor.cli.display.job_status import against_quote, headline
+from handoff_queue.supervisor.cli.display.job_status import headline, usage_and_quote
 from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
@@ -145,7 +145,7 @@ def render_tree(view: JobView, *, below: int = 0) -> RenderableType:
         below: lines to leave free below the tree.
     """
     return JobTree(
-        headline(view), against_quote(view), tuple(rows_of(view)), tuple(_missing(view)), below
+        headline(view), usage_and_quote(view), tuple(rows_of(view)), tuple(_missing(view)), below
     )
 
 

@@ -276,10 +276,10 @@ def _why(role: str, info: HandoffInfo, served: dict[str, ServedSpecialist], load
         return "is held, because its message is a dead letter"
     if info.lost:
         return "its message or its worker was lost, and the sweeper publishes it again"
-    return _for_whom(role, served, load)
+    return _awaited_processes(role, served, load)
 
 
-def _for_whom(role: str, served: dict[str, ServedSpecialist], load: FleetLoad) -> str:
+def _awaited_processes(role: str, served: dict[str, ServedSpecialist], load: FleetLoad) -> str:
     """Return the processes that an unclaimed handoff of a role waits for."""
     if role == SUB_SUPERVISOR:
         return "waits for a supervisor, which begins its child job"

@@ -138,7 +138,7 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
     total = Amounts()
     for entry in spending:
         total.add(entry.amounts)
-    tables = [_by_day(spending)]
+    tables = [_sum_by_day(spending)]
     if tenant is None:
         tables.append(_table("Tenant", spending, lambda entry: entry.tenant))
     tables += [
@@ -150,7 +150,7 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
     return MoneyPage(total, tuple(tables), budgets, left_s)
 
 
-def _by_day(spending: Iterable[Spending]) -> Table:
+def _sum_by_day(spending: Iterable[Spending]) -> Table:
     """Return the sums of the days with a model call, the newest first."""
     sums: dict[int, Amounts] = {}
     for entry in spending:

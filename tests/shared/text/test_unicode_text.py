@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.text.unicode_text import (
-    all_in_whole_characters,
     has_lone_surrogate,
+    replace_all_lone_surrogates,
     replace_lone_surrogates,
 )
 
@@ -32,6 +32,6 @@ def test_two_halves_of_a_surrogate_pair_are_one_character(character: str) -> Non
 
 
 def test_names_and_values_are_cleaned_at_any_depth() -> None:
-    assert all_in_whole_characters({"\ud83d": ("a", ["\ude00", 1, None])}) == {
+    assert replace_all_lone_surrogates({"\ud83d": ("a", ["\ude00", 1, None])}) == {
         "\ufffd": ("a", ["\ufffd", 1, None])
     }

@@ -11,7 +11,7 @@ import pytest
 from handoff_queue.shared.types.budget_measures import MEASURES, Measure
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.commands import load_command
-from handoff_queue.supervisor.cli.display.job_status import against_budget
+from handoff_queue.supervisor.cli.display.job_status import usage_and_limits
 from handoff_queue.supervisor.cli.request_options import RequestOptions, limits_of, new_limits
 from handoff_queue.supervisor.cli.submit import SubmissionLine
 from tests.supervisor.cli.job_events import view_of
@@ -48,7 +48,7 @@ def test_the_headline_of_a_job_shows_each_limit(measure: Measure) -> None:
     unlimited = JobLimits(max_turns=None)
     limited = unlimited.model_copy(update={measure.limit: 7_000_000})
 
-    assert against_budget(info, limited) != against_budget(info, unlimited)
+    assert usage_and_limits(info, limited) != usage_and_limits(info, unlimited)
 
 
 def test_the_docs_name_each_option(measure: Measure) -> None:

@@ -356,7 +356,7 @@ def test_the_tries_of_a_webhook_that_waits_behind_slow_receivers_are_spread_over
 ) -> None:
     state = sender.ended("https://hooks.example/done")
     webhooks = Webhooks(sender.store, None)
-    webhooks.not_delivered(state, 5, NO_THREAD)
+    webhooks.record_failed_try(state, 5, NO_THREAD)
 
     after = StateCache(sender.store.journal).load(state.job_id)
 

@@ -17,8 +17,8 @@ from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
 from handoff_queue.supervisor.text.claim_conflicts import (
     MAX_CLAIMS,
     MAX_CLAIMS_IN_VETO,
-    against_the_facts,
     contradicts,
+    fact_contradictions,
 )
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.facts import a_fact, a_table
@@ -28,11 +28,11 @@ TABLE = a_table(a_fact("330", "m", date="2022"))
 
 
 def is_vetoed(claim: Claim, *facts: KnownFact) -> bool:
-    return bool(against_the_facts([claim], a_table(*facts)))
+    return bool(fact_contradictions([claim], a_table(*facts)))
 
 
 def test_a_veto_names_the_claim_the_fact_and_its_source() -> None:
-    (veto,) = against_the_facts([a_claim("a.c1", "324", "m")], TABLE)
+    (veto,) = fact_contradictions([a_claim("a.c1", "324", "m")], TABLE)
 
     assert (
         veto
@@ -148,7 +148,7 @@ def test_a_claim_outside_the_table_is_not_vetoed(
 
 def test_facts_or_contradictions_over_the_limit_are_counted() -> None:
     claims = [a_claim(f"a.c{n}", "324", "m") for n in range(1, MAX_CLAIMS + 2)]
-    vetoes = against_the_facts(claims, TABLE)
+    vetoes = fact_contradictions(claims, TABLE)
 
     assert len(vetoes) == MAX_CLAIMS_IN_VETO + 2
     assert vetoes[-2:] == (
