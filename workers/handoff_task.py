@@ -64,7 +64,7 @@ def run_handoff(
             handoff.step_id,
             handoff.expected_output_format,
             documents.sources,
-            loaded.known_claims(),
+            loaded.claims_by_id(),
             has_claims=spec.has_claims,
             are_compared=handoff.compared is not False,
             form=form_of(handoff),

@@ -82,7 +82,7 @@ class CountingServer(MessagesServer):
             "cache_creation_input_tokens": cached.written,
             "output_tokens": _tokens_of(reply.blocks),
         }
-        usage = _PRICES.priced(usage_of(reported), str(request["model"]))
+        usage = _PRICES.usage_with_cost(usage_of(reported), str(request["model"]))
         with self._lock:
             self._cache.write(cached)
             self.spendings.append(Spending(1, usage, parts_of(request)))

@@ -17,7 +17,7 @@ from pydantic import JsonValue, ValidationError, field_validator
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
 from handoff_queue.shared.agent.answer_notes import PARTS, read_noted_answer
 from handoff_queue.shared.agent.answer_rules import AnswerForm
-from handoff_queue.shared.agent.claim_markers import marked_sentences, place_markers
+from handoff_queue.shared.agent.claim_markers import place_markers, sentences_by_claim
 from handoff_queue.shared.agent.json_repair import (
     LenientAnswer,
     describe_text,
@@ -218,7 +218,7 @@ class EnvelopeFormat:
     """The handoff's `expected_output_format`."""
     sources: Sources
     known_claims: Mapping[str, Claim] = field(default_factory=dict)
-    """Claims of other results (`LoadedPayloads.known_claims`) by qualified id. The result of
+    """Claims of other results (`LoadedPayloads.claims_by_id`) by qualified id. The result of
     this answer includes each of these claims that the answer refers to or restates.
     """
     has_claims: bool = True
@@ -442,7 +442,7 @@ class EnvelopeFormat:
             status=status,
             output=output,
             claims=tuple(claims.values()),
-            confidence=_clamped(envelope.confidence),
+            confidence=_clamp_confidence(envelope.confidence),
             needs=envelope.needs,
             error="; ".join(filter(None, (*doubts, problem_text))) or None,
             notes=tuple(f"dropped: {problem.fault}" for problem in problems),
@@ -494,7 +494,7 @@ class EnvelopeFormat:
         problems: list[Defect] = []
         sentences: dict[str, str] = {}
         if isinstance(envelope.output, str):
-            sentences = marked_sentences(envelope.output)
+            sentences = sentences_by_claim(envelope.output)
         for raw in envelope.claims:
             claim = _with_text(raw, sentences)
             name = qualify_claim_id(claim.id, self.step_id)
@@ -549,7 +549,7 @@ def _with_text(claim: _Claim, sentences: Mapping[str, str]) -> _Claim:
     its first quote.
 
     Args:
-        sentences: the marked sentences of the output, see `marked_sentences`.
+        sentences: the marked sentences of the output, see `sentences_by_claim`.
     """
     if claim.text.strip():
         return claim
@@ -596,7 +596,7 @@ def _mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:
         return None
 
 
-def _clamped(confidence: float) -> float:
+def _clamp_confidence(confidence: float) -> float:
     return min(max(confidence, 0.0), 1.0)
 
 

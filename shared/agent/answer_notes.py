@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handoff_queue.shared.agent.claim_markers import marked_sentences
+from handoff_queue.shared.agent.claim_markers import sentences_by_claim
 
 PARTS = ("subject", "attribute", "value", "unit", "date")
 """Parts of a claim that states a value, in the order of a note."""
@@ -150,7 +150,7 @@ def read_noted_answer(text: str) -> NotedAnswer:
     if behind.strip(_BEHIND_BLOCK) or not is_block or (unreadable and not closings):
         return NotedAnswer(_without_fence(text))
     before = _without_opening_fence(text[: opening.start()], behind)
-    return _noted(before, entries, unreadable, is_closed=bool(closings))
+    return _build_noted_answer(before, entries, unreadable, is_closed=bool(closings))
 
 
 def _status_alone(text: str) -> dict[str, str]:
@@ -162,7 +162,7 @@ def _status_alone(text: str) -> dict[str, str]:
     entries, unreadable = _entries_in(text, is_cut=False)
     if unreadable or not all(entry.is_field for entry in entries):
         return {}
-    fields = _noted("", entries, (), is_closed=False).fields
+    fields = _build_noted_answer("", entries, (), is_closed=False).fields
     if "status" in fields and not fields.keys().isdisjoint({"problem", "needs"}):
         return fields
     return {}
@@ -178,7 +178,7 @@ def with_notes(answer: Mapping[str, Any]) -> str:
         value = answer.get(name)
         if value not in (None, "", "ok"):
             lines.append(f"{name}: {value}")
-    sentences, last = marked_sentences(output), ""
+    sentences, last = sentences_by_claim(output), ""
     for claim in answer.get("claims", ()):
         lines += _notes_of(claim, sentences.get(claim["id"], ""), last)
         for source in claim.get("sources", ()):
@@ -271,7 +271,7 @@ def _is_begun(line: str) -> bool:
     return begun.startswith("[") or any(name.startswith(begun) for name in FIELDS)
 
 
-def _noted(
+def _build_noted_answer(
     text: str, entries: Iterable[_Entry], unreadable: Iterable[str], *, is_closed: bool
 ) -> NotedAnswer:
     fields: dict[str, str] = {}
@@ -300,7 +300,7 @@ def _add(claim: dict[str, Any], note: str, last: str) -> str:
     Args:
         last: source of the note before.
     """
-    cited = _cited(note)
+    cited = _split_at_quote(note)
     head, quote = cited or (note, "")
     segments = [segment.strip() for segment in head.split("|")]
     if cited:
@@ -317,7 +317,7 @@ def _add(claim: dict[str, Any], note: str, last: str) -> str:
     return last
 
 
-def _cited(note: str) -> tuple[str, str] | None:
+def _split_at_quote(note: str) -> tuple[str, str] | None:
     """Return the text before a quote, and the quote with its last quotation mark. None: the note
     has no quote.
 

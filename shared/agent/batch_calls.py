@@ -104,9 +104,9 @@ class BatchCalls:
             )
         except (ModelBusy, NeverSent) as error:
             goes_live = isinstance(error, Unsendable)
-            return self.closed(intended, str(error), goes_live=goes_live)
+            return self.make_closed_checkpoint(intended, str(error), goes_live=goes_live)
         except ModelRejected as error:
-            return self.closed(intended, str(error), goes_live=True)
+            return self.make_closed_checkpoint(intended, str(error), goes_live=True)
         except ModelError as error:
             _log.warning("a batch may have been created", why=str(error))
             raise Deferred(self.rules.first_poll_s, "it may be in a batch") from error
@@ -170,7 +170,7 @@ class BatchCalls:
         if outcome is None:
             raise BatchLost
         if outcome.reply is None:
-            return self.closed(intended, outcome.why, goes_live=True)
+            return self.make_closed_checkpoint(intended, outcome.why, goes_live=True)
         return outcome.reply
 
     def is_lost_after(self, error: ModelError) -> bool:
@@ -196,7 +196,9 @@ class BatchCalls:
         """Return whether a batch that has not ended is given up now."""
         return self.dependencies.now() >= self.rules.gives_up_at(self.dependencies.ends_at)
 
-    def closed(self, intended: BatchIntended, why: str, *, goes_live: bool) -> BatchClosed:
+    def make_closed_checkpoint(
+        self, intended: BatchIntended, why: str, *, goes_live: bool
+    ) -> BatchClosed:
         """Return the checkpoint of a batch without a reply.
 
         Args:
@@ -230,7 +232,9 @@ def adopt_batch(batches: BatchCalls, batch: OpenBatch) -> BatchCreated | BatchCl
                 custom_id=intended.custom_id, batch_id=state.batch_id, at=intended.at
             )
     if not may_be_in_open_batch:
-        return batches.closed(intended, "the batch was not created", goes_live=False)
+        return batches.make_closed_checkpoint(
+            intended, "the batch was not created", goes_live=False
+        )
     batches.check_not_lost()
     raise batches.deferral(intended.at, "a batch of unknown id")
 

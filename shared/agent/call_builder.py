@@ -14,7 +14,7 @@ from handoff_queue.shared.agent.prices import request_bytes
 from handoff_queue.shared.agent.prompt_cache_prefixes import Prefix, prefix_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.summary_messages import has_text_output
-from handoff_queue.shared.agent.token_estimates import expected_input, max_input
+from handoff_queue.shared.agent.token_estimates import estimate_input_tokens, max_input
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
 from handoff_queue.shared.agent.tool_result_clearing import READ_CLEARED
@@ -87,15 +87,15 @@ class CallBuilder:
         """
         call_of = (len(conversation.checkpoints), choice.name, is_last, self._has_server_tools)
         if self._call is None or self._call_of != call_of:
-            self._call = self._built(conversation, choice, is_last=is_last)
+            self._call = self._build_call(conversation, choice, is_last=is_last)
             self._call_of = call_of
         return replace(self._call, caches_for_1h=self._caches_for_1h())
 
-    def _built(
+    def _build_call(
         self, conversation: Conversation, choice: ModelChoice, *, is_last: bool
     ) -> ModelCall:
         """Build a call. The arguments and the error are those of `call`."""
-        room = self.tokens_left(conversation) - self.expected_input(conversation)
+        room = self.tokens_left(conversation) - self.estimate_input_tokens(conversation)
         if room < MIN_OUTPUT_TOKENS:
             raise LimitReached(
                 StopReason.MAX_TOKENS,
@@ -103,7 +103,7 @@ class CallBuilder:
             )
         tools: tuple[dict[str, object], ...] = ()
         if conversation.ids or not is_last:
-            tools = self._offered(conversation)
+            tools = self._select_tool_definitions(conversation)
         may_call_tools = not is_last
         if conversation.is_summarizing:
             may_call_tools = self._may_call_with_summary(conversation, tools)
@@ -156,15 +156,17 @@ class CallBuilder:
         """Return the tokens that the handoff may still use."""
         return self._limits.max_tokens - conversation.replied_tokens
 
-    def expected_input(self, conversation: Conversation) -> int:
+    def estimate_input_tokens(self, conversation: Conversation) -> int:
         """Return the expected input tokens of the next call."""
-        return expected_input(conversation, lambda: self._rendered_bytes(conversation))
+        return estimate_input_tokens(
+            conversation, lambda: self._measure_request_bytes(conversation)
+        )
 
     def max_input(self, conversation: Conversation) -> int:
         """Return an upper bound of the input tokens of the next call."""
-        return max_input(conversation, lambda: self._rendered_bytes(conversation))
+        return max_input(conversation, lambda: self._measure_request_bytes(conversation))
 
-    def _offered(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
+    def _select_tool_definitions(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
         """Return the definitions of the tools that the model may know of now."""
         offered: list[dict[str, object]] = []
         has_cleared = bool(conversation.cleared)
@@ -177,7 +179,7 @@ class CallBuilder:
             offered.append(READ_CLEARED)
         return tuple(offered)
 
-    def _rendered_bytes(self, conversation: Conversation) -> int:
+    def _measure_request_bytes(self, conversation: Conversation) -> int:
         """Return the bytes of the next request. The figure is kept until the conversation
         grows, because a request may be large.
         """
@@ -188,7 +190,7 @@ class CallBuilder:
                 self.system,
                 conversation.messages,
                 max_output_tokens=1,
-                tools=self._offered(conversation),
+                tools=self._select_tool_definitions(conversation),
                 output_schema=self.schema,
             )
             self._rendered_length = length

@@ -21,7 +21,7 @@ def usage_of_reply(reply: ModelReply, call: ModelCall, worst: WorstCase, prices:
     return the upper bound.
     """
     if is_reported(reply):
-        return prices.priced(reply.usage, call.model)
+        return prices.usage_with_cost(reply.usage, call.model)
     return _upper_bound(reply.usage, call, worst, prices)
 
 
@@ -35,7 +35,7 @@ def usage_of_cut_call(pulse: Pulse, call: ModelCall, worst: WorstCase, prices: P
         pulse: the last progress of the call.
     """
     if pulse.is_usage_final:
-        return prices.priced(pulse.usage, call.model)
+        return prices.usage_with_cost(pulse.usage, call.model)
     return _upper_bound(pulse.usage, call, worst, prices)
 
 
@@ -69,4 +69,4 @@ def _upper_bound(reported: Usage, call: ModelCall, worst: WorstCase, prices: Pri
     upper_bound = reported.model_copy(
         update={"output_tokens": max(worst.output_tokens, reported.output_tokens)}
     )
-    return prices.priced(upper_bound, call.model).as_cut_call()
+    return prices.usage_with_cost(upper_bound, call.model).as_cut_call()

@@ -30,7 +30,7 @@ _SIGNS = "#*->|_ \t\n"
 """Markdown before and after a sentence."""
 
 
-def marked_sentences(output: str) -> dict[str, str]:
+def sentences_by_claim(output: str) -> dict[str, str]:
     """Return the sentence before the first marker of each claim, without markers and without the
     Markdown around it: id of the claim -> sentence.
     """

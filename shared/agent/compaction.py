@@ -83,7 +83,7 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
     summary = ""
     if conversation.last_reply is not None:
         summary = summary_in(text_of(conversation.last_reply.content))
-    opened = _opened(conversation, context)
+    opened = _find_opened_documents(conversation, context)
     hidden = conversation.cleared
     shown = [item.tool_use_id for item in conversation.observed if item.tool_use_id not in hidden]
     return ContextCompacted(
@@ -108,7 +108,7 @@ def _readable(conversation: Conversation) -> list[str]:
     return result_names
 
 
-def _opened(conversation: Conversation, context: ToolContext) -> dict[str, str]:
+def _find_opened_documents(conversation: Conversation, context: ToolContext) -> dict[str, str]:
     """Return the digests of the documents and pages that results of tools name as the source of
     a text, by their paths.
     """
@@ -163,7 +163,10 @@ def _passages(
     passages = quoted_passages_in(text)
     if not passages:
         return []
-    sources = {**_named_results(text, conversation), **_named_documents(text, opened, context)}
+    sources = {
+        **_results_named_in(text, conversation),
+        **_documents_named_in(text, opened, context),
+    }
     quotes: list[CitedQuote] = []
     for passage in passages:
         for name, content in sources.items():
@@ -172,7 +175,7 @@ def _passages(
     return quotes
 
 
-def _named_results(text: str, conversation: Conversation) -> dict[str, str]:
+def _results_named_in(text: str, conversation: Conversation) -> dict[str, str]:
     """Return the citable results that a text names, by their sources."""
     wanted = set(_CALL_NAME.findall(text))
     names = conversation.call_names
@@ -183,7 +186,9 @@ def _named_results(text: str, conversation: Conversation) -> dict[str, str]:
     return texts
 
 
-def _named_documents(text: str, opened: Mapping[str, str], context: ToolContext) -> dict[str, str]:
+def _documents_named_in(
+    text: str, opened: Mapping[str, str], context: ToolContext
+) -> dict[str, str]:
     """Return the texts of the opened documents that a text names, by their paths."""
     texts: dict[str, str] = {}
     for path, digest in opened.items():

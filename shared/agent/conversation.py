@@ -146,7 +146,7 @@ def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, 
             elif _ID.fullmatch(old):
                 new = old
             else:
-                new = _hashed(old, kind, 0)
+                new = _make_block_id(old, kind, 0)
             blocks.append({**block, "tool_use_id": new})
         else:
             blocks.append(block)
@@ -157,12 +157,12 @@ def _free_id(old: str, kind: str, used: Set[str]) -> str:
     if _ID.fullmatch(old) and old not in used:
         return old
     number = 0
-    while (new := _hashed(old, kind, number)) in used:
+    while (new := _make_block_id(old, kind, number)) in used:
         number += 1
     return new
 
 
-def _hashed(old: str, kind: str, number: int) -> str:
+def _make_block_id(old: str, kind: str, number: int) -> str:
     """Return a valid id: the provider's prefix for this type of block, and a hash of the old
     id. Different numbers give different ids.
     """
@@ -346,19 +346,21 @@ class Conversation:
 
     def results_of(self, call: Block) -> list[ToolObserved]:
         """Return the results of earlier calls of this tool with these arguments."""
-        return [item for item in self._observed_for(call) if item.text not in NOT_OF_THE_TOOL]
+        return [
+            item for item in self._results_of_equal_calls(call) if item.text not in NOT_OF_THE_TOOL
+        ]
 
     def shows_result_of(self, call: Block, text: str) -> bool:
         """Return whether requests show this text as the result of an earlier call of this tool
         with these arguments.
         """
         cleared = self.cleared
-        for observed in self._observed_for(call):
+        for observed in self._results_of_equal_calls(call):
             if observed.text == text and observed.tool_use_id not in cleared:
                 return True
         return False
 
-    def _observed_for(self, call: Block) -> list[ToolObserved]:
+    def _results_of_equal_calls(self, call: Block) -> list[ToolObserved]:
         """Return the results of earlier calls of this tool with these arguments, and the texts
         for such calls that did not run.
         """
@@ -668,7 +670,7 @@ class Conversation:
                     _add(messages, "assistant", _sendable(checkpoint.content))
                 case ToolObserved() if checkpoint.tool_use_id in cleared:
                     name = names.get(checkpoint.tool_use_id, "")
-                    _add(messages, "user", [_cleared_block(checkpoint, name)])
+                    _add(messages, "user", [_block_of_cleared_result(checkpoint, name)])
                 case ToolObserved():
                     _add(messages, "user", [_result_block(checkpoint)])
                 case AgentPrompted():
@@ -854,7 +856,7 @@ def _result_block(observed: ToolObserved) -> Block:
     return block
 
 
-def _cleared_block(observed: ToolObserved, name: str) -> Block:
+def _block_of_cleared_result(observed: ToolObserved, name: str) -> Block:
     """Return the note in place of a cleared result. The result is still a source."""
     note = CLEARED.format(chars=len(observed.text), name=name)
     return _result_block(observed.model_copy(update={"text": note, "images": None}))

@@ -91,7 +91,7 @@ _NUMBER_WORDS = re.compile(rf"(?:(?:{_NUMBER_WORD.pattern})[\W_]*){{2,}}")
 _DIGIT_NAME = re.compile("|".join(_DIGIT_NAMES), re.ASCII | re.IGNORECASE)
 
 
-def unquoted(text: str) -> str:
+def decode_percent_encodings(text: str) -> str:
     """Return the text without percent encodings, also where they are encoded again."""
     for _ in range(8):
         plain = unquote(text, errors="ignore")
@@ -105,14 +105,14 @@ def _escapes(text: str) -> Iterator[str]:
     """Yield the text without escapes of JSON, C, HTML, UTF-7 and quoted-printable, without
     markup, and with the letters of Punycode.
     """
-    yield unquoted(text)
+    yield decode_percent_encodings(text)
     yield _ESCAPE.sub(_character, text)
     if "&" in text:
         yield html.unescape(text)
     if "<" in text:
         yield _TAG.sub("", text)
     if "+" in text:
-        yield _UTF7.sub(lambda match: _decoded_utf16(match[1]), text)
+        yield _UTF7.sub(lambda match: _decode_utf16(match[1]), text)
     for label in _PUNYCODE.findall(text):
         try:
             yield label.encode("ascii", "ignore").decode("punycode")
@@ -126,7 +126,7 @@ def _character(match: re.Match[str]) -> str:
     return chr(int(match[1] or match[2], 16))
 
 
-def _decoded_utf16(code: str) -> str:
+def _decode_utf16(code: str) -> str:
     return _bytes_of_base64(code).decode("utf-16-be", "ignore")
 
 
@@ -267,7 +267,7 @@ def _characters(numbers: Sequence[str]) -> Iterator[str]:
             yield "".join(f"{_LOWER} "[value] for value in values)
 
 
-def _spelled(text: str) -> Iterator[str]:
+def _decode_morse_and_number_names(text: str) -> Iterator[str]:
     """Yield the text of Morse code, and a text with digits in place of their names."""
     tokens = _MORSE.findall(text)
     if len(tokens) >= 4:
@@ -327,6 +327,6 @@ DECODERS: tuple[Decoder, ...] = (
     _base45,
     _decode_long_numbers,
     _codes_of_characters,
-    _spelled,
+    _decode_morse_and_number_names,
 )
 """Decoders whose texts can hold a code again."""

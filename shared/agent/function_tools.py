@@ -173,7 +173,7 @@ class _Signature:
         """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidTool(f"tool {name}: must return its result, and not be a generator")
-        described, fixed = _described(function)
+        described, fixed = _unwrap_callable(function)
         doc = inspect.cleandoc(getattr(described, "__doc__", None) or "")
         if not doc:
             raise InvalidTool(f"tool {name}: needs a docstring; the model chooses tools by it")
@@ -199,23 +199,23 @@ class _Signature:
         """Return a function that has only the parameters that the model fills in."""
         signature = inspect.Signature(list(self.shown))
 
-        def called(*arguments: Any, **named: Any) -> Any:
+        def wrapper(*arguments: Any, **named: Any) -> Any:
             values = dict(signature.bind(*arguments, **named).arguments)
             if self.context is not None:
                 values[self.context] = _CONTEXT.get()
             return function(**values)
 
-        called.__name__ = called.__qualname__ = name
-        called.__doc__ = self.doc
+        wrapper.__name__ = wrapper.__qualname__ = name
+        wrapper.__doc__ = self.doc
         annotations: dict[str, Any] = {}
         for parameter in self.shown:
             annotations[parameter.name] = parameter.annotation
-        called.__annotations__ = annotations
-        vars(called)["__signature__"] = signature
-        return called
+        wrapper.__annotations__ = annotations
+        vars(wrapper)["__signature__"] = signature
+        return wrapper
 
 
-def _described(function: Callable[..., Any]) -> tuple[Any, frozenset[str]]:
+def _unwrap_callable(function: Callable[..., Any]) -> tuple[Any, frozenset[str]]:
     """Return the function or method that has the docstring and the types of a callable, and
     the parameters that a `functools.partial` has filled in.
     """

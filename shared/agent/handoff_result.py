@@ -43,7 +43,7 @@ class ResultBuilder:
     origins_of: Callable[[Conversation], tuple[Origin, ...]]
     """Returns the origins of all that the handoff has seen."""
 
-    def accepted(self, read: AcceptedAnswer, conversation: Conversation) -> HandoffResult:
+    def build_from_answer(self, read: AcceptedAnswer, conversation: Conversation) -> HandoffResult:
         """Return the result of an accepted answer.
 
         Raises:
@@ -55,7 +55,7 @@ class ResultBuilder:
         except ValidationError as error:
             raise InvalidAnswer(problems_of(error)) from error
 
-    def stopped(
+    def build_stopped_result(
         self, conversation: Conversation, reason: StopReason, error: str, draft: str = ""
     ) -> HandoffResult:
         """Return a `partial` result with the work so far, or a `failed` result if there is
@@ -68,7 +68,7 @@ class ResultBuilder:
             draft: text of a call that was cut, which is newer than the conversation.
         """
         drafts = _drafts(conversation, draft)
-        salvaged = self._salvaged(drafts, conversation, reason, error)
+        salvaged = self._salvage_draft(drafts, conversation, reason, error)
         if salvaged is not None:
             return salvaged
         for text in drafts:
@@ -76,9 +76,11 @@ class ResultBuilder:
                 prose = text[:MAX_SALVAGED_CHARS]
                 answer = AcceptedAnswer(ResultStatus.PARTIAL, prose, confidence=0.0, error=error)
                 return self._result(answer, conversation, reason)
-        return self.failed(conversation, reason, error)
+        return self.build_failed_result(conversation, reason, error)
 
-    def failed(self, conversation: Conversation, reason: StopReason, error: str) -> HandoffResult:
+    def build_failed_result(
+        self, conversation: Conversation, reason: StopReason, error: str
+    ) -> HandoffResult:
         """Return a failed result without any work."""
         return self._result(
             AcceptedAnswer(ResultStatus.FAILED, None, confidence=0.0, error=error),
@@ -86,19 +88,19 @@ class ResultBuilder:
             reason,
         )
 
-    def stopped_or_failed(
+    def build_salvaged_or_failed_result(
         self, conversation: Conversation, reason: StopReason, error: str, draft: str = ""
     ) -> HandoffResult:
         """Return a `partial` result if the answer format can salvage some work, else a
         `failed` one.
         """
         drafts = _drafts(conversation, draft)
-        salvaged = self._salvaged(drafts, conversation, reason, error)
+        salvaged = self._salvage_draft(drafts, conversation, reason, error)
         if salvaged is not None:
             return salvaged
-        return self.failed(conversation, reason, error)
+        return self.build_failed_result(conversation, reason, error)
 
-    def _salvaged(
+    def _salvage_draft(
         self, drafts: list[str], conversation: Conversation, reason: StopReason, error: str
     ) -> HandoffResult | None:
         """Return a `partial` result with the newest draft that the answer format can salvage, or

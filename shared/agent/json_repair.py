@@ -71,7 +71,7 @@ def repair_json(
             part = f'{part[:-2]}\\\\"'
         if part == ",":
             continue
-        pieces.append(_UNESCAPED.sub(_escaped, part) if part.startswith('"') else part)
+        pieces.append(_UNESCAPED.sub(_escape_match, part) if part.startswith('"') else part)
         depth += (part in "{[") - (part in "}]")
         if depth == 0:
             return "".join(pieces), position
@@ -79,7 +79,7 @@ def repair_json(
     return "".join(pieces), None
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     escape = match.group()
     if escape.startswith("\\") and match.end() == len(match.string):
         return ""
@@ -109,7 +109,7 @@ def has_no_content(output: JsonValue, words: Set[str]) -> bool:
     for leaf in _leaves(output):
         if isinstance(leaf, str):
             has_text = True
-            text = _folded(leaf)
+            text = _normalize_case_and_spaces(leaf)
             if text and text not in words:
                 return False
         elif leaf:
@@ -140,24 +140,24 @@ def own_words(schema: Mapping[str, Any]) -> frozenset[str]:
         if isinstance(part, Mapping):
             for key in ("type", "title", "description"):
                 if isinstance(part.get(key), str):
-                    words.add(_folded(part[key]))
+                    words.add(_normalize_case_and_spaces(part[key]))
             for name in part.get("properties") or ():
                 if isinstance(name, str):
-                    words.add(_folded(name))
+                    words.add(_normalize_case_and_spaces(name))
             offered = [
                 part.get("const"),
                 *(part["enum"] if isinstance(part.get("enum"), list) else ()),
             ]
             for value in offered:
                 if isinstance(value, str):
-                    choices.add(_folded(value))
+                    choices.add(_normalize_case_and_spaces(value))
             left += part.values()
         elif isinstance(part, list):
             left += part
     return frozenset(words - choices)
 
 
-def _folded(text: str) -> str:
+def _normalize_case_and_spaces(text: str) -> str:
     return " ".join(text.lower().split())
 
 
@@ -371,12 +371,12 @@ def _values(text: str) -> Iterator[Any]:
     """Yield the JSON value of the whole text, and then of each code fence. Yield None for
     invalid JSON.
     """
-    yield _parsed(text.strip())
+    yield _parse_or_none(text.strip())
     for match in _FENCE.finditer(text):
-        yield _parsed(match.group(1).strip())
+        yield _parse_or_none(match.group(1).strip())
 
 
-def _parsed(text: str) -> Any:
+def _parse_or_none(text: str) -> Any:
     try:
         return _whole(STRICT.decode(text), text)
     except ValueError:
@@ -403,7 +403,7 @@ def _object_at(
         value, end = STRICT.raw_decode(text, start)
     except json.JSONDecodeError:
         if may_repair:
-            return _repaired_object_at(text, start)
+            return _repair_object_at(text, start)
         return None
     except ValueError:
         return None
@@ -412,12 +412,12 @@ def _object_at(
     return None
 
 
-def _repaired_object_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
+def _repair_object_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     """Return the object at `start` after `repair_json`, and the index after it, or None."""
     for ends_in_backslash in (False, True):
         repaired, end = repair_json(text, start, ends_in_backslash=ends_in_backslash)
         if end is not None:
-            value = _parsed(repaired)
+            value = _parse_or_none(repaired)
             if isinstance(value, dict):
                 return value, end
     return None

@@ -128,7 +128,7 @@ def shorten_message(message: str) -> str:
     return begin + gap + message[-_END_CHARS:]
 
 
-def _counted(keyword: _Keyword) -> _Keyword:
+def _add_step_count(keyword: _Keyword) -> _Keyword:
     """Return the keyword's check, which now also counts its steps and shortens its messages."""
 
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
@@ -223,7 +223,7 @@ def _multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> _E
             yield jsonschema.ValidationError(f"{instance!r} is not a multiple of {divisor}")
 
 
-def _refused(name: str) -> _Keyword:
+def _make_refusing_check(name: str) -> _Keyword:
     def check(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> _Errors:
         raise UnsupportedKeyword(name)
 
@@ -237,12 +237,12 @@ _KEYWORDS: dict[str, _Keyword] = {
     "additionalProperties": _additional_properties,
     "uniqueItems": _unique_items,
     "multipleOf": _multiple_of,
-    **{name: _refused(name) for name in UNSUPPORTED},
+    **{name: _make_refusing_check(name) for name in UNSUPPORTED},
 }
 
 BoundedValidator: Any = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
-    {name: _counted(keyword) for name, keyword in _KEYWORDS.items()},
+    {name: _add_step_count(keyword) for name, keyword in _KEYWORDS.items()},
 )
 BoundedValidator.evolve = _evolve
 
@@ -329,7 +329,7 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         targets: list[tuple[Any, Any]] = []
         for name in _REFERENCES:
             if name in part:
-                target = _resolved(resolver, part[name])
+                target = _resolve_reference(resolver, part[name])
                 targets.append((target.contents, target.resolver))
                 at_the_same_place.append(target.contents)
         for inner in resource.subresources():
@@ -355,7 +355,7 @@ def _check_expanded(applied: Mapping[int, list[int]]) -> None:
             )
 
 
-def _resolved(resolver: Any, reference: str) -> Any:
+def _resolve_reference(resolver: Any, reference: str) -> Any:
     """Return the checked target of a reference, with its `contents` and `resolver`."""
     try:
         target = resolver.lookup(reference)

@@ -164,7 +164,7 @@ class Agent:
             StoreError: checkpoints cannot be written.
         """
         is_second = self._dependencies.checkpoints is checkpoints
-        self._transcript.dependencies = self._dependencies.claimed(checkpoints, ends_at)
+        self._transcript.dependencies = self._dependencies.with_claim(checkpoints, ends_at)
         self._model_turns.use_claim(self._dependencies)
         try:
             if not is_second:
@@ -179,7 +179,7 @@ class Agent:
                 error=type(error).__name__,
                 place=f"{Path(place.filename).name}:{place.lineno}",
             )
-            return self._result_builder.failed(
+            return self._result_builder.build_failed_result(
                 self._conversation,
                 StopReason.INTERNAL_ERROR,
                 f"an internal error: {type(error).__name__}",
@@ -190,18 +190,18 @@ class Agent:
         try:
             return self._run_turns()
         except LimitReached as limit:
-            return self._result_builder.stopped(
+            return self._result_builder.build_stopped_result(
                 self._conversation, _reason_of(limit), str(limit), self._model_turns.draft
             )
         except ModelRefused as error:
-            return self._result_builder.failed(
+            return self._result_builder.build_failed_result(
                 self._conversation,
                 StopReason.REFUSED,
                 self._dependencies.without_secrets(str(error)),
             )
         except ModelError as error:  # a server may repeat the key that it refuses
             why = self._dependencies.without_secrets(str(error))
-            return self._result_builder.stopped_or_failed(
+            return self._result_builder.build_salvaged_or_failed_result(
                 self._conversation, StopReason.MODEL_ERROR, why, self._model_turns.draft
             )
 
@@ -335,7 +335,7 @@ class Agent:
         """
         text = text_of(reply.content)
         if reply.stop_reason == "refusal":
-            return self._result_builder.failed(
+            return self._result_builder.build_failed_result(
                 self._conversation, StopReason.REFUSED, text or "the model declined to answer"
             )
         has_turns = self._conversation.turns < self._limits.max_turns
@@ -347,8 +347,8 @@ class Agent:
         if reply.stop_reason == "model_context_window_exceeded":
             may_repair = may_repair and self._clear_refused_results()
         try:
-            answer = self._accepted(reply, text, was_cut=was_cut, last_try=not may_repair)
-            return self._result_builder.accepted(answer, self._conversation)
+            answer = self._parse_answer(reply, text, was_cut=was_cut, last_try=not may_repair)
+            return self._result_builder.build_from_answer(answer, self._conversation)
         except InvalidAnswer as problem:
             if not may_repair:
                 return self._end_without_answer(str(problem), was_cut=was_cut)
@@ -362,7 +362,7 @@ class Agent:
                 self._prompt(f"{UNUSABLE}{problem.for_model}.")
             return None
 
-    def _accepted(
+    def _parse_answer(
         self, reply: ModelReplied, text: str, *, was_cut: bool, last_try: bool
     ) -> AcceptedAnswer:
         """Return the parsed answer.
@@ -399,18 +399,18 @@ class Agent:
     def _end_without_answer(self, problem: str, *, was_cut: bool) -> HandoffResult:
         """Return the result of an invalid answer that the model may not fix any more."""
         if was_cut:
-            return self._result_builder.stopped(
+            return self._result_builder.build_stopped_result(
                 self._conversation,
                 StopReason.MAX_TOKENS,
                 f"the answer was cut off at its limit of {self._limits.max_output_tokens:,} tokens",
             )
         if self._conversation.turns >= self._limits.max_turns and self._conversation.repairs == 0:
-            return self._result_builder.stopped(
+            return self._result_builder.build_stopped_result(
                 self._conversation,
                 StopReason.MAX_TURNS,
                 f"no usable answer within {self._conversation.turns} turns: {problem}",
             )
-        return self._result_builder.stopped_or_failed(
+        return self._result_builder.build_salvaged_or_failed_result(
             self._conversation, StopReason.INVALID_OUTPUT, problem
         )
 

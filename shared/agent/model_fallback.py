@@ -51,7 +51,7 @@ class ModelChoices:
         if not self.has_several:
             return self.choices
         reply = conversation.last_reply
-        left = self._left(conversation)
+        left = self._choices_without_refusal(conversation)
         if conversation.is_paused and reply is not None:
             same = [choice for choice in left if choice.name == reply.requested_model]
             if same:
@@ -60,7 +60,7 @@ class ModelChoices:
 
     def has_other(self, conversation: Conversation, name: str) -> bool:
         """Return whether another model than this one is left for the handoff."""
-        return any(choice.name != name for choice in self._left(conversation))
+        return any(choice.name != name for choice in self._choices_without_refusal(conversation))
 
     def has_healthy(self, conversation: Conversation, now: float) -> bool:
         """Return whether a model is left that did not fail lately."""
@@ -78,7 +78,7 @@ class ModelChoices:
                 return choice.bucket
         return None
 
-    def _left(self, conversation: Conversation) -> Sequence[ModelChoice]:
+    def _choices_without_refusal(self, conversation: Conversation) -> Sequence[ModelChoice]:
         """Return the models that have not refused this handoff. If there is none, return all
         models.
         """

@@ -151,7 +151,7 @@ class ModelTurns:
             return False
         if self.dependencies.left_s < 2 * self._longest_turn_s:
             return True
-        next_input = self._builder.expected_input(conversation)
+        next_input = self._builder.estimate_input_tokens(conversation)
         two_turns = 2 * next_input + self._limits.max_output_tokens + MIN_OUTPUT_TOKENS
         return self._builder.tokens_left(conversation) < two_turns
 
@@ -163,7 +163,7 @@ class ModelTurns:
         Args:
             is_refused: True if the server has refused the request because of its length.
         """
-        expected_tokens = self._builder.expected_input(conversation)
+        expected_tokens = self._builder.estimate_input_tokens(conversation)
         rules = self.dependencies.clearing
         if is_refused:
             rules = ClearingRules(at_tokens=max(1, expected_tokens // 2), keep=0)
@@ -177,7 +177,7 @@ class ModelTurns:
         model.
         """
         limit = self.dependencies.compact_at
-        expected_tokens = self._builder.expected_input(conversation)
+        expected_tokens = self._builder.estimate_input_tokens(conversation)
         is_short = expected_tokens < limit + limit // 20
         is_enough = expected_tokens - cleared.tokens < limit
         return is_short and not is_enough and self.needs_summary(conversation)
@@ -189,7 +189,7 @@ class ModelTurns:
         limit = self.dependencies.compact_at
         if conversation.is_just_cleared:  # the estimate of the whole request is high
             limit += limit // 9
-        if self._builder.expected_input(conversation) < limit or self.is_last(conversation):
+        if self._builder.estimate_input_tokens(conversation) < limit or self.is_last(conversation):
             return False
         for checkpoint in conversation.since_reply:
             if isinstance(checkpoint, AgentPrompted):
@@ -249,7 +249,7 @@ class ModelTurns:
         try:
             self._progress.is_summary = conversation.is_summarizing
             self.dependencies.checkpoints.heartbeat(self._progress.activity(Pulse()))
-            call, worst = self._reserved_call(
+            call, worst = self._reserve_call(
                 conversation, is_last=is_last, takes_messages=takes_messages
             )
             self._make_call(conversation, call, worst, write_checkpoint)
@@ -281,7 +281,7 @@ class ModelTurns:
         except LimitReached as limit:
             self.draft = self._pulse.text
             usage = usage_of_cut_call(self._pulse, call, worst, self.dependencies.prices)
-            write_checkpoint(self._failed_call(call.model, str(limit), usage))
+            write_checkpoint(self._failed_call_checkpoint(call.model, str(limit), usage))
             raise
         self._report_limits(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.dependencies.now() - started)
@@ -302,7 +302,9 @@ class ModelTurns:
         """
         if reply.stop_reason == "refusal" and self._has_other(conversation, model):
             write_checkpoint(
-                self._failed_call(model, f"{model} declined to answer", usage, rules_out=True)
+                self._failed_call_checkpoint(
+                    model, f"{model} declined to answer", usage, rules_out=True
+                )
             )
             return
         content = with_valid_calls(reply.content, conversation.ids)
@@ -311,7 +313,7 @@ class ModelTurns:
             stop_reason=reply.stop_reason,
             usage=usage,
             model=reply.model,
-            requested_model=self._recorded_name(model),
+            requested_model=self._model_name_to_record(model),
             batch_id=batch_id,
         )
         may_wait = not self._progress.is_summary and self._is_read_at_once(replied)
@@ -341,7 +343,7 @@ class ModelTurns:
         """
         assert self.dependencies.batches is not None
         batches = BatchCalls(self.dependencies.batches, self.dependencies)
-        call, worst = self._reserved_call(
+        call, worst = self._reserve_call(
             conversation, is_last=is_last, takes_messages=takes_messages, is_batched=True
         )
         intended = batches.intention(call, worst, conversation.checkpoints)
@@ -405,7 +407,7 @@ class ModelTurns:
             return
         model = batch.intended.model
         if is_reported(reply):
-            usage = self.dependencies.prices.priced_in_batch(reply.usage, model)
+            usage = self.dependencies.prices.usage_with_batch_cost(reply.usage, model)
         else:
             usage = batch.intended.most.as_cut_call()
         self._record_reply(conversation, model, reply, usage, write_checkpoint, created.batch_id)
@@ -416,7 +418,7 @@ class ModelTurns:
     ) -> None:
         """Store that the batch of a call is given up. The call counts at its upper bound."""
         usage = batch.intended.most.as_cut_call()
-        write_checkpoint(self._failed_call(batch.intended.model, BATCH_LOST, usage))
+        write_checkpoint(self._failed_call_checkpoint(batch.intended.model, BATCH_LOST, usage))
         self._record_span(conversation, batch, batch.created, BatchLost.__name__)
 
     def _record_span(
@@ -477,7 +479,7 @@ class ModelTurns:
         prefix = self._builder.prefix.name
         self.dependencies.caches.has_begun(prefix, self.dependencies.now(), usage)
 
-    def _reserved_call(
+    def _reserve_call(
         self,
         conversation: Conversation,
         *,
@@ -546,7 +548,7 @@ class ModelTurns:
             wait = reservation.wait
             if wait is None:
                 return reservation.call, reservation.worst
-            why = _named(wait.why, reservation.call)
+            why = _add_model_name(wait.why, reservation.call)
             if wait.seconds > rate_wait_s:
                 deferred_s = min(wait.seconds - rate_wait_s / 2, MAX_DEFERRAL_S)
                 raise Deferred(max(0.0, min(deferred_s, self.dependencies.left_s)), why)
@@ -599,7 +601,7 @@ class ModelTurns:
             return None
         return ExpectedUsage(
             choice.bucket,
-            self._builder.expected_input(conversation),
+            self._builder.estimate_input_tokens(conversation),
             call.max_output_tokens,
             joins_line=joins_line,
         )
@@ -628,7 +630,9 @@ class ModelTurns:
             )
         has_other = self._has_other(conversation, call.model)
         rules_out = has_other and not error.retryable
-        write_checkpoint(self._failed_call(call.model, str(error), usage, rules_out=rules_out))
+        write_checkpoint(
+            self._failed_call_checkpoint(call.model, str(error), usage, rules_out=rules_out)
+        )
         delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.jitter())
         if rules_out:
             return
@@ -641,14 +645,14 @@ class ModelTurns:
         self._choices.avoid(call.model, now)
         if has_other and self._choices.has_healthy(conversation, now):
             return
-        self._wait(delay, _named(reason_of(error), call))
+        self._wait(delay, _add_model_name(reason_of(error), call))
 
     def _has_other(self, conversation: Conversation, model: str) -> bool:
         """Return whether another model may serve the turn after a failed call of this model."""
         has_turns = conversation.turns + 1 < self._limits.max_turns
         return has_turns and self._choices.has_other(conversation, model)
 
-    def _failed_call(
+    def _failed_call_checkpoint(
         self, model: str, error: str, usage: Usage, *, rules_out: bool = False
     ) -> ModelCallFailed:
         """Return the checkpoint of a call without a usable reply.
@@ -659,11 +663,11 @@ class ModelTurns:
         return ModelCallFailed(
             error=error,
             usage=usage,
-            requested_model=self._recorded_name(model),
+            requested_model=self._model_name_to_record(model),
             rules_out=rules_out or None,
         )
 
-    def _recorded_name(self, model: str) -> str | None:
+    def _model_name_to_record(self, model: str) -> str | None:
         """Return the name of the requested model, or None if the handoff has only one model."""
         if self._choices.has_several:
             return model
@@ -706,6 +710,6 @@ class ModelTurns:
             raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
 
 
-def _named(why: str, call: ModelCall) -> str:
+def _add_model_name(why: str, call: ModelCall) -> str:
     """Return the reason of a wait with the model that the wait is for."""
     return f"{why} ({call.model})"

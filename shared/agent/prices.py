@@ -86,7 +86,7 @@ class Prices:
             usage.cache_write_1h_tokens,
         )
 
-    def priced(self, usage: Usage, model: str) -> Usage:
+    def usage_with_cost(self, usage: Usage, model: str) -> Usage:
         """Return the reported usage with its whole cost: the price of the tokens plus the
         reported cost, which covers server-side tools. The cost is None if a part is
         unknown. If the price is known, it also has what the cache saved and cost.
@@ -103,11 +103,11 @@ class Prices:
             return usage
         return usage.model_copy(update={"cost_microusd": cost, **changes})
 
-    def priced_in_batch(self, usage: Usage, model: str) -> Usage:
-        """Return the reported usage of a reply from a batch with its whole cost, as `priced` does.
+    def usage_with_batch_cost(self, usage: Usage, model: str) -> Usage:
+        """Return the reported usage of a reply from a batch with its whole cost.
         It also has what the batch saved.
         """
-        live = self.priced(usage, model)
+        live = self.usage_with_cost(usage, model)
         changes: dict[str, int] = {"batch_calls": 1}
         if live.cost_microusd and usage.cost_microusd is not None:
             saved = int((live.cost_microusd - usage.cost_microusd) * (1 - BATCH_SHARE))

@@ -282,7 +282,7 @@ class _Facts:
         _add_long((token for token in tokens if token.isdigit()), fewest, plain)
         _add_long(numbers, max(fewest, _MIN_DIGITS), self.made_numbers)
         near = numbers[:_MAX_JOINED] if is_coded else numbers
-        _add_long(_joined(near), _MIN_DIGITS, self.made_numbers)
+        _add_long(_join_adjacent_numbers(near), _MIN_DIGITS, self.made_numbers)
         if not is_coded or _FIGURE.fullmatch(text):
             for run in {*numbers, "".join(numbers)}:
                 parts = _parts_of(run, _MIN_DIGITS_INSIDE, _MAX_DIGITS)
@@ -435,7 +435,7 @@ def _parts_of(run: str, shortest: int, longest: int) -> Iterator[str]:
             yield run[start:end]
 
 
-def _joined(numbers: Sequence[str]) -> Iterator[str]:
+def _join_adjacent_numbers(numbers: Sequence[str]) -> Iterator[str]:
     """Yield the digits of each row of numbers. A short row must have one digit a number."""
     for start in range(len(numbers)):
         joined = ""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from handoff_queue.shared.agent.answer_rules import AnswerForm, form_of, system_prompt
-from handoff_queue.shared.agent.claim_markers import marked_sentences
+from handoff_queue.shared.agent.claim_markers import sentences_by_claim
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,
@@ -73,7 +73,7 @@ class LoadedPayloads:
     """Earlier results by the digest in `Feedback.previous`."""
     manifest: Manifest = field(default_factory=Manifest)
 
-    def known_claims(self) -> dict[str, Claim]:
+    def claims_by_id(self) -> dict[str, Claim]:
         """Return the claims of all loaded results by their qualified ids. A claim in `results`
         replaces the same claim in `previous`.
         """
@@ -116,10 +116,10 @@ def opening_of(
     if form is None:
         form = form_of(handoff)
     max_chars = max(MIN_PASTED_CHARS, MAX_PASTED_CHARS // max(1, len(loaded.results)))
-    rendered = _rendered(loaded.results, max_chars)
+    rendered = _render_results(loaded.results, max_chars)
     parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
     context_steps = [context.step_id for context in handoff.context]
-    shown, not_shown = _shown(context_steps, loaded, rendered, max_chars)
+    shown, not_shown = _select_results_that_fit(context_steps, loaded, rendered, max_chars)
     parts += shown + _note_on_hidden_results(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
     if tools is None:
@@ -168,7 +168,7 @@ def _block(text: str) -> Block:
     return {"type": "text", "text": text}
 
 
-def _rendered(results: Mapping[StepId, HandoffResult], max_chars: int) -> dict[StepId, str]:
+def _render_results(results: Mapping[StepId, HandoffResult], max_chars: int) -> dict[StepId, str]:
     """Return each result as the agent sees it. A claim that an earlier result shows whole is left
     out of the later ones.
 
@@ -198,7 +198,7 @@ def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
     output = result.output
     sentences: dict[str, str] = {}
     if isinstance(output, str):
-        sentences = marked_sentences(output)
+        sentences = sentences_by_claim(output)
     elif output is None:
         output = ""
     else:
@@ -281,7 +281,7 @@ def part_from(text: str, offset: int) -> str:
     return text[offset:end] + rest
 
 
-def _shown(
+def _select_results_that_fit(
     steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], max_chars: int
 ) -> tuple[list[str], list[StepId]]:
     """Return the first results that fit into `MAX_SHOWN_BYTES`, at least one, and the steps
@@ -316,7 +316,7 @@ def _result(
     step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], max_chars: int
 ) -> str:
     text = rendered[step]
-    begun, note = _begun(text, max_chars), ""
+    begun, note = _truncate_result(text, max_chars), ""
     if begun != text:
         note = f"\n[cut: {len(begun)} of {len(text)} characters; read on with {READ_RESULT}]"
     return (
@@ -325,7 +325,7 @@ def _result(
     )
 
 
-def _begun(text: str, max_chars: int) -> str:
+def _truncate_result(text: str, max_chars: int) -> str:
     """Return at most `max_chars` of a rendered result. The cut is not inside of `BEFORE_NOTES`,
     whose tags belong together.
     """
@@ -355,7 +355,7 @@ def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
     if previous is None:
         return tagged
     text = data_of(previous)
-    begun, note = _begun(text, MAX_PASTED_CHARS), ""
+    begun, note = _truncate_result(text, MAX_PASTED_CHARS), ""
     if begun != text:
         note = f"\n[cut: {len(begun)} of {len(text)} characters]"
     return f"{tagged} <previous><data>{begun}</data>{note}</previous>"
@@ -379,16 +379,16 @@ def _note(claim: Claim, *, is_stated: bool) -> str:
     """
     parts: list[str] = []
     if not is_stated:
-        parts.append(_quoted(claim.text))
+        parts.append(_quote_as_json(claim.text))
     for citation in claim.sources:
-        source = _quoted(citation.source)[1:-1]
-        parts.append(f"{source}: {_quoted(citation.quote)}")
+        source = _quote_as_json(citation.source)[1:-1]
+        parts.append(f"{source}: {_quote_as_json(citation.quote)}")
     if not claim.sources:
         parts.append("no source")
     return f"[{claim.id}] {'; '.join(parts)}"
 
 
-def _quoted(text: str) -> str:
+def _quote_as_json(text: str) -> str:
     return json.dumps(_collapse_whitespace(text), ensure_ascii=False)
 
 

@@ -101,7 +101,7 @@ class PromptCaches:
         is writing it. In the second case the caller writes it, and must call `has_ended`.
         """
         with self._lock:
-            known = self._known(prefix)
+            known = self._get_or_add_prefix(prefix)
             if known.is_uncached or now - known.used_at < CACHED_S:
                 return True
             if now < known.awaited_until:
@@ -111,7 +111,7 @@ class PromptCaches:
                 return True
         state = self._shared.begin(prefix)
         with self._lock:
-            known = self._known(prefix)
+            known = self._get_or_add_prefix(prefix)
             if state is PrefixState.FREE:
                 known.is_sent = True
                 known.awaited_until = now + MAX_WAIT_S
@@ -124,7 +124,7 @@ class PromptCaches:
     def has_begun(self, prefix: str, now: float, usage: Usage) -> None:
         """Record that a reply has begun, and the usage that the server has reported so far."""
         with self._lock:
-            known = self._known(prefix)
+            known = self._get_or_add_prefix(prefix)
             known.used_at = now
             if usage.input_tokens:
                 known.is_uncached = not (usage.cache_read_tokens or usage.cache_write_tokens)
@@ -138,7 +138,7 @@ class PromptCaches:
     def has_ended(self, prefix: str) -> None:
         """Record that a call has ended, so that no other call waits for it any more."""
         with self._lock:
-            known = self._known(prefix)
+            known = self._get_or_add_prefix(prefix)
             known.awaited_until = -inf
             was_sent = known.is_sent
             known.is_sent = False
@@ -150,9 +150,9 @@ class PromptCaches:
         for a cache of one hour. Then the next use probably comes as late.
         """
         with self._lock:
-            return CACHED_S <= now - self._known(prefix).used_at < CACHED_LONG_S
+            return CACHED_S <= now - self._get_or_add_prefix(prefix).used_at < CACHED_LONG_S
 
-    def _known(self, prefix: str) -> _Prefix:
+    def _get_or_add_prefix(self, prefix: str) -> _Prefix:
         known = self._prefixes.pop(prefix, None) or _Prefix()
         self._prefixes[prefix] = known
         while len(self._prefixes) > MAX_PREFIXES:

@@ -59,7 +59,7 @@ def choose_shown(manifest: Manifest, task: str, text_of: Callable[[str], str]) -
     Args:
         text_of: returns the text of the document with a digest. Raises ToolFailed.
     """
-    named = _named_in(manifest, task)
+    named = _documents_named_in(manifest, task)
     try:
         whole = _short(named or manifest.documents, text_of)
         shown = {document.path for document, _ in whole}
@@ -143,7 +143,7 @@ def _short(
     return tuple(documents_with_texts)
 
 
-def _named_in(manifest: Manifest, task: str) -> tuple[Document, ...]:
+def _documents_named_in(manifest: Manifest, task: str) -> tuple[Document, ...]:
     """Return the documents whose path or label is in a task."""
     labels = {label.casefold() for label in _LABEL.findall(task)}
     named: list[Document] = []

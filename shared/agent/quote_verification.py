@@ -385,7 +385,7 @@ class Sources:
             )
         return Citation(
             source=path,
-            digest=document.digest if document else self._kept(path, text),
+            digest=document.digest if document else self._store_tool_result(path, text),
             start=span.start,
             end=span.end,
             quote=text[span.start : span.end],
@@ -430,7 +430,7 @@ class Sources:
             return matches[0]
         return None
 
-    def _kept(self, name: str, text: str) -> str:
+    def _store_tool_result(self, name: str, text: str) -> str:
         """Store the result of a tool as a document, unless it is stored already. Return its
         digest.
         """

@@ -87,7 +87,7 @@ class RunDependencies:
     streams_draft: bool = False
     """True if heartbeats carry the answer's `output` so far, as for the synthesizer."""
 
-    def claimed(self, checkpoints: CheckpointStore, ends_at: float | None) -> RunDependencies:
+    def with_claim(self, checkpoints: CheckpointStore, ends_at: float | None) -> RunDependencies:
         """Return these dependencies with a claim's checkpoints and the end of its working time."""
         return replace(self, checkpoints=checkpoints, ends_at=ends_at)
 

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
-from handoff_queue.shared.agent.decoders import unquoted
+from handoff_queue.shared.agent.decoders import decode_percent_encodings
 from handoff_queue.shared.agent.private_texts import Group, carries
 from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.shared.types.origins import MODEL, USER, Origin, union
@@ -174,7 +174,7 @@ def value_carries(value: Any, private: Sequence[str], public: Sequence[str]) -> 
 
 def _group(parts: Iterable[str], *, is_free: bool, is_joined_only: bool = False) -> Group:
     """Return a group of parts of a URL, without percent-encoding."""
-    return Group(tuple(map(unquoted, parts)), is_free, is_joined_only)
+    return Group(tuple(map(decode_percent_encodings, parts)), is_free, is_joined_only)
 
 
 def _parameter_index(field: tuple[str, str]) -> tuple[int, str]:
@@ -237,7 +237,7 @@ def _parts(value: Any) -> Iterator[str]:
 
 
 @lru_cache(maxsize=256)
-def _indexed(text: str) -> str:
+def _normalize_to_words(text: str) -> str:
     """Return the words of a text in small letters, with a space before and after each."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "
 
@@ -247,7 +247,7 @@ def _pieces_in(text: str) -> frozenset[int]:
     """Return the hash of each run of `WORDS_OF_A_PART` words of a text. A search for each run would
     take half a second for a long argument.
     """
-    words = _indexed(text).split()
+    words = _normalize_to_words(text).split()
     return frozenset(map(hash, _pieces(words, WORDS_OF_A_PART)))
 
 
@@ -259,10 +259,10 @@ def _stands_in(value: str, texts: Iterable[str]) -> bool:
     """Return whether the words of a value are in a text, in a row. A value without words is
     in none.
     """
-    wanted = _indexed(value)
+    wanted = _normalize_to_words(value)
     if not wanted.strip():
         return False
-    return any(wanted in _indexed(text) for text in texts)
+    return any(wanted in _normalize_to_words(text) for text in texts)
 
 
 def _origins_of(part: str, seen: Seen) -> tuple[Origin, ...]:
@@ -275,7 +275,7 @@ def _origins_of(part: str, seen: Seen) -> tuple[Origin, ...]:
     origins: set[Origin] = set()
     is_whole = False
     for text in seen.texts:
-        index = _indexed(text.text)
+        index = _normalize_to_words(text.text)
         if whole in index:
             is_whole = True
             origins.update(text.origins)

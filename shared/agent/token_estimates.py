@@ -23,7 +23,7 @@ images down.
 """
 
 
-def expected_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
+def estimate_input_tokens(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
     """Return the expected input tokens of the next call: the tokens of the last reply, and an
     estimate of all later messages. After a clearing it is an estimate of the whole request.
 
@@ -47,7 +47,7 @@ def max_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> 
     times too many.
 
     Args:
-        rendered_bytes: see `expected_input`.
+        rendered_bytes: see `estimate_input_tokens`.
     """
     reported = _reported_tokens(conversation)
     if reported is None:

@@ -29,7 +29,7 @@ from handoff_queue.shared.agent.tool_calls import (
     observe_result,
 )
 from handoff_queue.shared.agent.tool_policy import CallDecision, CallGuard, CallVerdict
-from handoff_queue.shared.agent.tool_result_clearing import stored_result
+from handoff_queue.shared.agent.tool_result_clearing import find_cleared_result
 from handoff_queue.shared.agent.transcript import Transcript
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.text.unicode_text import visible
@@ -80,7 +80,7 @@ class ToolCallRunner:
         """
         approval_s = self._handoff.call_approval_s
         checkpoints = self._transcript.dependencies.checkpoints
-        runnable, refused = self._sorted_calls(reply)
+        runnable, refused = self._split_runnable_calls(reply)
         checked = check_calls(
             runnable,
             self._tools,
@@ -88,7 +88,7 @@ class ToolCallRunner:
             checkpoints.call_answers,
             asks=approval_s is not None,
         )
-        refused += map(self._told_once, checked.refused)
+        refused += map(self._shorten_repeated_refusal, checked.refused)
         if refused:
             self._transcript.store(*refused)
         self._run_allowed(checked)
@@ -96,7 +96,7 @@ class ToolCallRunner:
             self._heartbeat("asking for an approval")
             checkpoints.ask_about_calls(checked.questions, approval_s)
 
-    def _sorted_calls(self, reply: ModelReplied) -> tuple[list[Block], list[ToolObserved]]:
+    def _split_runnable_calls(self, reply: ModelReplied) -> tuple[list[Block], list[ToolObserved]]:
         """Return the calls of a reply that may run, and the results of the others that have no
         result yet.
         """
@@ -108,17 +108,17 @@ class ToolCallRunner:
             if refusal is not None:
                 result = observe_result(call, refusal, is_error=True)
                 if refusal == MAY_HAVE_RUN:
-                    result = self._told_once(result)
+                    result = self._shorten_repeated_refusal(result)
                 results.append(result)
                 continue
-            stored = self._stored_result(call, runnable)
+            stored = self._find_stored_result(call, runnable)
             if stored is not None:
                 results.append(stored)
             else:
                 runnable.append(call)
         return runnable, results
 
-    def _told_once(self, refused: ToolObserved) -> ToolObserved:
+    def _shorten_repeated_refusal(self, refused: ToolObserved) -> ToolObserved:
         """Return the result of a call that may not run. If an equal call had the same result
         before, return one line that counts as a repetition.
         """
@@ -144,7 +144,7 @@ class ToolCallRunner:
             return TOO_MANY_CALLS
         return None
 
-    def _stored_result(self, call: Block, before: Sequence[Block]) -> ToolObserved | None:
+    def _find_stored_result(self, call: Block, before: Sequence[Block]) -> ToolObserved | None:
         """Return the result of a call that need not run. None: the call must run.
 
         Such a call is a repeated look-up, a repeated call that cannot run, or `read_result` for a
@@ -155,7 +155,7 @@ class ToolCallRunner:
         """
         tool = self._tools.get(str(call.get("name")))
         conversation = self._transcript.conversation
-        stored = stored_result(conversation, call, tool)
+        stored = find_cleared_result(conversation, call, tool)
         if tool is None or argument_problem(call.get("input"), tool) is not None:
             is_same, or_error = False, True
         elif tool.is_lookup:

@@ -114,7 +114,7 @@ def run_tool(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolO
         if isinstance(output, str):
             output = ToolOutput(output)
         origins = tool.result_origins if output.origins is None else output.origins
-        return _shown(call, output, origins)
+        return _observe_output(call, output, origins)
     except BaseException as error:  # noqa: BLE001 - a user's tool may raise anything
         origins = _origins_of_failure(tool, error)
         return observe_result(call, _failure(tool, error), is_error=True, origins=origins)
@@ -144,7 +144,7 @@ def _origins_of_failure(tool: Tool, error: BaseException) -> tuple[Origin, ...]:
     return tool.result_origins
 
 
-def _shown(call: Block, output: ToolOutput, origins: tuple[Origin, ...]) -> ToolObserved:
+def _observe_output(call: Block, output: ToolOutput, origins: tuple[Origin, ...]) -> ToolObserved:
     if output.images and not output.text:
         text = ""
     else:

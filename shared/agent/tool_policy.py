@@ -273,7 +273,7 @@ class ToolPolicy:
         return private, public
 
     def _reason(self, rule: Rule, tool: Tool, seen: Seen) -> str:
-        sources = ", ".join(_shown(seen.origins)) or "nothing"
+        sources = ", ".join(_origins_to_name(seen.origins)) or "nothing"
         does = "is restricted"
         if SENDS in rule.tools and tool.sends:
             does = "sends data out"
@@ -299,7 +299,7 @@ def _pattern_matches(pattern: str, tool: Tool) -> bool:
             return fnmatchcase(tool.name, pattern)
 
 
-def _shown(origins: Sequence[Origin]) -> list[str]:
+def _origins_to_name(origins: Sequence[Origin]) -> list[str]:
     """Return the origins that a reason names: all except `user` and `model`."""
     return [origin for origin in origins if origin not in ("user", MODEL)]
 
@@ -325,7 +325,7 @@ class CallGuard:
         """Return the decision on a call after this conversation."""
         if not tool.sends and not tool.acts and not self.policy.names(tool):
             return CallDecision(CallVerdict.ALLOW)
-        return self.policy.decide(tool, arguments, self.seen(conversation))
+        return self.policy.decide(tool, arguments, self.collect_seen_texts(conversation))
 
     def is_offered(self, tool: Tool, conversation: Conversation) -> bool:
         """Return whether the model may know of a tool. The provider runs a server-side tool
@@ -337,21 +337,21 @@ class CallGuard:
 
     def origins(self, conversation: Conversation) -> tuple[Origin, ...]:
         """Return the origins of all that the handoff has seen."""
-        groups = [text.origins for text in map(_seen_in, conversation.checkpoints) if text]
+        groups = [text.origins for text in map(_text_seen_in, conversation.checkpoints) if text]
         return union(origins_or_unknown(self.handoff.origins), *groups)
 
-    def seen(self, conversation: Conversation) -> Seen:
+    def collect_seen_texts(self, conversation: Conversation) -> Seen:
         """Return all texts that the handoff has seen, and the words of the user."""
         opening = "\n".join(block.get("text", "") for block in conversation.opening["content"])
         texts = [SeenText(opening, origins_or_unknown(self.handoff.origins))]
         words = [self.words_of_user()]
         words += [item.text for item in self.handoff.feedback if item.author == "user"]
         texts += [SeenText(text, (USER,)) for text in words if text]
-        texts += [text for text in map(_seen_in, conversation.checkpoints) if text]
+        texts += [text for text in map(_text_seen_in, conversation.checkpoints) if text]
         return Seen().plus(*texts)
 
 
-def _seen_in(checkpoint: Checkpoint) -> SeenText | None:
+def _text_seen_in(checkpoint: Checkpoint) -> SeenText | None:
     """Return the text of others that a checkpoint has, or None."""
     match checkpoint:
         case ToolObserved():
@@ -359,11 +359,11 @@ def _seen_in(checkpoint: Checkpoint) -> SeenText | None:
         case UserPrompted():
             return SeenText(checkpoint.text, (USER,))
         case ModelReplied():
-            return _seen_at_provider(checkpoint)
+            return _text_seen_at_provider(checkpoint)
     return None
 
 
-def _seen_at_provider(reply: ModelReplied) -> SeenText | None:
+def _text_seen_at_provider(reply: ModelReplied) -> SeenText | None:
     """Return the results of tools that the provider has run, or None."""
     results: list[Block] = []
     origins: set[Origin] = set()

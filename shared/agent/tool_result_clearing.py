@@ -127,7 +127,7 @@ def is_too_long(error: ModelError) -> bool:
     return is_refused and bool(_TOO_LONG.search(str(error).lower()))
 
 
-def stored_result(
+def find_cleared_result(
     conversation: Conversation, call: Block, tool: Tool | None
 ) -> ToolObserved | None:
     """Return the result of a call that needs no tool: `read_result` for a cleared result, or a

@@ -110,7 +110,7 @@ def output_of(name: str, value: Any) -> ToolOutput:
     while inspect.isawaitable(value):
         import asyncio  # few tools return an awaitable, and each tool host would import it
 
-        value = asyncio.run(_awaited(value))
+        value = asyncio.run(_await_value(value))
     reading = _Reading(name)
     plain = reading.plain(value)
     if len(reading.images) > MAX_IMAGES_A_RESULT:
@@ -258,5 +258,5 @@ def _kind_of(value: object) -> str:
     return with_article(type(value).__name__)
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_value(value: Any) -> Any:
     return await value

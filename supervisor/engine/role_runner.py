@@ -152,7 +152,7 @@ class RoleRunner:
                 handoff.step_id,
                 schema,
                 documents.sources,
-                loaded.known_claims(),
+                loaded.claims_by_id(),
                 has_claims=read_role_once(role).has_claims,
             )
             return AgentSetup(envelope, form=AnswerForm.ENVELOPE, streams_draft=True)

@@ -115,7 +115,7 @@ class Run:
             STEP,
             self.handoff.expected_output_format,
             sources,
-            self.loaded.known_claims(),
+            self.loaded.claims_by_id(),
             form=form_of(self.handoff),
         )
         spec = a_spec(

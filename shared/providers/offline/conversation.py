@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.agent.answer_rules import MARKDOWN_RULES, NOTE_RULES
-from handoff_queue.shared.agent.claim_markers import marked_sentences
+from handoff_queue.shared.agent.claim_markers import sentences_by_claim
 from handoff_queue.shared.agent.prompt import BEFORE_NOTES
 from handoff_queue.shared.types.citation_markers import MARKER
 
@@ -287,7 +287,7 @@ def _claims(notes: str, step: str, output: str) -> Iterator[Claim]:
         step: step of the result, for claims without a qualified id.
         output: text of the result. It has the texts of claims whose notes have none.
     """
-    headings, sentences = _headings_by_marker(output), marked_sentences(output)
+    headings, sentences = _headings_by_marker(output), sentences_by_claim(output)
     for name, note in _NOTE.findall(notes):
         strings = [json.loads(string) for string in _STRING.findall(note)]
         source = ""

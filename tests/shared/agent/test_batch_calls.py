@@ -177,7 +177,7 @@ def test_the_price_of_a_batch_is_the_price_of_the_list() -> None:
         provider_id="anthropic",
         price_context={"processing": "batch"},
     )
-    our_price = Prices().priced_in_batch(used, MODEL).cost_microusd
+    our_price = Prices().usage_with_batch_cost(used, MODEL).cost_microusd
     assert our_price == pytest.approx(float(listed.total_price) * 1_000_000, abs=1)
 
 

@@ -59,7 +59,7 @@ def test_the_offline_model_is_free() -> None:
 
 def test_a_surcharge_is_added() -> None:
     assert (
-        PRICES.priced(
+        PRICES.usage_with_cost(
             Usage(input_tokens=1_000_000, cost_microusd=10_000), "claude-opus-5-5"
         ).cost_microusd
         == 4_010_000
@@ -104,11 +104,11 @@ def test_the_worst_case_of_a_call_that_caches_for_an_hour_is_its_price() -> None
 
 def test_a_usage_has_the_money_that_the_cache_saved_and_cost() -> None:
     used = Usage(input_tokens=1_000_000, cache_read_tokens=600_000, cache_write_tokens=400_000)
-    priced = PRICES.priced(used, "claude-opus-5-5")
+    priced = PRICES.usage_with_cost(used, "claude-opus-5-5")
     assert priced.cache_saved_microusd == 600_000 * 4 - 600_000 * 4 // 20
     assert priced.cache_surcharge_microusd == 400_000
     assert priced.cost_microusd == 4_000_000 - priced.cache_saved_microusd + 400_000
-    assert PRICES.priced(used, "llama-of-mine").cache_saved_microusd == 0
+    assert PRICES.usage_with_cost(used, "llama-of-mine").cache_saved_microusd == 0
 
 
 @given(st.text())

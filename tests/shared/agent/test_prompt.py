@@ -457,5 +457,5 @@ def test_all_of_many_short_results_are_shown() -> None:
 
 def test_all_claims_of_the_context_can_be_cited() -> None:
     claim = Claim(id="before.c1", text="A fact.")
-    assert given_results(a_result(claims=(claim,))).known_claims() == {"before.c1": claim}
+    assert given_results(a_result(claims=(claim,))).claims_by_id() == {"before.c1": claim}
     assert StepId("before") in given_results(a_result()).results

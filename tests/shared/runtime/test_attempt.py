@@ -107,7 +107,7 @@ def set_up_agent(
             handoff.step_id,
             handoff.expected_output_format,
             documents.sources,
-            loaded.known_claims(),
+            loaded.claims_by_id(),
         )
     )
 

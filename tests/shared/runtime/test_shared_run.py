@@ -112,7 +112,7 @@ class Bench:
         loaded: LoadedPayloads,
         documents: JobDocuments,
     ) -> AgentSetup:
-        known = loaded.known_claims()
+        known = loaded.claims_by_id()
         output = handoff.expected_output_format
         reading = EnvelopeFormat(handoff.step_id, output, documents.sources, known)
         return AgentSetup(reading, self.tools)
