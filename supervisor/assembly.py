@@ -150,7 +150,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     if settings.on_end_broker_url:
         end_broker_url = settings.on_end_broker_url.get_secret_value()
     consumption = ConsumptionControl()
-    role_runner = RoleRunner(process.attempts, role_slots(slots), consumption.changed)
+    role_runner = RoleRunner(process.attempts, role_slots(slots), consumption.schedule_update)
     end_tasks = EndTasks(
         process.store,
         process.attempts.payload_cache,

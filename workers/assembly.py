@@ -176,7 +176,7 @@ class LazyWorker:
     def _set_paused(self, paused: frozenset[str]) -> None:
         if paused != self._paused:
             self._paused = paused
-            self._consumption.changed()
+            self._consumption.schedule_update()
 
     def stopping(self, **_: Any) -> None:
         """Begin the drain of the worker. This runs in a signal handler at any point of its
@@ -240,7 +240,7 @@ class LazyWorker:
             _log_errors("cannot read the pauses", lambda: self._set_paused(store.pauses.roles()))
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - CHECK_EVERY_S:
                 announced_at = time.monotonic()
-                announcement = _with_lost_slots(announcement, SLOTS.lost(pool))
+                announcement = _with_lost_slots(announcement, SLOTS.count_lost_slots(pool))
                 announcement = announcement.model_copy(update=dict(announcer.now()))
                 _log_errors("not announced", partial(store.presence.announce, announcement))
             tried.set()

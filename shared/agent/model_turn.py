@@ -273,7 +273,7 @@ class ModelTurns:
         try:
             with telemetry().chat(call) as span:
                 reply = self.dependencies.model.reply(call, self._on_pulse)
-                span.replied(reply)
+                span.record_reply(reply)
             self._record_prefix(reply.usage)
         except ModelError as error:
             self._handle_failure(conversation, call, worst, error, write_checkpoint)
@@ -447,7 +447,7 @@ class ModelTurns:
         )
         batch_id = None if created is None else created.batch_id
         times = BatchedCallTimes(intended.at, self.dependencies.now())
-        telemetry().batched_chat(call, batch_id, times, outcome)
+        telemetry().export_batched_chat(call, batch_id, times, outcome)
 
     def _await_prefix(self, conversation: Conversation, *, is_last: bool) -> str | None:
         """Before the first call of a handoff, wait while another handoff is the first to send the

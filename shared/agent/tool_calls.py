@@ -336,7 +336,7 @@ class ToolThreads:
         try:
             with telemetry().tool(call, label) as span:
                 result = run_tool(call, self._tools, context)
-                span.observed(result)
+                span.record_tool_result(result)
             self._done.put((call["id"], result))
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
             self._done.put((call["id"], error))

@@ -126,7 +126,9 @@ def passages_of(result: HandoffResult) -> tuple[Passage, ...]:
     return tuple(passages)[:MAX_PASSAGES]
 
 
-def finished_event(result: HandoffResult, worker: str, text: str | None = None) -> HandoffFinished:
+def handoff_finished_event(
+    result: HandoffResult, worker: str, text: str | None = None
+) -> HandoffFinished:
     """Return the journal's event of a result, without any text of the model.
 
     Args:

@@ -70,9 +70,9 @@ class ConsumptionControl:
             if queue in consumer.app.amqp.queues.consume_from:
                 self._is_consumed[queue] = True
         self._consumer = consumer
-        self.changed()
+        self.schedule_update()
 
-    def changed(self) -> None:
+    def schedule_update(self) -> None:
         """Have the worker's own thread ask `may_take` again for each queue. Any thread may
         call this.
         """
@@ -209,14 +209,14 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             self.event_dispatcher.buffer_limit = EVENTS_AT_ONCE
         take = super().create_task_handler(*args, **kwargs)
 
-        def taken(message: Any) -> None:
+        def take_if_valid(message: Any) -> None:
             problem = self._problem_with(message)
             if problem is None:
                 take(message)
             else:
                 self._set_aside(message, problem)
 
-        return taken
+        return take_if_valid
 
     def _problem_with(self, message: Any) -> str | None:
         """Return the reason why this process cannot run the message, or None. Celery's own

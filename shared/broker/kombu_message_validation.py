@@ -110,8 +110,8 @@ def problem_with_task(
         return str(headers[UNREADABLE])
     if (content_type, content_encoding) != ("application/json", "utf-8"):
         return (
-            f"its content type is {_quoted(content_type)} in {_quoted(content_encoding)}, and only"
-            " application/json in utf-8 is allowed"
+            f"its content type is {_quote_value(content_type)} in"
+            f" {_quote_value(content_encoding)}, and only application/json in utf-8 is allowed"
         )
     if not _are_texts(headers.get("id"), headers.get("task")):
         return "its headers must name its task and its id"
@@ -144,7 +144,7 @@ def no_such_task(name: str) -> str:
     """Return the reason to refuse a message for an unknown task."""
     shown = name
     if len(name) > _QUOTED_CHARS:
-        shown = _quoted(name)
+        shown = _quote_value(name)
     return f"there is no task {shown} in this version"
 
 
@@ -154,7 +154,7 @@ def _problem_with_body(body: str, encoding: object) -> str | None:
             return None
         return "its body has half a character (a lone surrogate)"
     if encoding != "base64":
-        return f"the encoding of its body is {_quoted(encoding)}"
+        return f"the encoding of its body is {_quote_value(encoding)}"
     try:
         base64.b64decode(body)
     except ValueError:
@@ -192,7 +192,7 @@ def _are_texts(*values: object) -> bool:
     return True
 
 
-def _quoted(value: object) -> str:
+def _quote_value(value: object) -> str:
     shown = repr(value)
     if len(shown) <= _QUOTED_CHARS:
         return shown

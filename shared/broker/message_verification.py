@@ -16,7 +16,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff
 log = log_of(__name__)
 
 
-def verified_handoff(
+def parse_and_verify_handoff(
     store: Store, role: str, text: object, signature: object
 ) -> tuple[AgentHandoff, str]:
     """Return the handoff of a message, and its text.
@@ -31,12 +31,12 @@ def verified_handoff(
         TaskWaits: another version of our code may be able to read the text.
         Reject: the store does not answer; the message goes back to its queue.
     """
-    handoff, opened = _parsed(store, role, text)
+    handoff, opened = _parse_handoff(store, role, text)
     _check_signature(store, role, handoff, opened, signature)
     return handoff, opened
 
 
-def _parsed(store: Store, role: str, text: object) -> tuple[AgentHandoff, str]:
+def _parse_handoff(store: Store, role: str, text: object) -> tuple[AgentHandoff, str]:
     """Return the handoff of a message, and its text.
 
     Raises:

@@ -28,7 +28,7 @@ from celery.worker.request import Request
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.broker.chord_result_backend import tell_parts_left
 from handoff_queue.shared.broker.message_publisher import SIGNATURE
-from handoff_queue.shared.broker.message_verification import verified_handoff
+from handoff_queue.shared.broker.message_verification import parse_and_verify_handoff
 from handoff_queue.shared.broker.task_exceptions import (
     EventBeforeEnd,
     TaskFails,
@@ -109,7 +109,7 @@ def register(
     @wraps(body)
     def ends(task: Any, *arguments: Any, **named: Any) -> Any:
         try:
-            with SLOTS.taken(str(task.request.id)):
+            with SLOTS.count_as_running(str(task.request.id)):
                 return body(task, *arguments, **named)
         except Exception:
             raise
@@ -139,7 +139,7 @@ def run_task(
         Ignore, Reject: Celery's exceptions for an end that is not a plain return.
     """
     signature = getattr(task.request, SIGNATURE, None)
-    handoff, opened = verified_handoff(store, role, text, signature)
+    handoff, opened = parse_and_verify_handoff(store, role, text, signature)
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
             if handoff.limits.deadline is not None:

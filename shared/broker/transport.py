@@ -320,13 +320,13 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """
         try:
             if self._is_taking:
-                return self._taken_messages(connection)
-            return self._popped_message(connection)
+                return self._read_dequeued_messages(connection)
+            return self._read_popped_message(connection)
         except self.connection_errors:
             connection.disconnect()
             raise
 
-    def _taken_messages(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
+    def _read_dequeued_messages(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
         """Read the answer of `fair_dequeue_many.lua`."""
         answer = self._answer(connection)
         if not answer:
@@ -339,7 +339,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         self._has_more = left > 0
         return queue, messages
 
-    def _popped_message(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
+    def _read_popped_message(self, connection: Any) -> tuple[str, list[dict[str, Any]]] | None:
         """Read the answer of the blocking pop."""
         answer = connection.read_response()
         if not answer:

@@ -27,7 +27,7 @@ class Slots:
         self._suspects: frozenset[str] = frozenset()
 
     @contextmanager
-    def taken(self, task_id: str) -> Iterator[None]:
+    def count_as_running(self, task_id: str) -> Iterator[None]:
         """Count the task as running until the block ends."""
         with self._lock:
             self._running[task_id] = inf
@@ -43,7 +43,7 @@ class Slots:
             if task_id in self._running:
                 self._running[task_id] = time.monotonic() + left_s + OVERDUE_S
 
-    def lost(self, pool: Any) -> int:
+    def count_lost_slots(self, pool: Any) -> int:
         """Return the number of lost slots: Celery counts their tasks as running, but the tasks
         have ended or are overdue.
 

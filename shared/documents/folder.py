@@ -62,18 +62,18 @@ def find_files(folder: Path, *, max_document_bytes: int, max_documents: int) -> 
         )
     root = folder.resolve()
     if root.is_file():
-        return [_checked_file(root.name, root, root.parent, max_document_bytes)]
+        return [_check_file(root.name, root, root.parent, max_document_bytes)]
     if not root.is_dir():
         raise InvalidDocuments(
             f"{folder} is neither a folder nor a regular file: set documents (--docs) to a folder"
             " or a regular file"
         )
     files: list[FoundFile] = []
-    for path, entry in _walked(root, folder):
+    for path, entry in _walk_folder(root, folder):
         if isinstance(entry, FoundFile):
             files.append(entry)
         else:
-            files.append(_checked_file(path, entry, root, max_document_bytes))
+            files.append(_check_file(path, entry, root, max_document_bytes))
         if len(files) > max_documents:
             raise InvalidDocuments(
                 f"{folder} holds more than {max_documents:,} files: set documents (--docs) to a"
@@ -128,7 +128,7 @@ def open_found(file: FoundFile) -> BinaryIO:
     return stream
 
 
-def _walked(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
+def _walk_folder(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
     """Yield the path and the entry of each file below a folder, and of each folder that cannot
     be listed. A link to a folder inside `root` is skipped, because that folder is searched
     anyway.
@@ -170,7 +170,7 @@ def _leads_to_own_folder(link: Path, root: Path) -> bool:
         return False
 
 
-def _checked_file(path: str, file: Path, root: Path, max_document_bytes: int) -> FoundFile:
+def _check_file(path: str, file: Path, root: Path, max_document_bytes: int) -> FoundFile:
     """Check one file without opening it. Return the file, or the reason why it cannot be read."""
     size = 0
     try:
@@ -292,7 +292,9 @@ def read_folder(
         raise InvalidDocuments(_complaint(folder, bad, len(files)))
     if not documents:
         reasons = bad or [f"{path} is empty" for path in empty]
-        raise InvalidDocuments(f"{folder} holds no document that can be read: {_listed(reasons)}")
+        raise InvalidDocuments(
+            f"{folder} holds no document that can be read: {_list_first_texts(reasons)}"
+        )
     documents.sort(key=lambda document: document.path)
     manifest = Manifest(documents=tuple(documents))
     return FolderReading(manifest, texts, _notes(bad, empty))
@@ -314,11 +316,11 @@ def _outcomes(
             yield file, _text_or_reason(file, max_document_bytes)
     heavy_files: list[HeavyFile] = []
     for file in heavy:
-        heavy_files.append(HeavyFile(partial(_opened, file), media_type_of(file.path)))
+        heavy_files.append(HeavyFile(partial(_open_file, file), media_type_of(file.path)))
     yield from zip(heavy, texts_elsewhere(heavy_files), strict=True)
 
 
-def _opened(file: FoundFile) -> BinaryIO:
+def _open_file(file: FoundFile) -> BinaryIO:
     """Open a file for the reading process.
 
     Raises:
@@ -351,12 +353,12 @@ def _complaint(folder: Path, bad: list[str], count: int) -> str:
     if len(bad) == 1:
         return _replace_unprintable(f"{bad[0]}, {_SKIP_HINT}")
     return (
-        f"{len(bad)} of {count} files in {folder} cannot be read: {_listed(sorted(bad))}. Fix them,"
-        f" {_SKIP_HINT}"
+        f"{len(bad)} of {count} files in {folder} cannot be read:"
+        f" {_list_first_texts(sorted(bad))}. Fix them, {_SKIP_HINT}"
     )
 
 
-def _listed(texts: list[str]) -> str:
+def _list_first_texts(texts: list[str]) -> str:
     """Return the first `_NAMED` texts and the number of the others, in one line."""
     rest = ""
     if len(texts) > _NAMED:
@@ -372,7 +374,7 @@ def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
     if len(bad) > _NAMED:
         notes.append(f"left out: {len(bad) - _NAMED} more files that cannot be read")
     if empty:
-        notes.append(f"left out as empty: {_listed(empty)}")
+        notes.append(f"left out as empty: {_list_first_texts(empty)}")
     return tuple(notes)
 
 

@@ -78,16 +78,16 @@ def html_text(markup: str) -> str:
         raise DocumentRefused(missing("selectolax", "is HTML, which", "documents")) from None
     tree = LexborHTMLParser(markup)
     title_node = tree.css_first("title")
-    title = _folded(title_node.text()) if title_node is not None else ""
+    title = _collapse_spaces(title_node.text()) if title_node is not None else ""
     mains = tree.css("main")
     root = mains[0] if len(mains) == 1 else tree.body
-    body = _Writer().written(root) if root is not None else ""
+    body = _Writer().render_text(root) if root is not None else ""
     if title and not body.startswith("# "):
         return f"# {title}\n\n{body}".rstrip()
     return body
 
 
-def _folded(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     """Return the text with a single space for each run of white space."""
     return re.sub(r"\s+", " ", text).strip()
 
@@ -105,7 +105,7 @@ class _Writer:
         self._verbatim = 0
         """Number of open `pre` elements."""
 
-    def written(self, root: LexborNode) -> str:
+    def render_text(self, root: LexborNode) -> str:
         """Return the text below a node."""
         node: LexborNode | None = root
         root_id = root.mem_id  # comparing nodes compares their whole HTML
@@ -167,7 +167,7 @@ class _Writer:
         if self._verbatim:
             text = raw.strip("\n")
         else:
-            text = "\n".join(map(_folded, raw.split("\0"))).strip()
+            text = "\n".join(map(_collapse_spaces, raw.split("\0"))).strip()
         if text.strip() and not _ONLY_MARK.fullmatch(text):
             self._done.append(text + separator)
         elif self._done and separator == "\n\n" and not self._done[-1].endswith("\n\n"):

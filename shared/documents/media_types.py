@@ -55,7 +55,7 @@ def decode(data: bytes, charset: str | None = None) -> str:
     Raises:
         DocumentRefused: the bytes are binary, or their encoding is unknown.
     """
-    return tidy_text(_decoded(data, charset))
+    return tidy_text(_decode_text(data, charset))
 
 
 def tidy_text(text: str) -> str:
@@ -68,7 +68,7 @@ def tidy_text(text: str) -> str:
     return text
 
 
-def _decoded(data: bytes, charset: str | None) -> str:
+def _decode_text(data: bytes, charset: str | None) -> str:
     """Return the text of bytes in the first encoding that fits.
 
     The order is: the encoding of the byte order mark, UTF-8, `charset`, Latin-1, Windows-1252.
@@ -80,7 +80,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
         raise DocumentRefused("is binary, not text")
     for encoding in ("utf-8", charset or "utf-8"):
         try:
-            return _checked(data.decode(encoding))
+            return _refuse_binary_text(data.decode(encoding))
         except (UnicodeDecodeError, LookupError):
             continue
     high = 0
@@ -88,7 +88,7 @@ def _decoded(data: bytes, charset: str | None) -> str:
         high += byte >= 0x80
     if high > _MAX_HIGH_BYTES * len(data):
         raise DocumentRefused("is binary, or text in an unknown encoding: save it as UTF-8")
-    text = _checked(data.decode("latin-1"))
+    text = _refuse_binary_text(data.decode("latin-1"))
     if _C1_CONTROL.search(text):
         try:
             return data.decode("cp1252")
@@ -102,14 +102,14 @@ def _decoded(data: bytes, charset: str | None) -> str:
 def _strictly(data: bytes, encoding: str) -> str:
     """Return the text of bytes in the encoding of their byte order mark, or refuse them."""
     try:
-        return _checked(data.decode(encoding).removeprefix("\ufeff"))
+        return _refuse_binary_text(data.decode(encoding).removeprefix("\ufeff"))
     except UnicodeDecodeError:
         raise DocumentRefused(
             f"begins like {encoding.removesuffix('-sig').upper()} text but is not: save it as UTF-8"
         ) from None
 
 
-def _checked(text: str) -> str:
+def _refuse_binary_text(text: str) -> str:
     """Return the text, or refuse it if it has more than a few control characters."""
     if len(text) - len(text.translate(_CONTROLS)) > max(1, _MAX_CONTROLS * len(text)):
         raise DocumentRefused("is binary, not text")

@@ -181,7 +181,7 @@ class Processes:
         """Return whether this child runs and takes work."""
         return self._children[name].is_ready()
 
-    def broken(self) -> dict[str, str]:
+    def log_ends_of_broken_children(self) -> dict[str, str]:
         """Return the end of the log of each child that was given up, by name."""
         log_ends: dict[str, str] = {}
         for name, child in self._children.items():
@@ -274,7 +274,7 @@ class _Child(threading.Thread):
         """
         deaths = RestartLimiter(is_killed_on_purpose=self.spec.is_killed_on_purpose)
         while True:
-            process = self._begun()
+            process = self._try_to_start()
             if process is None:
                 break
             exit_code = process.wait()
@@ -298,7 +298,7 @@ class _Child(threading.Thread):
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
 
-    def _begun(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
+    def _try_to_start(self) -> subprocess.Popen[bytes] | ForkedProcess | None:
         """Start the child and return its process. Return None if it was asked to end before
         its start, or cannot start. The log then has the error.
         """

@@ -136,7 +136,7 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
     names = rules_of_installation(workers, database)
     try:
         with locked(folder):
-            users = new_users(workers, database, _known_passwords(folder, names))
+            users = new_users(workers, database, _read_passwords(folder, names))
             for name in names:
                 write_private(url_file(folder, name), users.url(name, address) + "\n")
             file = folder / USERS_FILE
@@ -151,7 +151,7 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
     return list(names)
 
 
-def _known_passwords(folder: Path, names: Iterable[str]) -> dict[str, str]:
+def _read_passwords(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the passwords of the users that have a URL in the folder."""
     passwords: dict[str, str] = {}
     for name in names:

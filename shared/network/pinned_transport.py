@@ -73,7 +73,7 @@ class Deadline:
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
 
-    def left_s(self, most_s: float | None = None) -> float:
+    def remaining_s(self, most_s: float | None = None) -> float:
         """Return the remaining seconds, at most `most_s`.
 
         Raises:
@@ -167,7 +167,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
     ) -> httpcore2.NetworkStream:
         addresses = check_addresses(host, port, self._resolve_in_time, self._policy)
         for address in addresses[:_MAX_ADDRESSES]:
-            connect_s = self._deadline.left_s(min(timeout or _CONNECT_S, _CONNECT_S))
+            connect_s = self._deadline.remaining_s(min(timeout or _CONNECT_S, _CONNECT_S))
             try:
                 stream = self._sockets.connect_tcp(
                     address, port, connect_s, local_address, socket_options
@@ -193,7 +193,7 @@ class _CheckedBackend(httpcore2.NetworkBackend):
 
         threading.Thread(target=resolve, name="pinned-http-resolver", daemon=True).start()
         try:
-            answer = answers.get(timeout=self._deadline.left_s())
+            answer = answers.get(timeout=self._deadline.remaining_s())
         except queue.Empty:
             raise httpcore2.ConnectTimeout(f"the name server does not answer for {host}") from None
         if isinstance(answer, OSError):
@@ -212,12 +212,12 @@ class _LimitedStream(httpcore2.NetworkStream):
         self._head = head
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        data = self._stream.read(max_bytes, self._deadline.left_s(timeout))
+        data = self._stream.read(max_bytes, self._deadline.remaining_s(timeout))
         self._head.take(len(data))
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, self._deadline.left_s(timeout))
+        self._stream.write(buffer, self._deadline.remaining_s(timeout))
 
     def close(self) -> None:
         self._stream.close()
@@ -229,7 +229,9 @@ class _LimitedStream(httpcore2.NetworkStream):
         timeout: float | None = None,
     ) -> httpcore2.NetworkStream:
         return _LimitedStream(
-            self._stream.start_tls(ssl_context, server_hostname, self._deadline.left_s(timeout)),
+            self._stream.start_tls(
+                ssl_context, server_hostname, self._deadline.remaining_s(timeout)
+            ),
             self._deadline,
             self._head,
         )

@@ -80,7 +80,7 @@ class Redactor:
         """Return the text without the given values. Other texts that look like credentials stay."""
         if text in self._whole:
             return HIDDEN
-        return self._contained.replaced_in(text)
+        return self._contained.replace_secrets_in(text)
 
     def value(self, value: Any, name: str = "", depth: int = 0) -> Any:
         """Return plain data without secrets. A value under the name of a secret is replaced.
@@ -220,7 +220,7 @@ class SecretSpellings:
             self._shown[pattern_of(secret)] = shown[secret]
         self._pattern = re.compile("|".join(self._shown)) if self._shown else None
 
-    def replaced_in(self, text: str) -> str:
+    def replace_secrets_in(self, text: str) -> str:
         """Return the text without the secrets."""
         if self._pattern is None:
             return text
@@ -238,11 +238,11 @@ class SecretSpellings:
 def pattern_of(secret: str) -> str:
     """Return a pattern that matches a secret and its spellings with escapes."""
     if "%" in secret:
-        return f"{_escaped(secret)}|{_escaped(unquote(secret))}"
-    return _escaped(secret)
+        return f"{_pattern_of_secret(secret)}|{_pattern_of_secret(unquote(secret))}"
+    return _pattern_of_secret(secret)
 
 
-def _escaped(secret: str) -> str:
+def _pattern_of_secret(secret: str) -> str:
     """Return a pattern that matches the secret, with any of its characters escaped."""
     pattern: list[str] = []
     for part in re.findall(r"\\+|[^\\]", secret, re.DOTALL):

@@ -30,16 +30,16 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 class Span:
     """Span of a handoff, a model call or a tool call. This one is not exported."""
 
-    def finished(self, result: HandoffResult) -> None:
+    def record_result(self, result: HandoffResult) -> None:
         """Record the handoff's result, which is in the journal."""
 
-    def dropped(self) -> None:
+    def mark_dropped(self) -> None:
         """Note that no job needs the handoff any more, so it will have no result."""
 
-    def replied(self, reply: ModelReply) -> None:
+    def record_reply(self, reply: ModelReply) -> None:
         """Record the reply of the model call."""
 
-    def observed(self, result: ToolObserved) -> None:
+    def record_tool_result(self, result: ToolObserved) -> None:
         """Record the result of the tool call."""
 
 
@@ -101,7 +101,7 @@ class Telemetry:
         """Open the span of a model call."""
         return _NO_SPAN
 
-    def batched_chat(
+    def export_batched_chat(
         self,
         call: ModelCall,
         batch_id: str | None,

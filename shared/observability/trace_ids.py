@@ -67,24 +67,24 @@ def place_of(job_id: JobId, kept: Callable[[JobId], StoredTrace]) -> TracePositi
     if match is not None:
         trace_id, parent_id, flags = (int(text, 16) for text in match.groups())
         return TracePosition(trace_id, job_span(job_id), parent_id, bool(flags & 1))
-    return TracePosition(_derived(f"trace {job_id}", 16), job_span(job_id), None, None)
+    return TracePosition(_derive_id(f"trace {job_id}", 16), job_span(job_id), None, None)
 
 
 def job_span(job_id: JobId) -> int:
     """Return the id of a job's own span."""
-    return _derived(f"job {job_id}", 8)
+    return _derive_id(f"job {job_id}", 8)
 
 
 def handoff_span(job_id: JobId, handoff_id: HandoffId) -> int:
     """Return the span id of a handoff, which is the same in each process and for each claim."""
-    return _derived(f"handoff {job_id}/{handoff_id}", 8)
+    return _derive_id(f"handoff {job_id}/{handoff_id}", 8)
 
 
 def traceparent(trace_id: int, span_id: int, *, is_sampled: bool) -> str:
     return f"00-{trace_id:032x}-{span_id:016x}-{is_sampled:02x}"
 
 
-def _derived(name: str, size: int) -> int:
+def _derive_id(name: str, size: int) -> int:
     """Return an id of `size` bytes. It is never 0, which means no id."""
     digest = sha256(name.encode()).digest()
     return int.from_bytes(digest[:size]) or 1

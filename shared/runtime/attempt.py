@@ -22,7 +22,7 @@ from handoff_queue.shared.broker.attempt_outcome import (
     AttemptEnd,
     AttemptOutcome,
     figures_of,
-    finished_event,
+    handoff_finished_event,
     outcome_of_interrupt,
 )
 from handoff_queue.shared.observability.logs import log_of, logged_as
@@ -228,10 +228,10 @@ class Attempts:
                 ended = self._run_to_end(claim, ready, finish)
             except Interrupted as reason:
                 if isinstance(reason, Cancelled):
-                    span.dropped()
+                    span.mark_dropped()
                 return outcome_of_interrupt(claim, reason)
             if ended.result is not None:
-                span.finished(ended.result)
+                span.record_result(ended.result)
             return ended
 
     def _run_to_end(self, claim: Claim, ready: PreparedAttempt, finish: Finish) -> AttemptOutcome:
@@ -331,7 +331,7 @@ class Attempts:
         """
         runner = ready.runner
         text = result.to_json()
-        finished = finished_event(result, self.worker, text)
+        finished = handoff_finished_event(result, self.worker, text)
         self.payload_cache.remember((text, *followed.payloads), claim.job_id)
         request = claim.finish_request(
             result,

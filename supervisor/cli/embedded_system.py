@@ -135,7 +135,7 @@ class EmbeddedSystem:
         Raises:
             UserError, StoreUnavailable: a process has ended for good.
         """
-        broken = self._processes.broken()
+        broken = self._processes.log_ends_of_broken_children()
         if "redis" in broken:
             raise StoreUnavailable(
                 f"the private Redis has ended: {broken['redis'].splitlines()[-1]}"
@@ -189,7 +189,7 @@ class EmbeddedSystem:
         The logs of ended processes come first. Without a message, return the last line of the
         first log that is not empty.
         """
-        ended = self._processes.broken()
+        ended = self._processes.log_ends_of_broken_children()
         logs = sorted((self._folder / "logs").glob("*.log"))
         last_line = None
         for path in sorted(logs, key=lambda log: log.stem not in ended):

@@ -427,7 +427,7 @@ def _wait(processes: Processes) -> None:
 def _stay(processes: Processes) -> int:
     """Wait until Ctrl-C, or until a process has died too often. Return the exit code."""
     known = processes.pids()
-    while not (broken := processes.broken()):
+    while not (broken := processes.log_ends_of_broken_children()):
         time.sleep(_CHECK_EVERY_S)
         for name, pid in processes.pids().items():
             if known.get(name, pid) != pid:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.commit import Commit
@@ -330,7 +330,9 @@ class ChildJobs:
         claim = self._store.claims.claim_of_child(parent.job_id, parent.handoff_id, state.job_id)
         result = self._result(state)
         with suppress(Interrupted):
-            claim.finish(claim.finish_request(result, (finished_event(result, state.job_id),)))
+            claim.finish(
+                claim.finish_request(result, (handoff_finished_event(result, state.job_id),))
+            )
         self._dispatcher.wake(parent.job_id)
         commit = Commit(
             job_id=state.job_id,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
-from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.events import (
@@ -196,7 +196,7 @@ class SimulatedJob:
     ) -> BlobRef:
         """Finish a handoff. `changes`: fields of its result."""
         result = a_result_of(of, status, **changes)
-        self.append(finished_event(result, ""))
+        self.append(handoff_finished_event(result, ""))
         return self.store_result(result)
 
     def finish(self, step: str, status: str = "ok", **changes: Any) -> BlobRef:

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
@@ -67,7 +67,7 @@ def forged_result(store: Store, job_id: JobId) -> HandoffResult:
 
 
 def forged_event(store: Store, job_id: JobId) -> HandoffFinished:
-    return finished_event(forged_result(store, job_id), "attacker:1")
+    return handoff_finished_event(forged_result(store, job_id), "attacker:1")
 
 
 def write_to_journal(store: Store, job_id: JobId, text: str) -> None:
@@ -220,7 +220,7 @@ def claim_of(store: Store, job_id: JobId) -> Claim:
 
 
 def end(claim: Claim, result: HandoffResult, origins: Origins = ()) -> None:
-    event = finished_event(result, "attacker:1")
+    event = handoff_finished_event(result, "attacker:1")
     if origins:
         event = event.model_copy(update={"origins": origins})
     claim.finish(claim.finish_request(result, (event,)))

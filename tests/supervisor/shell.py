@@ -12,7 +12,7 @@ import pytest
 from celery import Celery
 from pydantic import JsonValue
 
-from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
@@ -192,7 +192,7 @@ class Shell:
             result = result.model_copy(
                 update={"status": status, "output": None, "needs": "the year"}
             )
-        claim.finish(claim.finish_request(result, (finished_event(result, "worker:1"),)))
+        claim.finish(claim.finish_request(result, (handoff_finished_event(result, "worker:1"),)))
 
     def close(self) -> None:
         self.deliveries.finish()

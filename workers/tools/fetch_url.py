@@ -244,7 +244,7 @@ def _body(response: httpx2.Response, url: str, max_bytes: int, deadline: Deadlin
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
     data = bytearray()
     for number, piece in enumerate(response.iter_raw()):
-        deadline.left_s()
+        deadline.remaining_s()
         if number >= MAX_PIECES:
             raise ToolFailed(f"{url} comes in more than {MAX_PIECES:,} pieces: try another page")
         if unpacker is None:

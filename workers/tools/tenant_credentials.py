@@ -73,4 +73,4 @@ def without_values(text: str, values: Mapping[str, str]) -> str:
     spellings.
     """
     shown = {value: f"[{name}]" for name, value in values.items()}
-    return SecretSpellings(shown).replaced_in(text)
+    return SecretSpellings(shown).replace_secrets_in(text)

@@ -212,7 +212,7 @@ class BoundedBatchProcessor(BatchSpanProcessor):
     ) -> None:
         self._sender = _CountingExporter(exporter)
         self._first_warning = first_warning or FirstWarning()
-        with _filtered(_VARIABLES_LOGGER, NoTracebackFilter()):
+        with _filter_log(_VARIABLES_LOGGER, NoTracebackFilter()):
             super().__init__(self._sender)
         self._end_within_s = end_within_s
 
@@ -243,7 +243,7 @@ class _CountingExporter(_WrappingExporter):
 
 
 @contextmanager
-def _filtered(logger: str, by: logging.Filter) -> Iterator[None]:
+def _filter_log(logger: str, by: logging.Filter) -> Iterator[None]:
     logging.getLogger(logger).addFilter(by)
     try:
         yield
@@ -267,7 +267,7 @@ def make_provider(
     if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         named = named.merge(Resource({SERVICE_NAME: service}))
     provider = TracerProvider(resource=named, id_generator=ids)
-    with _filtered(_HEADERS_LOGGER, RewordFilter()):
+    with _filter_log(_HEADERS_LOGGER, RewordFilter()):
         sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
     line = FirstWarning()
     if flush_s is None:

@@ -80,7 +80,7 @@ def result_attributes(result: HandoffResult) -> Attributes:
     return {
         **({"gen_ai.response.model": result.model} if result.model else {}),
         "gen_ai.response.finish_reasons": [result.stop_reason.value],
-        **_used(
+        **_usage_attributes(
             usage.input_tokens,
             usage.output_tokens,
             usage.cache_read_tokens,
@@ -121,7 +121,7 @@ def reply_attributes(reply: ModelReply) -> Attributes:
         "gen_ai.response.model": reply.model,
         "gen_ai.response.finish_reasons": [reply.stop_reason],
         **({"anthropic.request.id": reply.request_id} if reply.request_id else {}),
-        **_used(
+        **_usage_attributes(
             usage.input_tokens,
             usage.output_tokens,
             usage.cache_read_tokens,
@@ -166,7 +166,9 @@ def content_of_observed(result: ToolObserved) -> Attributes:
     return {"gen_ai.tool.call.result": result.text}
 
 
-def _used(input_tokens: int, output_tokens: int, cache_read: int, cache_write: int) -> Attributes:
+def _usage_attributes(
+    input_tokens: int, output_tokens: int, cache_read: int, cache_write: int
+) -> Attributes:
     """Return the attributes of the token usage.
 
     Args:

@@ -86,12 +86,12 @@ class _CallSpan(Span):
         self._span = span
         self._captures = captures
 
-    def replied(self, reply: ModelReply) -> None:
+    def record_reply(self, reply: ModelReply) -> None:
         self._span.set_attributes(gen_ai.reply_attributes(reply))
         if self._captures:
             self._span.set_attributes(gen_ai.content_of_reply(reply))
 
-    def observed(self, result: ToolObserved) -> None:
+    def record_tool_result(self, result: ToolObserved) -> None:
         if result.is_error:
             _fail(self._span, "tool_error")
         if self._captures:
@@ -107,10 +107,10 @@ class _ClaimOutcome(Span):
         self.result: HandoffResult | None = None
         self.is_dropped = False
 
-    def finished(self, result: HandoffResult) -> None:
+    def record_result(self, result: HandoffResult) -> None:
         self.result = result
 
-    def dropped(self) -> None:
+    def mark_dropped(self) -> None:
         self.is_dropped = True
 
 
@@ -140,11 +140,11 @@ class OpenTelemetry(Telemetry):
         self._model_provider = model_provider
         self._captures = captures
         self._tracer = provider.get_tracer(SCOPE)
-        self._kept: Callable[[JobId], StoredTrace] = lambda _: StoredTrace()
+        self._load_trace_context: Callable[[JobId], StoredTrace] = lambda _: StoredTrace()
         self._known = lru_cache(KNOWN_JOBS)(self._look_up)
 
     def set_trace_reader(self, kept: Callable[[JobId], StoredTrace]) -> None:
-        self._kept = kept
+        self._load_trace_context = kept
 
     @contextmanager
     def submitting(self, job_id: JobId) -> Iterator[str | None]:
@@ -230,7 +230,7 @@ class OpenTelemetry(Telemetry):
         with self._working(f"chat {call.model}", SpanKind.CLIENT, attributes) as span:
             yield _CallSpan(span, captures=self._captures)
 
-    def batched_chat(
+    def export_batched_chat(
         self,
         call: ModelCall,
         batch_id: str | None,
@@ -247,7 +247,7 @@ class OpenTelemetry(Telemetry):
             start_time=int(times.intended_at * 1e9),
         )
         if isinstance(outcome, ModelReply):
-            _CallSpan(span, captures=self._captures).replied(outcome)
+            _CallSpan(span, captures=self._captures).record_reply(outcome)
         else:
             _fail(span, outcome)
         span.end(int(times.ended_at * 1e9))
@@ -318,12 +318,12 @@ class OpenTelemetry(Telemetry):
         try:
             return self._known(job_id)
         except StoreError:
-            return self._decided(place_of(job_id, lambda _: StoredTrace()))
+            return self._add_sampling_decision(place_of(job_id, lambda _: StoredTrace()))
 
     def _look_up(self, job_id: JobId) -> TracePosition:
-        return self._decided(place_of(job_id, self._kept))
+        return self._add_sampling_decision(place_of(job_id, self._load_trace_context))
 
-    def _decided(self, place: TracePosition) -> TracePosition:
+    def _add_sampling_decision(self, place: TracePosition) -> TracePosition:
         """Add the sampler's decision if there is none yet. It depends on the trace's id, so
         all processes decide the same.
         """

@@ -70,7 +70,7 @@ def test_a_consumer_of_all_queues_again_waits_as_long_as_before(consumer: Any) -
     changing = attach_control(consumer, lambda queue: queue not in left_out)
     assert poll_interval_s(consumer) == READ_TIMEOUT_S
     left_out.clear()
-    changing.changed()
+    changing.schedule_update()
     consumer.perform_pending_operations()
 
     assert poll_interval_s(consumer) == USUAL_S

@@ -83,20 +83,20 @@ class TestLostSlots:
     def test_a_task_that_celery_counts_and_nothing_runs_has_lost_its_slot(self) -> None:
         slots = Slots()
 
-        assert [slots.lost(THREADS), slots.lost(THREADS)] == [0, 1]
+        assert [slots.count_lost_slots(THREADS), slots.count_lost_slots(THREADS)] == [0, 1]
 
     def test_a_task_that_runs_keeps_its_slot(self) -> None:
         slots = Slots()
-        with slots.taken("t1"):
-            assert [slots.lost(THREADS), slots.lost(THREADS)] == [0, 0]
+        with slots.count_as_running("t1"):
+            assert [slots.count_lost_slots(THREADS), slots.count_lost_slots(THREADS)] == [0, 0]
 
     def test_a_task_that_runs_long_after_its_deadline_has_lost_its_slot(self) -> None:
         slots = Slots()
-        with slots.taken("t1"):
+        with slots.count_as_running("t1"):
             slots.ends_within("t1", -3_600)
-            assert [slots.lost(THREADS), slots.lost(THREADS)] == [0, 1]
+            assert [slots.count_lost_slots(THREADS), slots.count_lost_slots(THREADS)] == [0, 1]
 
     def test_tasks_in_other_processes_are_left_to_celery(self) -> None:
         slots, prefork = Slots(), SimpleNamespace(uses_semaphore=True)
 
-        assert [slots.lost(prefork), slots.lost(prefork)] == [0, 0]
+        assert [slots.count_lost_slots(prefork), slots.count_lost_slots(prefork)] == [0, 0]

@@ -188,12 +188,12 @@ def test_a_secret_from_a_url_is_hidden_also_without_percent_encodings() -> None:
 def test_the_longest_of_two_secrets_is_hidden_first() -> None:
     spellings = SecretSpellings({"secret-1": "[A]", "secret-1-and-more": "[B]"})
 
-    assert spellings.replaced_in("secret-1-and-more, secret-1") == "[B], [A]"
+    assert spellings.replace_secrets_in("secret-1-and-more, secret-1") == "[B], [A]"
 
 
 def test_without_secrets_a_text_stays() -> None:
-    assert SecretSpellings({}).replaced_in("a text") == "a text"
-    assert SecretSpellings({"": "[A]"}).replaced_in("a text") == "a text"
+    assert SecretSpellings({}).replace_secrets_in("a text") == "a text"
+    assert SecretSpellings({"": "[A]"}).replace_secrets_in("a text") == "a text"
 
 
 def test_a_short_secret_has_no_spelling_that_other_texts_have_by_chance() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.events import (
@@ -74,7 +74,7 @@ def finished(
             "model": "offline",
         }
     )
-    return finished_event(_stored(result), "")
+    return handoff_finished_event(_stored(result), "")
 
 
 def reviewed(verdict: Verdict) -> Reviewed:
@@ -106,7 +106,7 @@ def replanner_events(patch: Patch) -> tuple[HandoffFinished, PlanPatched]:
         dropped=patch.drop,
         repeats=patch.repeats,
     )
-    return finished_event(result, ""), patched
+    return handoff_finished_event(result, ""), patched
 
 
 def fact_check_events(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
@@ -117,7 +117,7 @@ def fact_check_events(check: FactCheck) -> tuple[HandoffFinished, FactsChecked]:
     event = FactsChecked(
         result=ref(result.to_json()), wrong=len(check.wrong), is_sent_back=is_wrong, problem=problem
     )
-    return finished_event(result, ""), event
+    return handoff_finished_event(result, ""), event
 
 
 def _stored(result: HandoffResult) -> HandoffResult:

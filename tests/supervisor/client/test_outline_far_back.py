@@ -8,7 +8,7 @@ from secrets import token_hex
 
 import pytest
 
-from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store.job_summary import TAIL_EVENTS
 from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed_result
@@ -51,7 +51,7 @@ def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_
     text = shell.store.payloads.get(job_id, [first.handoff.digest])[first.handoff.digest]
     result = failed_result(AgentHandoff.from_json(text), "it is not done", RETRYABLE_ELSEWHERE)
     claim = shell.claim(job_id, first)
-    claim.finish(claim.finish_request(result, (finished_event(result, "worker:1"),)))
+    claim.finish(claim.finish_request(result, (handoff_finished_event(result, "worker:1"),)))
     shell.advance(job_id)
     for event in others[:-1]:
         shell.do(job_id, event)

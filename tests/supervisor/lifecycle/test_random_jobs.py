@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.types.events import (
     CancelRequested,
     HandoffFinished,
@@ -82,7 +82,7 @@ def test_an_ended_job_ignores_late_events(seed: int) -> None:
     job.run()
     status, steps = job.state.status, job.state.steps
     late = [
-        finished_event(a_result_of(HandoffId(f"{step}.9"), ResultStatus.OK), "")
+        handoff_finished_event(a_result_of(HandoffId(f"{step}.9"), ResultStatus.OK), "")
         for step in sorted(steps)
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.broker.attempt_outcome import finished_event
+from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.types.answer import Answer, Gap
 from handoff_queue.shared.types.events import (
     Continuation,
@@ -302,7 +302,7 @@ def test_a_result_without_a_price_for_its_gaps_is_readable_by_the_previous_versi
         unpriced,
     ]
     assert [
-        "to_finish_microusd" in finished_event(result, "w").to_json()
+        "to_finish_microusd" in handoff_finished_event(result, "w").to_json()
         for result in (priced, unpriced)
     ] == [True, False]
     assert "to_finish_microusd" not in unpriced.to_json()

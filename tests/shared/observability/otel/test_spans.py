@@ -83,7 +83,7 @@ def run_handoff(
         recorded.telemetry.handoff(a_handoff(), "claude-haiku-5-5", None) as span,
     ):
         handoff = a_handoff(task_description=f"Be {CONTENT} about {SECRET}.")
-        span.finished(run_with_replies(*replies, handoff=handoff, tools=tools).go())
+        span.record_result(run_with_replies(*replies, handoff=handoff, tools=tools).go())
 
 
 def test_content_is_exported_only_on_request_and_a_secret_never(captures: bool) -> None:
@@ -173,7 +173,7 @@ def test_turns_of_a_claim_without_a_result_are_below_the_handoff_that_another_en
     with recorded.telemetry.handoff(a_handoff(), None, None):
         recorded.telemetry._tracer.start_span("of the first").end()
     with recorded.telemetry.handoff(a_handoff(), None, 1_000.5) as span:
-        span.finished(a_result())
+        span.record_result(a_result())
 
     (agent,) = recorded.named("invoke_agent")
     first = recorded.spans["of the first"]
@@ -188,7 +188,7 @@ def test_turns_of_a_claim_without_a_result_are_below_the_handoff_that_another_en
 def test_a_dropped_handoff_has_a_span() -> None:
     recorded = RecordedTelemetry()
     with recorded.telemetry.handoff(a_handoff(), None, None) as span:
-        span.dropped()
+        span.mark_dropped()
 
     attributes = recorded.spans["invoke_agent researcher"].attributes or {}
     assert (attributes["handoff.status"], attributes["error.type"]) == ("dropped", "cancelled")
@@ -205,7 +205,7 @@ def test_a_handoff_is_below_the_span_that_runs_it_unless_it_began_earlier(
         recorded.telemetry.handoff(a_handoff(), None, began_at),
     )
     with recorded.telemetry.within(JOB), run as runs, handoff as span:
-        span.finished(a_result())
+        span.record_result(a_result())
 
     (agent,) = recorded.named("invoke_agent")
     assert agent.parent is not None
