@@ -35,7 +35,7 @@ def overruns_of(
     for measure in MEASURES:
         spent = Counter[str]()
         for call in calls:
-            spent[call.key.job] += measure.used(call)
+            spent[call.key.job] += measure.used_amount(call)
         for job in jobs:
             most = measure.of(_limits(job, job_records[job.name]))
             used = sum(spent[member.name] for member in job.family)

@@ -220,7 +220,7 @@ def adopt_batch(batches: BatchCalls, batch: OpenBatch) -> BatchCreated | BatchCl
     """
     intended = batch.intended
     may_be_in_open_batch = False
-    for state in batches.rules.batches.created_since(intended.at - CLOCK_SKEW_S):
+    for state in batches.rules.batches.list_batches_since(intended.at - CLOCK_SKEW_S):
         if not batch.may_be(state):
             continue
         batches.dependencies.checkpoints.heartbeat(READING)

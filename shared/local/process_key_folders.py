@@ -10,7 +10,7 @@ from pathlib import Path
 from handoff_queue.shared.local.redis_users import USERS_FILE, url_file
 from handoff_queue.shared.local.run_directory import write_private
 from handoff_queue.shared.store.redis.acl import ADMIN
-from handoff_queue.shared.trust.key_files import KEYRING, locked, private_key_file
+from handoff_queue.shared.trust.key_files import KEYRING, lock_folder, private_key_file
 from handoff_queue.shared.types.errors import UserError
 
 REDIS = "redis"
@@ -34,7 +34,7 @@ def write_process_folders(folder: Path, users: Iterable[str]) -> list[Path]:
     """
     names = [name for name in users if name != ADMIN]
     try:
-        with locked(folder):
+        with lock_folder(folder):
             _copy(folder, names)
     except OSError as error:
         raise UserError(

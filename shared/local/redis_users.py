@@ -24,7 +24,7 @@ from handoff_queue.shared.store.redis.acl import (
     user_line,
     worker_access,
 )
-from handoff_queue.shared.trust.key_files import locked
+from handoff_queue.shared.trust.key_files import lock_folder
 from handoff_queue.shared.types.errors import UserError
 
 HAS_KEY_PERMISSIONS = (7,)
@@ -135,7 +135,7 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
     database = Database(parsed.database, parsed.prefix)
     names = rules_of_installation(workers, database)
     try:
-        with locked(folder):
+        with lock_folder(folder):
             users = new_users(workers, database, _read_passwords(folder, names))
             for name in names:
                 write_private(url_file(folder, name), users.url(name, address) + "\n")

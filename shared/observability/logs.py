@@ -23,7 +23,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.settings.unknown_variables import unknown_variables
+from handoff_queue.shared.settings.unknown_variables import unknown_variables_warning
 
 QUIET = (
     *("httpx", "httpx2", "httpcore", "httpcore2", "anthropic", "urllib3"),
@@ -126,7 +126,7 @@ def configure_logging(
 @cache
 def _warn_of_unknown_variables() -> None:
     """Log the variables `HANDOFF_...` that nothing reads, once in a process."""
-    problem = unknown_variables()
+    problem = unknown_variables_warning()
     if problem:
         log_of(__name__).warning(problem)
 

@@ -185,7 +185,7 @@ class Attempts:
         """
         # the thread may be in the log context of another handoff, which it is just ending
         with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
-            runner, shared, (worst_case, expected) = self._prepared(handoff, make_setup, own)
+            runner, shared, (worst_case, expected) = self._prepare_runner(handoff, make_setup, own)
         claiming = ClaimRequest(
             handoff.job_id,
             handoff.handoff_id,
@@ -239,13 +239,15 @@ class Attempts:
         the agent takes them first, and changes its result.
         """
         while True:
-            result, followed = self._worked(claim, ready)
+            result, followed = self._run_and_conclude(claim, ready)
             try:
                 return self._finish(claim, ready, result, followed, finish)
             except MessagesWaiting:
                 log.debug("messages came with the result")
 
-    def _worked(self, claim: Claim, ready: PreparedAttempt) -> tuple[HandoffResult, Consequences]:
+    def _run_and_conclude(
+        self, claim: Claim, ready: PreparedAttempt
+    ) -> tuple[HandoffResult, Consequences]:
         """Do the work, and return the result and its consequences. If the store fails, try to
         store the waiting checkpoints, so that the next claim does not pay for the same calls
         again.
@@ -253,7 +255,7 @@ class Attempts:
         try:
             result = self._result(claim, ready)
             word = token_hex(WORD_BYTES) if claim.trust.is_on else None
-            return self._concluded(ready.handoff, result, ready.conclude, word)
+            return self._conclude_result(ready.handoff, result, ready.conclude, word)
         except StoreError:
             claim.store_waiting_checkpoints()
             raise
@@ -284,12 +286,12 @@ class Attempts:
         if isinstance(runner, HandoffResult):
             return runner
         if ready.shared is not None and claim.copied_run is not None:
-            copied = ready.shared.copied(claim.copied_run)
+            copied = ready.shared.copy_result(claim.copied_run)
             if copied is not None:
                 return copied
         return runner.run(claim, claim.ends_at)
 
-    def _prepared(
+    def _prepare_runner(
         self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
     ) -> tuple[Runner | HandoffResult, SharedRequest | None, _First]:
         """Return the runner, its request if equal handoffs share its run, and its first call. Or
@@ -353,7 +355,7 @@ class Attempts:
             done.recorded,
         )
 
-    def _concluded(
+    def _conclude_result(
         self, handoff: AgentHandoff, result: HandoffResult, conclude: Conclude, word: str | None
     ) -> tuple[HandoffResult, Consequences]:
         """Return the result and its consequences. If `conclude` raises an unexpected error,

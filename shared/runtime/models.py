@@ -43,11 +43,11 @@ class ModelCallLog:
         with self._lock:
             return tuple(self._by_model.values())
 
-    def succeeded(self, model: str) -> None:
+    def record_success(self, model: str) -> None:
         """Record that the server answered a call."""
         self._store(ModelCalls(model=model[:MAX_NAME], succeeded_at=self.now()))
 
-    def failed(self, model: str, error: ModelError) -> None:
+    def record_failure(self, model: str, error: ModelError) -> None:
         """Record that a call gave no reply."""
         now = self.now()
         name = model[:MAX_NAME]
@@ -88,9 +88,9 @@ class RecordedModel:
         try:
             reply = self.model.reply(call, on_pulse)
         except ModelError as error:
-            self.log.failed(call.model, error)
+            self.log.record_failure(call.model, error)
             raise
-        self.log.succeeded(call.model)
+        self.log.record_success(call.model)
         return reply
 
     @property

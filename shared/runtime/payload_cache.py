@@ -130,7 +130,7 @@ class PayloadCache:
         text = self._documents.get(digest, scope)
         if text is None:
             try:
-                text = self._stored_text(job_id, digest, tenant)
+                text = self._load_text(job_id, digest, tenant)
             except UnreadablePayload as error:
                 raise ToolFailed(f"this document is damaged in Redis: {error}") from error
             if text is None:
@@ -138,7 +138,7 @@ class PayloadCache:
             self._documents.put(text, scope)
         return text
 
-    def _stored_text(self, job_id: JobId, digest: str, tenant: str) -> str | None:
+    def _load_text(self, job_id: JobId, digest: str, tenant: str) -> str | None:
         """Return the text of a document, or of a page; None: it is not stored."""
         text = self._store.payloads.documents([digest], tenant).get(digest)
         if text is None:
@@ -160,7 +160,7 @@ class PayloadCache:
         sources = Sources(
             access.text_of,
             manifest,
-            access.fetched,
+            access.load_fetched_pages,
             access.results,
             lambda: access.seen,
             access.keep,
@@ -172,7 +172,7 @@ class PayloadCache:
             text_of=access.text_of,
             keep_document=access.keep,
             remaining_s=access.remaining_s,
-            fetched=access.fetched,
+            fetched=access.load_fetched_pages,
             note_result=access.results.__setitem__,
             texts_shown=lambda: access.shown,
             note_text=access.note_text,
@@ -208,7 +208,7 @@ class _DocumentAccess:
     _pages: list[Document] = field(default_factory=list)
     _has_read_pages: bool = False
 
-    def fetched(self) -> tuple[Document, ...]:
+    def load_fetched_pages(self) -> tuple[Document, ...]:
         """Return the pages that were fetched for the job, also by other handoffs and by earlier
         claims of this handoff. The store is read once.
         """

@@ -167,10 +167,10 @@ class Announcer:
             model=OFFLINE_MODEL if settings.is_offline else settings.model_provider,
             server=self._redactor.text(server_of(settings)),
             models=model_names,
-            calls=tuple(map(self._redacted, models.calls.newest())),
+            calls=tuple(map(self._redact_calls, models.calls.newest())),
         )
 
-    def _redacted(self, calls: ModelCalls) -> ModelCalls:
+    def _redact_calls(self, calls: ModelCalls) -> ModelCalls:
         """Return the outcome of model calls without secrets."""
         shown = {
             "model": self._redactor.text(calls.model),

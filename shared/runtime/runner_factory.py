@@ -101,7 +101,7 @@ MakeSetup = Callable[[AgentHandoff, SpecialistSpec, LoadedPayloads, JobDocuments
 """Function that sets up the run of a handoff."""
 
 
-def _shown_documents(
+def _select_shown_documents(
     handoff: AgentHandoff, tools: Sequence[Tool], policy: ToolPolicy, documents: JobDocuments
 ) -> ShownDocuments:
     """Return the contents of documents that the opening message shows. It shows none to an agent
@@ -149,7 +149,7 @@ class RunnerFactory:
             return setup.runner, None
         choices = self.models.choices_of(handoff.model, spec)
         policy = self._policy(spec, setup.tools)
-        shown = _shown_documents(handoff, setup.tools, policy, documents)
+        shown = _select_shown_documents(handoff, setup.tools, policy, documents)
         if shown:
             origins = union(origins_or_unknown(handoff.origins), (DOCUMENT,))
             handoff = handoff.model_copy(update={"origins": origins})

@@ -139,14 +139,14 @@ class SharedRequest:
         name = store.connection.sealing.document_names(tenant, digest)[0]
         return cls(store, payload_cache, whole.handoff, documents, tenant, name)
 
-    def copied(self, run: EndedRun) -> HandoffResult | None:
+    def copy_result(self, run: EndedRun) -> HandoffResult | None:
         """Return the result of a run as the result of this handoff; None if it may not be used.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
         try:
-            result = self._checked(run)
+            result = self._load_and_verify_result(run)
             self._keep_pages(run, result)
         except StoreUnavailable:
             raise
@@ -160,7 +160,7 @@ class SharedRequest:
             return None
         return copy_of(result, self.handoff)
 
-    def _checked(self, run: EndedRun) -> HandoffResult:
+    def _load_and_verify_result(self, run: EndedRun) -> HandoffResult:
         """Return the result of a run.
 
         Raises:
@@ -219,7 +219,7 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     claims = result.claims
     if shared_step != own:
         output = map_texts(output, lambda text: _with_renamed_markers(text, shared_step, own))
-        claims = tuple(_renamed(claim, shared_step, own) for claim in claims)
+        claims = tuple(_rename_claim(claim, shared_step, own) for claim in claims)
     shared = SharedRun(
         job_id=result.job_id,
         handoff_id=result.handoff_id,
@@ -241,7 +241,7 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     )
 
 
-def _renamed(claim: Claim, shared_step: StepId, own: StepId) -> Claim:
+def _rename_claim(claim: Claim, shared_step: StepId, own: StepId) -> Claim:
     """Return a claim of the equal handoff under the name of the own step."""
     step, _, name = claim.id.partition(".")
     if step != shared_step:

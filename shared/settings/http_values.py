@@ -159,7 +159,7 @@ def split_http_url(url: str) -> SplitResult:
     return parts
 
 
-def shown_server(url: str) -> str:
+def server_in_url(url: str) -> str:
     """Return the scheme and the host of a URL for an error, as in `ftp://h.example `, or ""
     without them. The user, the password, the path and the query may be secrets.
     """

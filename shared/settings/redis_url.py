@@ -135,8 +135,8 @@ def read_address(url: str) -> RedisAddress:
         scheme=scheme,
         hosts=tuple(hosts),
         database=int(first.path.strip("/") or 0),
-        username=_decoded(first.username),
-        password=_decoded(first.password),
+        username=_decode_percent_encoding(first.username),
+        password=_decode_percent_encoding(first.password),
         tls=tls,
         master_name=master_name,
         sentinel_username=options.get("sentinel_username"),
@@ -165,7 +165,7 @@ def _tls_of(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**TLS_DEFAULTS, **tls}
 
 
-def _decoded(part: str | None) -> str | None:
+def _decode_percent_encoding(part: str | None) -> str | None:
     """Return a user name or a password without percent-encoding; None: there is none."""
     return unquote(part or "") or None
 

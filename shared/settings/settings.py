@@ -533,7 +533,7 @@ class Settings(BaseSettings):
 
     @field_validator("specialists_dirs", "tools_dirs")
     @classmethod
-    def _expanded(cls, folders: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
+    def _expand_folders(cls, folders: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
         expanded: list[Path] = []
         try:
             for folder in folders:

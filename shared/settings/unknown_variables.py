@@ -30,7 +30,7 @@ def known_variables() -> frozenset[str]:
     return OTHERS.union(names)
 
 
-def unknown_variables(environment: Collection[str] = os.environ) -> str | None:
+def unknown_variables_warning(environment: Collection[str] = os.environ) -> str | None:
     """Return one line that names the variables `HANDOFF_...` that are not known, each with the
     closest known name. Return None if all are known.
 

@@ -87,7 +87,7 @@ def similarity(descriptions: Sequence[str]) -> dict[tuple[int, int], float]:
     """Return the cosine of the TF-IDF vectors of each pair of descriptions, from 0 to 1. Rare
     words weigh most.
     """
-    bags = list(map(_described_work, descriptions))
+    bags = list(map(_stems_of_description, descriptions))
     document_counts: Counter[str] = Counter()
     for bag in bags:
         document_counts.update(bag)
@@ -115,7 +115,7 @@ def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
             continue
         first = specs[a]
         second = specs[b]
-        words = _described_work(first.description) & _described_work(second.description)
+        words = _stems_of_description(first.description) & _stems_of_description(second.description)
         message = (
             f"its description overlaps with {second.name}'s ({cosine:.2f}; both say:"
             f" {', '.join(sorted(words))}); describe the work that only this one does"
@@ -211,7 +211,7 @@ def _positive(description: str) -> str:
     return _NOT_FOR.split(description, maxsplit=1)[0]
 
 
-def _described_work(description: str) -> frozenset[str]:
+def _stems_of_description(description: str) -> frozenset[str]:
     """Return the stems of the words that claim work in a description, without stop words."""
     stems: set[str] = set()
     for word in re.findall(r"[^\W\d_]{3,}", _positive(description).lower()):

@@ -161,7 +161,7 @@ def _wrong_url(url: str, server: McpServer) -> Iterator[str]:
         yield "url: must begin with https://, because the headers have a secret"
 
 
-def accepted_servers(
+def read_accepted_servers(
     file: Path, servers: Mapping[str, McpServer]
 ) -> tuple[list[AcceptedServer], list[str]]:
     """Return the servers whose tools a person has accepted, and a fault for each other one."""
@@ -170,7 +170,7 @@ def accepted_servers(
     faults: list[str] = []
     for name, server in servers.items():
         listing = listings.get(name, {})
-        fault = problem or _unaccepted(name, server, listing) or wrong_listing(name, listing)
+        fault = problem or _acceptance_fault(name, server, listing) or wrong_listing(name, listing)
         if fault:
             faults.append(fault)
         else:
@@ -202,7 +202,7 @@ def _is_listing(value: Any) -> bool:
     return all(isinstance(tool, dict) for tool in value.values())
 
 
-def _unaccepted(name: str, server: McpServer, listing: Listing) -> str | None:
+def _acceptance_fault(name: str, server: McpServer, listing: Listing) -> str | None:
     is_accepted = server.digest is not None and server.digest == digest_of_listing(listing)
     if is_accepted and set(listing) == set(server.tools):
         return None

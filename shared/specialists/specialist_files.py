@@ -24,7 +24,7 @@ from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, chec
 from handoff_queue.shared.settings.folders import files_with_suffix
 from handoff_queue.shared.specialists.mcp_servers import (
     AcceptedServer,
-    accepted_servers,
+    read_accepted_servers,
     read_servers,
 )
 from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_of
@@ -291,7 +291,7 @@ def _servers_of(path: Path, value: Any) -> tuple[list[AcceptedServer], list[str]
     if value is None:
         return [], []
     servers, faults = read_servers(value)
-    accepted, unaccepted = accepted_servers(path, servers)
+    accepted, unaccepted = read_accepted_servers(path, servers)
     return accepted, faults + unaccepted
 
 

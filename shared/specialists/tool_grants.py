@@ -9,7 +9,7 @@ from typing import TypeVar
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.specialist import SpecialistSpec, unannounced_spec
+from handoff_queue.shared.types.specialist import SpecialistSpec, placeholder_spec
 from handoff_queue.shared.types.usage import microusd
 
 Number = TypeVar("Number", int, float)
@@ -34,7 +34,7 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
     """
     if pinned.name != own.name:
         raise MalformedMessage(f"the spec of {pinned.name} came with a handoff for {own.name}")
-    if pinned == unannounced_spec(own.name):
+    if pinned == placeholder_spec(own.name):
         return own
     granted: list[str] = []
     refused: list[str] = []

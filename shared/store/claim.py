@@ -30,7 +30,7 @@ from handoff_queue.shared.store.tool_call_approvals import (
     CallQuestions,
     call_answers_in,
 )
-from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.trust.event_signatures import sign_events
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust, prove_run
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, UNKNOWN, OneCall
 from handoff_queue.shared.types.checkpoints import (
@@ -321,7 +321,7 @@ class Claim:
             taken_events.append(taken)
         if prompts:
             self.took_messages = True
-            events = signed_events(self.trust, self.job_id, taken_events)
+            events = sign_events(self.trust, self.job_id, taken_events)
             self._store_messages(known, events, prompts)
         return tuple(prompts)
 
@@ -475,7 +475,7 @@ class Claim:
             len(kept),
             int(takes_messages),
             self._sharing_argument(result, digest),
-            *signed_events(self.trust, self.job_id, events, word=self.fence),
+            *sign_events(self.trust, self.job_id, events, word=self.fence),
             *kept,
             *payload_arguments(self.connection.sealing, self.job_id, (text, *payloads)),
         ]

@@ -12,7 +12,11 @@ from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
 )
-from handoff_queue.shared.types.budget_measures import SPENT_FIELDS, SpentAmounts, spent_fields
+from handoff_queue.shared.types.budget_measures import (
+    SPENT_FIELDS,
+    SpentAmounts,
+    fields_of_spent_amounts,
+)
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import LATEST_TIME_S
 
@@ -203,7 +207,7 @@ def parse_handoff_info(fields: Mapping[bytes, bytes]) -> HandoffInfo:
         past_claims=past_claims_of(fields),
         claimed_at=seconds(b"claimed_at"),
         tool_calls=number(b"tools"),
-        **spent_fields(number, is_priced=b"unpriced" not in fields),
+        **fields_of_spent_amounts(number, is_priced=b"unpriced" not in fields),
         doing=name_in(fields.get(b"doing", b"")),
         issued_at=seconds(b"issued_at"),
         started_at=seconds(b"started_at"),

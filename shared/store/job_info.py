@@ -10,7 +10,11 @@ from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
 )
-from handoff_queue.shared.types.budget_measures import SPENT_FIELDS, SpentAmounts, spent_fields
+from handoff_queue.shared.types.budget_measures import (
+    SPENT_FIELDS,
+    SpentAmounts,
+    fields_of_spent_amounts,
+)
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, JobIdField, is_job_id
 
@@ -158,7 +162,7 @@ def _parse(
         version=version,
         title=text(b"title"),
         submitted_at=(int(submitted_ms) or number(b"submitted_at")) / 1000,
-        **spent_fields(amount, is_priced=is_priced),
+        **fields_of_spent_amounts(amount, is_priced=is_priced),
         cancelled=b"cancelled" in fields,
         specialists=tuple(text(b"specialists").split()),
         asks=asks,

@@ -148,7 +148,7 @@ class JobSummaries:
             "job_summary", [keys.job(job_id), keys.DUE, keys.JOBS], arguments
         )
         if not answer or not answer[3]:
-            raise UnknownJob.named(job_id)
+            raise UnknownJob.for_job(job_id)
         at_ms, submitted_ms, values, first, tail, running, deferred, more = answer[:8]
         question, messages, version = answer[8:]
         fields = with_progress(*map(_named, values))

@@ -32,7 +32,7 @@ from handoff_queue.shared.store.payloads import payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection, answers_of
 from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.text.json_count import has_more_values
-from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
+from handoff_queue.shared.trust.event_signatures import sign_events, without_signature
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.errors import (
     HandoffError,
@@ -169,7 +169,7 @@ class Journal:
         return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
             json_argument(arguments),
             *end,
-            *signed_events(self._trust, commit.job_id, commit.events, commit.expected),
+            *sign_events(self._trust, commit.job_id, commit.events, commit.expected),
             *payload_arguments(self._connection.sealing, commit.job_id, commit.payloads),
         ]
 
@@ -178,7 +178,7 @@ class Journal:
         event = CancelRequested(by=commit.job_id)
         cancels = {"*": event.to_json()}
         for child in commit.dropped_children:
-            cancels[child] = signed_events(self._trust, child, [event])[0]
+            cancels[child] = sign_events(self._trust, child, [event])[0]
         return cancels
 
     def append(
@@ -219,7 +219,7 @@ class Journal:
         payloads: Sequence[str] = (),
     ) -> int:
         arguments = [
-            signed_events(self._trust, job_id, [event])[0],
+            sign_events(self._trust, job_id, [event])[0],
             json.dumps(dict(fields or {})),
             json.dumps(list(statuses)),
             *payload_arguments(self._connection.sealing, job_id, payloads),
@@ -228,7 +228,7 @@ class Journal:
             self._connection.script("append_commuting", [keys.job(job_id), keys.DUE], arguments)
         )
         if not version:
-            raise UnknownJob.named(job_id)
+            raise UnknownJob.for_job(job_id)
         return version
 
     def read(self, job_id: JobId, after: int = 0, limit: int | None = None) -> list[RecordedEvent]:

@@ -16,9 +16,9 @@ from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import name_in, read_entries, rows
 from handoff_queue.shared.trust.announcement_signatures import (
     SignedAnnouncement,
-    announced_text,
     read_announcement,
-    signed_announcement,
+    sign_announcement,
+    text_of_announcement,
 )
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.errors import MalformedMessage, UntrustedMessage
@@ -158,7 +158,7 @@ class PresenceStore:
         """Announce this worker for another `ANNOUNCED_FOR_S`."""
         with self._connection.translated_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            stored = signed_announcement(self._trust, announcement, self._connection.now())
+            stored = sign_announcement(self._trust, announcement, self._connection.now())
             pipe.set(keys.worker(announcement.worker), stored, ex=ANNOUNCED_FOR_S)
             self._serve(pipe, _members(announcement))
             pipe.execute()
@@ -292,7 +292,7 @@ class PresenceStore:
             return False
         _, workers = self._live_names()
         for text in self._announced(list(map(keys.worker, workers))):
-            has_signature = text is not None and announced_text(text) is not text
+            has_signature = text is not None and text_of_announcement(text) is not text
             if has_signature:
                 return True
         return False
@@ -471,7 +471,7 @@ def _effects(spec: SpecialistSpec, announcements: Iterable[Announcement]) -> fro
 def node_in(text: bytes | None) -> Node | None:
     """Return the node in an announcement; None if it is missing or cannot be read."""
     try:
-        return Node.from_json(announced_text(text or b""))
+        return Node.from_json(text_of_announcement(text or b""))
     except MalformedMessage:
         return None
 

@@ -19,7 +19,7 @@ from handoff_queue.shared.trust.event_signatures import (
     check_batch,
     may_write,
     read_stamp,
-    signed_events,
+    sign_events,
     without_signature,
 )
 from handoff_queue.shared.trust.signatures import Trust
@@ -87,7 +87,7 @@ class CallQuestions:
             event = ApprovalAsked(
                 what=ApprovalOf.TOOLS, why=question.why, wait_s=self.wait_s, call=call
             )
-            events += signed_events(trust, job_id, [event])
+            events += sign_events(trust, job_id, [event])
         return [
             self.handoff_id,
             fence,
@@ -180,7 +180,7 @@ def answer_call(
         UnknownJob: the job does not exist.
     """
     arguments = [
-        signed_events(trust, job_id, [answer])[0],
+        sign_events(trust, job_id, [answer])[0],
         answer.asked,
         handoff_id,
         json.dumps(OPEN_STATUSES),
@@ -190,5 +190,5 @@ def answer_call(
         connection.script("answer_tool_call_approval", [keys.job(job_id), keys.DUE], arguments)
     )
     if not version:
-        raise UnknownJob.named(job_id)
+        raise UnknownJob.for_job(job_id)
     return max(0, version)

@@ -13,7 +13,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import json_argument
-from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.trust.event_signatures import sign_events
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.events import OPEN_STATUSES, UserMessageSent
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, StepId
@@ -111,7 +111,7 @@ class UserMessages:
         """
         conditions = {"open": OPEN_STATUSES, "readers": list(readers), "version": checked}
         arguments = [
-            signed_events(self._trust, job_id, [event])[0],
+            sign_events(self._trust, job_id, [event])[0],
             event.message_id,
             event.text.digest,
             event.step or "",

@@ -83,10 +83,10 @@ def suggestion(name: str, known: Iterable[str], *, otherwise: str = "", limit: i
     if close:
         return f"did you mean {' or '.join(close)}?"
     if otherwise:
-        return f"{otherwise} (known: {_listed(names)})"
+        return f"{otherwise} (known: {_join_names(names)})"
     if not names:
         return "there are none"
-    return f"use one of {_listed(names)}"
+    return f"use one of {_join_names(names)}"
 
 
 def _form(name: str) -> str:
@@ -94,7 +94,7 @@ def _form(name: str) -> str:
     return name[:_COMPARED_CHARS].casefold().replace("_", "-")
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """Return at most `_MAX_LISTED` names in one line, and the number of the others."""
     if len(names) <= _MAX_LISTED:
         return ", ".join(names) or "none"

@@ -36,7 +36,7 @@ class SignedAnnouncement:
         return self.signer.key_id
 
 
-def signed_announcement(trust: Trust, announcement: Announcement, now: float) -> str:
+def sign_announcement(trust: Trust, announcement: Announcement, now: float) -> str:
     """Return the stored form of an announcement.
 
     Raises:
@@ -50,7 +50,7 @@ def signed_announcement(trust: Trust, announcement: Announcement, now: float) ->
     return json.dumps({"announcement": text, "at": at, "signature": signature})
 
 
-def announced_text(stored: str | bytes) -> str | bytes:
+def text_of_announcement(stored: str | bytes) -> str | bytes:
     """Return the announcement in its stored form, without a check."""
     try:
         fields = json.loads(stored)
@@ -68,7 +68,7 @@ def read_announcement(trust: Trust, stored: str | bytes, now: float) -> SignedAn
         MalformedMessage: the stored form cannot be read.
         UntrustedMessage: the signature does not hold, or the announcement is old.
     """
-    text = announced_text(stored)
+    text = text_of_announcement(stored)
     if not trust.is_on:
         return SignedAnnouncement(Announcement.from_json(text), None)
     if text is stored:

@@ -63,7 +63,7 @@ class Stamp:
         return f"{self.kind}/{self.count}/{self.place}/{self.signature}"
 
 
-def signed_events(
+def sign_events(
     trust: Trust,
     job_id: JobId,
     events: Sequence[Event],

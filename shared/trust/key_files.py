@@ -39,7 +39,7 @@ PRIVATE, PUBLIC = 0o600, 0o644
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder of keys, for `with locked(folder): read and write its files`.
 
     Other processes and threads wait. The lock of a process that was killed is free. A thread that
@@ -139,13 +139,13 @@ def private_keys_in(text: bytes) -> list[PrivateKey]:
     """Return the private keys of Ed25519 in the text of a file, in order."""
     private_keys: list[PrivateKey] = []
     for part in text.split(_PEM_BEGIN)[1:]:
-        key = _parsed(_PEM_BEGIN + part)
+        key = _parse_private_key(_PEM_BEGIN + part)
         if key is not None:
             private_keys.append(PrivateKey(key))
     return private_keys
 
 
-def _parsed(pem: bytes) -> Ed25519PrivateKey | None:
+def _parse_private_key(pem: bytes) -> Ed25519PrivateKey | None:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -205,7 +205,7 @@ def make_chosen_keys(
     """
     with _changing(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with locked(folder):
+        with lock_folder(folder):
             identities: dict[str, Identity] = {}
             if (folder / KEYRING).exists():
                 identities.update(read_keyring(folder / KEYRING).identities)
@@ -230,7 +230,7 @@ def open_identities(folder: Path) -> Iterator[dict[str, Identity]]:
         UserError: the keyring cannot be read, or the folder cannot be written.
     """
     read_keyring(folder / KEYRING)  # a folder without keys gets no lock
-    with _changing(folder), locked(folder):
+    with _changing(folder), lock_folder(folder):
         yield dict(read_keyring(folder / KEYRING).identities)
 
 
@@ -251,7 +251,7 @@ def load_cryptography() -> None:
         ImportError: the package is not installed.
     """
     private = new_private_key()
-    _parsed(pem_of(private))
+    _parse_private_key(pem_of(private))
     public_key_of(private)
     private.ed25519.public_key().verify(private.ed25519.sign(b""), b"")
 

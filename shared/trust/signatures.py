@@ -194,7 +194,7 @@ class Trust:
             return ""
         self._look()
         self._check_rights(rights)
-        return self._signature(signed_bytes(purpose, texts))
+        return self._signature(bytes_to_sign(purpose, texts))
 
     def sign_handoff(self, role: str, text: str) -> str:
         """Return the proof of a handoff: a code for each identity that does the handoffs of this
@@ -208,7 +208,7 @@ class Trust:
         self._look()
         self._check_rights((Right.HANDOFF,))
         secrets = self._secrets_for.get(role) or self._share(role, self._keyring.doers(role))
-        return self._codes_or_signature(signed_bytes(Right.HANDOFF, (text,)), secrets)
+        return self._codes_or_signature(bytes_to_sign(Right.HANDOFF, (text,)), secrets)
 
     def sign_events(self, kind: str, *texts: str) -> str:
         """Return the signature of events, with a code for supervisors.
@@ -219,7 +219,7 @@ class Trust:
         self._look()
         secrets = self._secrets_for.get(_DECIDERS)
         secrets = secrets or self._share(_DECIDERS, self._keyring.deciders)
-        signed = signed_bytes(kind, texts)
+        signed = bytes_to_sign(kind, texts)
         return ",".join((self._signature(signed), *secrets.codes_of(signed)))
 
     def code_events(self, kind: str, *texts: str) -> str:
@@ -232,7 +232,7 @@ class Trust:
         self._look()
         secrets = self._secrets_for.get(_READERS)
         secrets = secrets or self._share(_READERS, self._keyring.journal_readers)
-        return self._codes_or_signature(signed_bytes(kind, texts), secrets)
+        return self._codes_or_signature(bytes_to_sign(kind, texts), secrets)
 
     def _share(self, name: str, readers: Sequence[PublicKey]) -> ReaderSecrets:
         """Return the secrets that this process shares with some readers, and remember them."""
@@ -260,7 +260,7 @@ class Trust:
     def _signature(self, signed: bytes) -> str:
         assert self._private is not None
         signature = self._private.ed25519.sign(signed)
-        return f"{self.signer.key_id}.{_encoded(signature)}"
+        return f"{self.signer.key_id}.{_encode_signature(signature)}"
 
     def _codes_or_signature(self, signed: bytes, secrets: ReaderSecrets) -> str:
         if secrets.is_complete:
@@ -290,7 +290,7 @@ class Trust:
         """Return the identity that signed these texts for this purpose. See `check`."""
         if not isinstance(signature, str) or not signature:
             raise UntrustedMessage("it has no signature")
-        signed = signed_bytes(purpose, texts)
+        signed = bytes_to_sign(purpose, texts)
         self._look()
         known = self._remembered.get((signature, signed)) if again else None
         if known is not None:
@@ -465,7 +465,7 @@ def open_trust(settings: Settings) -> Trust:
     return Trust(keys, signing_key)
 
 
-def signed_bytes(purpose: str, texts: Sequence[str]) -> bytes:
+def bytes_to_sign(purpose: str, texts: Sequence[str]) -> bytes:
     """Return the bytes that are signed. The lengths separate the texts."""
     parts = [PURPOSE, purpose, *texts]
     lengths = ",".join(str(len(part)) for part in parts)
@@ -473,7 +473,7 @@ def signed_bytes(purpose: str, texts: Sequence[str]) -> bytes:
     return "\0".join((lengths, *parts)).encode(errors="surrogatepass")
 
 
-def _encoded(signature: bytes) -> str:
+def _encode_signature(signature: bytes) -> str:
     return urlsafe_b64encode(signature).decode()
 
 
@@ -482,7 +482,7 @@ def _wrong(signer: Signer) -> UntrustedMessage:
 
 
 @lru_cache(maxsize=256)
-def _loaded(raw: bytes) -> Ed25519PublicKey:
+def _load_public_key(raw: bytes) -> Ed25519PublicKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     return Ed25519PublicKey.from_public_bytes(raw)
@@ -492,7 +492,7 @@ def _is_valid(key: PublicKey, encoded: str, signed: bytes) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:
-        _loaded(key.raw).verify(urlsafe_b64decode(encoded), signed)
+        _load_public_key(key.raw).verify(urlsafe_b64decode(encoded), signed)
     except (InvalidSignature, ValueError, NotBase64):
         return False
     return True

@@ -67,7 +67,7 @@ class Batches(Protocol):
         """Return the current state of a batch."""
         ...
 
-    def created_since(self, since: float) -> Sequence[BatchState]:
+    def list_batches_since(self, since: float) -> Sequence[BatchState]:
         """Return all batches of the account that were created at this time or later.
 
         Args:

@@ -131,7 +131,7 @@ class Measure:
         """Return the upper bound of a call. An unknown amount counts as 0."""
         return sum(amount.worst(call) or 0 for amount in self.amounts)
 
-    def used(self, spent: Spent) -> int:
+    def used_amount(self, spent: Spent) -> int:
         """Return the used amount. An unknown amount counts as 0."""
         return sum(amount.used(spent) or 0 for amount in self.amounts)
 
@@ -206,7 +206,7 @@ class SpentAmounts(Protocol):
         )
 
 
-def spent_fields(number: Callable[[bytes], int], *, is_priced: bool) -> dict[str, Any]:
+def fields_of_spent_amounts(number: Callable[[bytes], int], *, is_priced: bool) -> dict[str, Any]:
     """Return the fields of `SpentAmounts`.
 
     Args:

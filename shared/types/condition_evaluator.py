@@ -116,7 +116,7 @@ class _Evaluation:
             case ast.UnaryOp():
                 return self._negative(node)
             case ast.Compare():
-                return self._compared(node)
+                return self._evaluate_comparison(node)
             case ast.Call():
                 return self._length(node.args[0])
             case ast.List() | ast.Tuple():
@@ -126,7 +126,7 @@ class _Evaluation:
             case ast.Name() if node.id in LITERALS:
                 return LITERALS[node.id]
             case _:
-                return self._looked_up(node)
+                return self._look_up(node)
 
     def _negative(self, node: ast.UnaryOp) -> float:
         value = self.value(node.operand)
@@ -140,7 +140,7 @@ class _Evaluation:
             raise Undecided(f"{node_text(node)} is {show_value(value)}, which has no length")
         return len(value)
 
-    def _looked_up(self, node: ast.expr) -> JsonValue:
+    def _look_up(self, node: ast.expr) -> JsonValue:
         """Return the value of `a.output.b`, `a.output["b"]`, `item` or `item.b`."""
         value = self._inside(node)
         if not isinstance(value, list | dict):
@@ -160,7 +160,7 @@ class _Evaluation:
         value: JsonValue = self.value(node)
         return value
 
-    def _compared(self, node: ast.Compare) -> bool:
+    def _evaluate_comparison(self, node: ast.Compare) -> bool:
         """Return whether a comparison is true, also a chain such as `1 < x < 5`."""
         left_node = node.left
         left = self.value(left_node)
@@ -202,7 +202,7 @@ def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool
         return _is_in(left, right, names) is isinstance(op, ast.In)
     if isinstance(op, ast.Eq | ast.NotEq):
         return _equal(left, right, names) is isinstance(op, ast.Eq)
-    first, second = _ordered(left, right, names)
+    first, second = _make_orderable(left, right, names)
     return bool(_ORDERS[type(op)](first, second))
 
 
@@ -219,7 +219,7 @@ def _equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
-def _ordered(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
+def _make_orderable(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
     """Return both values in a form that can be ordered: two numbers or two texts."""
     pair = _as_numbers(left, right)
     if pair is not None:

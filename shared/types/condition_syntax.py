@@ -99,7 +99,7 @@ def condition_of(text: str) -> Condition:
     Raises:
         InvalidCondition: the condition is not valid; the message names the fault.
     """
-    tree = _parsed(text)
+    tree = _parse_expression(text)
     steps: set[str] = set()
     columns: set[str] = set()
     has_item = False
@@ -153,7 +153,7 @@ def _roles_of(nodes: Sequence[ast.AST]) -> tuple[set[int], set[int], set[int]]:
     return steps_with_field, containers, functions
 
 
-def _parsed(text: str) -> ast.expr:
+def _parse_expression(text: str) -> ast.expr:
     """Parse the text.
 
     Raises:

@@ -88,7 +88,7 @@ class UnknownJob(UserError):
     """No job has this id."""
 
     @classmethod
-    def named(cls, job_id: str) -> UnknownJob:
+    def for_job(cls, job_id: str) -> UnknownJob:
         return cls(f"there is no job {job_id} (see `handoff list`)")
 
 
@@ -132,7 +132,7 @@ class UnreadableJob(Conflict):
     """Another program has changed the record of the job in Redis."""
 
     @classmethod
-    def named(cls, job_id: str) -> UnreadableJob:
+    def for_job(cls, job_id: str) -> UnreadableJob:
         return cls(
             f"the record of {job_id} in Redis cannot be read: delete it with"
             f" `handoff delete {job_id}`"
@@ -155,7 +155,7 @@ class UnusableSubmission(MalformedMessage, Conflict):
     """
 
     @classmethod
-    def named(cls, job_id: str) -> UnusableSubmission:
+    def for_job(cls, job_id: str) -> UnusableSubmission:
         return cls(
             f"the submission of {job_id} has no valid signature: delete the job with"
             f" `handoff delete {job_id}`, and submit its request again"

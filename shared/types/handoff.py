@@ -69,7 +69,7 @@ class Manifest(Message):
         """
         return f"doc-{number}"
 
-    def labelled(self, text: str) -> Document | None:
+    def document_with_label(self, text: str) -> Document | None:
         """Return the document with this label, or None."""
         for number, document in enumerate(self.documents, start=1):
             if text.casefold() == self.label(number):

@@ -67,7 +67,7 @@ _AWAITED = {
 }
 
 
-def awaited_answer(what: str) -> str:
+def describe_awaited_answer(what: str) -> str:
     """Return the answer that a job waits for, in words. `what`: the subject of its question."""
     return _AWAITED.get(what, f"an approval of its {what}")
 

@@ -28,7 +28,7 @@ def matches(pattern: str, text: str) -> bool:
         UnusablePattern: the pattern is not a regular expression, or needs lookahead, lookbehind or
             back-references, which RE2 does not have.
     """
-    return _compiled(pattern).search(text) is not None
+    return _compile_pattern(pattern).search(text) is not None
 
 
 def match_cost(pattern: str, text: str) -> int:
@@ -38,7 +38,7 @@ def match_cost(pattern: str, text: str) -> int:
     Raises:
         UnusablePattern: see `matches`.
     """
-    return len(text) * int(_compiled(pattern).programsize)
+    return len(text) * int(_compile_pattern(pattern).programsize)
 
 
 def first_of(pattern: str, text: str) -> str | None:
@@ -47,7 +47,7 @@ def first_of(pattern: str, text: str) -> str | None:
     Raises:
         UnusablePattern: see `matches`.
     """
-    match = _compiled(pattern).search(text)
+    match = _compile_pattern(pattern).search(text)
     if match is None:
         return None
     return str(match.group())
@@ -66,7 +66,7 @@ def check_patterns(schema: Any) -> None:
             patterns += several
         for pattern in patterns:
             if isinstance(pattern, str):
-                _compiled(pattern)
+                _compile_pattern(pattern)
 
 
 def _objects_in(schema: Any, but_below: tuple[str, ...] = ()) -> Iterator[Mapping[str, Any]]:
@@ -82,7 +82,7 @@ def _objects_in(schema: Any, but_below: tuple[str, ...] = ()) -> Iterator[Mappin
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> Any:
+def _compile_pattern(pattern: str) -> Any:
     """Return the compiled pattern, from a cache.
 
     Raises:

@@ -186,7 +186,7 @@ _UNANNOUNCED = (
 )
 
 
-def unannounced_spec(name: str) -> SpecialistSpec:
+def placeholder_spec(name: str) -> SpecialistSpec:
     """Return the spec that a job stores for a specialist which no live worker announces.
 
     The handoff waits in the queue of that name. A worker that takes it runs its own file

@@ -25,7 +25,7 @@ MAX_WITHIN_S = 30 * 86_400
 """Bound of a join's `within_s`: 30 days."""
 
 
-def _typed(value: object) -> object:
+def _parse_digits(value: object) -> object:
     """Return the number in a text of digits, and any other value unchanged. A plan that a
     person has edited has texts instead of numbers.
     """
@@ -34,7 +34,7 @@ def _typed(value: object) -> object:
     return value
 
 
-_Count = Annotated[int, Field(ge=1, le=MAX_RESULTS), BeforeValidator(_typed)]
+_Count = Annotated[int, Field(ge=1, le=MAX_RESULTS), BeforeValidator(_parse_digits)]
 
 
 class Join(Message):

@@ -106,9 +106,9 @@ class OneCommand(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command. First print a line that names the unknown variables `HANDOFF_...`."""
         if self.name not in HAVE_LOGS:
-            from handoff_queue.shared.settings.unknown_variables import unknown_variables
+            from handoff_queue.shared.settings.unknown_variables import unknown_variables_warning
 
-            if problem := unknown_variables():
+            if problem := unknown_variables_warning():
                 print_message(problem)
         return super().invoke(ctx)
 

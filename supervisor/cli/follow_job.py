@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.job_options import ApprovalOf, awaited_answer
+from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_answer
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, follow
 from handoff_queue.supervisor.cli.display.terminal import (
     BrokenPipe,
@@ -93,7 +93,7 @@ def _awaited(question: Question) -> str:
     if isinstance(question, AskedCall):
         return f"an approval of a call of {question.tool}"
     if question.what is not ApprovalOf.STEP or not question.steps:
-        return awaited_answer(question.what)
+        return describe_awaited_answer(question.what)
     noun = "steps" if len(question.steps) > 1 else "step"
     return f"an approval of its {noun} {', '.join(question.steps)}"
 

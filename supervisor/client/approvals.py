@@ -25,7 +25,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import BlobRef, ref
 from handoff_queue.shared.types.ids import JobId, StepId
-from handoff_queue.shared.types.job_options import ApprovalOf, awaited_answer
+from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_answer
 from handoff_queue.shared.types.message import each_problem
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan
@@ -212,12 +212,12 @@ def approve(
     state, question, given = _waiting(job_id, events, question_version)
     if arguments is not None:
         raise UserError(
-            f"{job_id} waits for {awaited_answer(question.what)}, not of a call: leave out"
+            f"{job_id} waits for {describe_awaited_answer(question.what)}, not of a call: leave out"
             " arguments (--arguments)"
         )
     if (steps or rows) and question.what is not ApprovalOf.STEP:
         raise UserError(
-            f"{job_id} waits for {awaited_answer(question.what)}, not of steps:"
+            f"{job_id} waits for {describe_awaited_answer(question.what)}, not of steps:"
             " leave out steps (--step) and rows (--row)"
         )
     named = find_steps(store, state, question, steps, rows)
@@ -368,8 +368,8 @@ def reject(
     state, question, given = _waiting(job_id, events, question_version)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
-            f"{job_id} waits for {awaited_answer(question.what)}: there is no finished step to"
-            " repeat, so leave out steps (--step) and rows (--row)"
+            f"{job_id} waits for {describe_awaited_answer(question.what)}: there is no finished"
+            " step to repeat, so leave out steps (--step) and rows (--row)"
         )
     named = find_steps(store, state, question, steps, rows)
     own_plan = None
@@ -402,7 +402,7 @@ def _own_plan(
     """
     if question.what is not ApprovalOf.PLAN:
         raise UserError(
-            f"{state.job_id} waits for {awaited_answer(question.what)}: only a plan can be"
+            f"{state.job_id} waits for {describe_awaited_answer(question.what)}: only a plan can be"
             " edited: leave out plan (--edit)"
         )
     served = store.presence.served()
@@ -577,7 +577,7 @@ def _waiting(
         events = list(takewhile(lambda recorded: recorded.event is not given, events))
     state = fold(job_id, None, events)
     if state is None:
-        raise UnknownJob.named(job_id)
+        raise UnknownJob.for_job(job_id)
     if state.question is None:
         reason = ": it has ended" if state.ended else ""
         raise UserError(

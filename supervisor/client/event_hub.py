@@ -217,7 +217,7 @@ class EventHub:
                 if info.status.ended:
                     self._tell([info.job_id], has_ended=True)
             for job_id in deleted:
-                self._tell([job_id], error=UnknownJob.named(job_id))
+                self._tell([job_id], error=UnknownJob.for_job(job_id))
 
     def _position_of(self, job_id: JobId) -> int | None:
         """Return the last version that was read; None: the job has no follower."""

@@ -56,7 +56,7 @@ def prepare_fork(
     """
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
-        raise UnknownJob.named(job_id)
+        raise UnknownJob.for_job(job_id)
     if options.task is not None and not options.task.strip():
         raise UserError("the new task is empty: write a task, or leave it out to keep the old one")
     given: Mapping[str, SpecialistSpec] = {}

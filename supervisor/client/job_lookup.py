@@ -34,7 +34,7 @@ def get_job_info(store: Store, job_id: JobId) -> JobInfo:
     """
     info = find_job_info(store, job_id)
     if info.status is JobStatus.UNREADABLE:
-        raise UnreadableJob.named(job_id)
+        raise UnreadableJob.for_job(job_id)
     return info
 
 
@@ -46,7 +46,7 @@ def find_job_info(store: Store, job_id: JobId) -> JobInfo:
     """
     info = next(iter(store.jobs.read([check_job_id(job_id)])), None)
     if info is None:
-        raise UnknownJob.named(job_id)
+        raise UnknownJob.for_job(job_id)
     return info
 
 

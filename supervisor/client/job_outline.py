@@ -107,7 +107,7 @@ def _summary(store: Store, job_id: JobId) -> JobSummary:
         get_job_info(store, job_id)
         raise
     if summary.job.status is JobStatus.UNREADABLE:
-        raise UnreadableJob.named(job_id)
+        raise UnreadableJob.for_job(job_id)
     return summary
 
 

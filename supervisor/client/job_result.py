@@ -108,11 +108,11 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
     journal = tuple(store.journal.read(job_id))
     info = next(iter(store.jobs.read([job_id])), None)
     if not journal or info is None:
-        raise UnknownJob.named(job_id)
+        raise UnknownJob.for_job(job_id)
     if info.status is JobStatus.UNREADABLE:
-        raise UnreadableJob.named(job_id)
+        raise UnreadableJob.for_job(job_id)
     if not isinstance(journal[0].event, JobSubmitted):
-        raise UnusableSubmission.named(job_id)
+        raise UnusableSubmission.for_job(job_id)
     handoff_ids = [event.handoff_id for event in _events_of(journal, HandoffIssued)]
     finished = _events_of(journal, HandoffFinished)
     finished_ids = {event.handoff_id for event in finished}

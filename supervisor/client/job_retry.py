@@ -54,7 +54,7 @@ def retry_commit(
 
 def used_limits(info: JobInfo) -> dict[str, int]:
     """Return the usage of a job under the names of its limits."""
-    return {measure.limit: measure.used(info) for measure in MEASURES}
+    return {measure.limit: measure.used_amount(info) for measure in MEASURES}
 
 
 def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
@@ -102,7 +102,7 @@ def retry_job(
         events = store.journal.read(job_id)
         state = fold(job_id, None, events)
         if state is None or info is None:
-            raise UnknownJob.named(job_id)
+            raise UnknownJob.for_job(job_id)
         if digest is not None and _is_stored(events, digest, from_step, new):
             return
         if must_have_gaps:

@@ -58,7 +58,7 @@ def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
     """
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
-        raise UnknownJob.named(job_id)
+        raise UnknownJob.for_job(job_id)
     if state.plan is None:
         return []
     digest = state.plan.plan.digest

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.documents.folder import MACHINE_MADE, MAX_PATH_CHARS, FolderReading
-from handoff_queue.shared.settings.http_values import shown_server, split_http_url
+from handoff_queue.shared.settings.http_values import server_in_url, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.errors import (
@@ -184,7 +184,7 @@ def check_webhook(url: str) -> None:
     try:
         parts = split_http_url(url)
     except ValueError as error:
-        raise UserError(f"the webhook's URL (--webhook) {shown_server(url)}{error}") from None
+        raise UserError(f"the webhook's URL (--webhook) {server_in_url(url)}{error}") from None
     if "@" in parts.netloc:
         raise UserError(
             "the webhook's URL (--webhook) must not hold a user or a password, which would be"

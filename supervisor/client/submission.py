@@ -100,7 +100,7 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
         return None
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
-        raise UnknownJob.named(job_id)
+        raise UnknownJob.for_job(job_id)
     if state.submitted.tenant != request.tenant:
         raise UserError(
             f"{job_id} is a job of another tenant: submit the follow-up for the tenant of that job"

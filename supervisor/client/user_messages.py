@@ -84,7 +84,7 @@ def say(
         version = state.version if state else 0
         state = fold(job_id, state, store.journal.read(job_id, version))
         if state is None:
-            raise UnknownJob.named(job_id)
+            raise UnknownJob.for_job(job_id)
         is_new = all(message.message_id != message_id for message in state.messages)
         if is_new or not can_be_step:
             _check_readers(state, step)
@@ -176,7 +176,7 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
     """Return the error for a message that was not stored."""
     match refusal:
         case Refusal.UNKNOWN:
-            return UnknownJob.named(job_id)
+            return UnknownJob.for_job(job_id)
         case Refusal.ENDED:
             return UserError(
                 f"{job_id} has ended, so no agent will read a message: continue it with"

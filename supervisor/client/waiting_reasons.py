@@ -20,7 +20,7 @@ from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.job_options import ApprovalOf, awaited_answer
+from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_answer
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
 
 MAX_QUEUED = 200
@@ -105,7 +105,7 @@ def answers_to_wait_for(job: JobInfo) -> list[WaitingReason]:
         command = DECISION.format(job.job_id)
         questions.append(WaitingReason(decision, command, fix_in_place=ANSWER_HERE))
     if job.approval:
-        answer = awaited_answer(job.approval)
+        answer = describe_awaited_answer(job.approval)
         command = APPROVAL.format(job.job_id)
         if job.approval == ApprovalOf.TOOLS:
             tools = ", ".join(dict.fromkeys(job.calls_to_approve))

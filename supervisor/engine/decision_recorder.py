@@ -47,7 +47,7 @@ from handoff_queue.shared.types.handoff import (
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from, unannounced_spec
+from handoff_queue.shared.types.specialist import SpecialistSpec, placeholder_spec, spec_from
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.engine.briefs_from_job_state import RoleBriefs
@@ -198,7 +198,7 @@ def pin_spec(
         return spec_from(payload_cache.payloads(state.job_id, [pinned])[pinned]), pinned, None
     served = presence.served().get(name)
     if served is None:  # no live worker announces this specialist
-        spec = unannounced_spec(name)
+        spec = placeholder_spec(name)
         return spec, spec.content_digest, spec.to_json()
     return served.spec, served.digest, served.spec.to_json()
 

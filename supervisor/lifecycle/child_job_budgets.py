@@ -139,7 +139,7 @@ def child_limits(state: JobState) -> JobLimits:
     parts: dict[str, int | None] = {}
     for measure in MEASURES:
         reserve = reserved.get(measure.kept, 0)
-        parts[measure.limit] = part(measure.of(limits), measure.used(state), reserve)
+        parts[measure.limit] = part(measure.of(limits), measure.used_amount(state), reserve)
     on_limit = limits.on_limit
     if on_limit is OnLimit.ASK:  # a child job has no user to ask
         on_limit = OnLimit.WRAP_UP

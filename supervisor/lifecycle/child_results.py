@@ -203,6 +203,6 @@ def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
     limits = state.submitted.limits
 
     def used_part(measure: Measure) -> float:
-        return measure.used(so_far) / (measure.of(limits) or float("inf"))
+        return measure.used_amount(so_far) / (measure.of(limits) or float("inf"))
 
     return max(MEASURES, key=used_part).stop_reason

@@ -133,7 +133,7 @@ def begin(job_id: JobId, recorded: RecordedEvent) -> JobState:
         UnusableSubmission: the journal does not begin with the submission.
     """
     if not isinstance(recorded.event, JobSubmitted):
-        raise UnusableSubmission.named(job_id)
+        raise UnusableSubmission.for_job(job_id)
     submitted = recorded.event
     return JobState(
         job_id=job_id,

@@ -397,7 +397,7 @@ def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:
     checked = check_job_id(JobId(job_id))
     owner = store.jobs.owner(checked)
     if owner is None or caller.tenant not in (None, owner):
-        raise UnknownJob.named(job_id)
+        raise UnknownJob.for_job(job_id)
     return checked
 
 

@@ -67,7 +67,7 @@ class MemoryBatches:
         self._fail()
         return self._state(self._named(batch_id))
 
-    def created_since(self, since: float) -> Sequence[BatchState]:
+    def list_batches_since(self, since: float) -> Sequence[BatchState]:
         self._fail()
         return [self._state(batch) for batch in self.batches if batch.created_at >= since]
 

@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.trust.event_signatures import signed_events, without_signature
+from handoff_queue.shared.trust.event_signatures import sign_events, without_signature
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
@@ -154,7 +154,7 @@ def test_an_event_that_a_worker_signed_about_a_handoff_that_is_not_open_is_a_dea
             if isinstance(recorded.event, HandoffIssued) and recorded.event.group
         )
     event = written_by_a_worker(kind, handoff_id)
-    (text,) = signed_events(signed.trust_of("worker-generalist"), waiting, [event])
+    (text,) = sign_events(signed.trust_of("worker-generalist"), waiting, [event])
 
     write_to_journal(signed.store, waiting, text)
 
@@ -166,7 +166,7 @@ def test_an_action_that_was_changed_after_signing_is_a_dead_letter(
 ) -> None:
     asked = question_of(signed.store, waiting)
     assert asked is not None
-    text = signed_events(signed.trust_of("client"), waiting, [Approved(asked=asked + 1)])[0]
+    text = sign_events(signed.trust_of("client"), waiting, [Approved(asked=asked + 1)])[0]
     changed = text.replace(f'"asked":{asked + 1}', f'"asked":{asked}')
     assert changed != text
     write_to_journal(signed.store, waiting, changed)
@@ -177,7 +177,7 @@ def test_an_approval_of_another_job_is_a_dead_letter(signed: SignedSystem, waiti
     asked = question_of(signed.store, waiting)
     assert asked is not None
     other = signed.submit()
-    text = signed_events(signed.trust_of("client"), other, [Approved(asked=asked)])[0]
+    text = sign_events(signed.trust_of("client"), other, [Approved(asked=asked)])[0]
     write_to_journal(signed.store, waiting, text)
     signed.wait_for_letter("(approved) is not used: its signature is not client's signature")
     assert signed.jobs.wait(other, 60) is JobStatus.OK
@@ -187,7 +187,7 @@ def test_a_message_that_is_sent_again_is_a_dead_letter(
     signed: SignedSystem, waiting: JobId
 ) -> None:
     event = actions_on(signed.store, waiting)["say"]
-    text = signed_events(signed.trust_of("console"), waiting, [event])[0]
+    text = sign_events(signed.trust_of("console"), waiting, [event])[0]
     write_to_journal(signed.store, waiting, text)
     write_to_journal(signed.store, waiting, text)
     signed.wait_for_letter("it is a replay of an earlier event")

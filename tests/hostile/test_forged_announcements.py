@@ -10,7 +10,7 @@ from handoff_queue.shared.store import keys as redis_keys
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, PresenceStore
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.trust.announcement_signatures import VALID_FOR_S, signed_announcement
+from handoff_queue.shared.trust.announcement_signatures import VALID_FOR_S, sign_announcement
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file, rotate_key
 from handoff_queue.shared.trust.signatures import Trust
 from handoff_queue.shared.types.presence import Announcement
@@ -81,7 +81,7 @@ def test_only_workers_announce_specialists(store: Store, keys: Path, identity: s
     forger = trust_of(keys, identity)
     text, at = announcement("x1").to_json(), str(int(store.connection.now()))
     signature = forger.sign_for((), "announce", at, text)
-    honest = signed_announcement(
+    honest = sign_announcement(
         trust_of(keys, "worker-researcher"), announcement("x1"), store.connection.now()
     )
     announce(store.connection, Trust(), announcement("x1"))
@@ -95,7 +95,7 @@ def test_an_announcement_that_was_changed_after_signing_does_not_count(
 ) -> None:
     worker = trust_of(keys, "worker-researcher")
     announce(store.connection, worker, announcement("w1"))
-    text = signed_announcement(worker, announcement("w1"), store.connection.now())
+    text = sign_announcement(worker, announcement("w1"), store.connection.now())
     store.connection.redis.set(redis_keys.worker("w1"), text.replace("offline", "evil"), ex=60)
     assert served(store.connection, keys) == {}
 
@@ -104,7 +104,7 @@ def test_an_old_announcement_does_not_count_again(store: Store, keys: Path) -> N
     worker = trust_of(keys, "worker-researcher")
     announce(store.connection, worker, announcement("w1"))
     then = store.connection.now() - VALID_FOR_S - 1
-    old = signed_announcement(worker, announcement("w1"), then)
+    old = sign_announcement(worker, announcement("w1"), then)
     store.connection.redis.set(redis_keys.worker("w1"), old, ex=60)
     assert served(store.connection, keys) == {}
 

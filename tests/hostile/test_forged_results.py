@@ -16,7 +16,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.trust.event_signatures import sign_events
 from handoff_queue.shared.types.errors import LeaseLost
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
@@ -90,7 +90,7 @@ def signed_as_decision(signed: SignedSystem, job_id: JobId, event: HandoffFinish
     """Return an event that the researcher's worker has signed as a decision."""
     place = signed.store.journal.read_all(job_id)[-1].version
     trust = signed.trust_of("worker-researcher")
-    return signed_events(trust, job_id, [event], after=place)[0]
+    return sign_events(trust, job_id, [event], after=place)[0]
 
 
 def raw_end(store: Store, job_id: JobId) -> bytes:
@@ -144,7 +144,7 @@ def test_a_result_that_was_changed_after_signing_is_a_dead_letter(
 ) -> None:
     trust = signed.trust_of("worker-generalist")
     honest = forged_event(signed.store, held)
-    text = signed_events(trust, held, [honest])[0]
+    text = sign_events(trust, held, [honest])[0]
     write_to_journal(signed.store, held, text.replace('"turns":0', '"turns":7'))
     signed.wait_for_letter("is not worker-generalist's signature of this text")
 
@@ -242,7 +242,7 @@ def test_a_question_whose_arguments_cannot_be_read_hides_no_answer(
         input_schema=ref("{}"),
     )
     asked = ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=60, call=call)
-    signed_text = signed_events(signed.trust_of("worker-researcher"), unserved, [asked])[0]
+    signed_text = sign_events(signed.trust_of("worker-researcher"), unserved, [asked])[0]
     redis = attacker.connection.redis
     if stored is not None:
         redis.hsetnx(keys.blobs(unserved), digest_of(text), stored)
@@ -290,7 +290,7 @@ def test_a_worker_cannot_hide_a_result_of_another_role_behind_an_event_of_its_ow
     taken = UserMessageTaken(message_id="0" * 16, handoff_id=own.handoff_id, turn=1)
     forged = forged_event(signed.store, unserved)
     foreign = forged.model_copy(update={"handoff_id": HandoffId("write.1")})
-    texts = signed_events(researcher.trust, unserved, [taken, foreign])
+    texts = sign_events(researcher.trust, unserved, [taken, foreign])
     write_batch_to_journal(signed.store, unserved, texts)
     signed.wait_for_letter("it is a replay: the handoff write.1 is not open")
     own.release()

@@ -28,7 +28,7 @@ from handoff_queue.shared.store.journal_signature_check import (
 )
 from handoff_queue.shared.store.payloads import SHORT_BYTES
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.trust.event_signatures import FACT, signed_events
+from handoff_queue.shared.trust.event_signatures import FACT, sign_events
 from handoff_queue.shared.types.errors import MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
@@ -329,7 +329,7 @@ def test_a_worker_adds_few_questions_to_the_state_of_a_job(signed: SignedSystem)
             origins={},
         )
         asked = ApprovalAsked(what=ApprovalOf.TOOLS, why="w", wait_s=600, call=call)
-        (event,) = signed_events(trust, job_id, [asked])
+        (event,) = sign_events(trust, job_id, [asked])
         entries.append(f"{int(signed.store.connection.now() * 1000)} {event}")
     for piece in (entries[:500], entries[500:]):
         signed.store.connection.redis.rpush(keys.log(job_id), *piece)

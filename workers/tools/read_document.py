@@ -49,7 +49,7 @@ def read_document_tool() -> Tool:
 
 
 def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
-    document = context.manifest.labelled(arguments.source.strip())
+    document = context.manifest.document_with_label(arguments.source.strip())
     if document is None:
         document = named_document(
             arguments.source, (*context.manifest.documents, *context.fetched())

@@ -114,7 +114,7 @@ def _document(source: str, context: ToolContext) -> Document:
     Raises:
         ToolFailed: there is no such document.
     """
-    labelled = context.manifest.labelled(source)
+    labelled = context.manifest.document_with_label(source)
     if labelled is not None:
         return labelled
     documents = (*context.manifest.documents, *context.fetched())

@@ -14,7 +14,7 @@ import httpx2
 from handoff_queue.shared.providers.anthropic.errors import (
     error_of_event,
     settings_of,
-    translated_errors,
+    translate_errors,
 )
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
@@ -66,7 +66,7 @@ class AnthropicBatches:
         request = self._client.get(_path_of(batch_id), **self._options())
         return _state(self._json_answer(request))
 
-    def created_since(self, since: float) -> Sequence[BatchState]:
+    def list_batches_since(self, since: float) -> Sequence[BatchState]:
         """See `shared.types.batches.Batches`. The API lists the newest batches first."""
         newer: list[BatchState] = []
         query: dict[str, object] = {"limit": _PAGE}
@@ -129,7 +129,7 @@ class AnthropicBatches:
         async def ask() -> None:
             sending = watch_sending()
             try:
-                with translated_errors(sending, settings_of(self._client)):
+                with translate_errors(sending, settings_of(self._client)):
                     answers.append(await request)
             except Exception as error:  # noqa: BLE001 - the waiting thread raises it
                 errors.append(error)

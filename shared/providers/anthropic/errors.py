@@ -277,7 +277,7 @@ _NOT_UNDERSTOOD = (
 
 
 @contextmanager
-def translated_errors(sending: RequestProgress, settings: ClientSettings) -> Iterator[None]:
+def translate_errors(sending: RequestProgress, settings: ClientSettings) -> Iterator[None]:
     """Raise a `ModelError` in place of each exception of the SDK and its HTTP client in the
     block.
 

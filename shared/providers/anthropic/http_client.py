@@ -38,13 +38,13 @@ class WatchedClient(anthropic.DefaultAioHttpClient):
     """
 
     def _init_transport(self, *args: Any, **options: Any) -> httpx2.AsyncBaseTransport:
-        return _watched(super()._init_transport(*args, **options))
+        return _add_trace(super()._init_transport(*args, **options))
 
     def _init_proxy_transport(self, *args: Any, **options: Any) -> httpx2.AsyncBaseTransport:
-        return _watched(super()._init_proxy_transport(*args, **options))
+        return _add_trace(super()._init_proxy_transport(*args, **options))
 
 
-def _watched(transport: Any) -> httpx2.AsyncBaseTransport:
+def _add_trace(transport: Any) -> httpx2.AsyncBaseTransport:
     """Add a trace to the aiohttp session that the SDK's transport opens with its first request."""
 
     def open_session() -> aiohttp.ClientSession:

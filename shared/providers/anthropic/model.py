@@ -60,7 +60,7 @@ class AnthropicModel:
         try:
             return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._exchanges)))
         except ModelRejected as error:
-            option = self._refused_by(error, call)
+            option = self._find_refused_option(error, call)
             if option is None:
                 raise
             self._refused[call.model].add(option)
@@ -71,7 +71,7 @@ class AnthropicModel:
             reading.cancel()
             self._exchanges.discard(exchange)
 
-    def _refused_by(self, error: ModelRejected, call: ModelCall) -> Option | None:
+    def _find_refused_option(self, error: ModelRejected, call: ModelCall) -> Option | None:
         """Return the option of the call that the server has refused, or None for another error."""
         if error.status != 400:
             return None

@@ -106,12 +106,12 @@ def _strict(schema: str) -> dict[str, Any] | None:
     same schemas.
     """
     try:
-        return anthropic.transform_schema(_prepared(json.loads(schema)))
+        return anthropic.transform_schema(_prepare_schema(json.loads(schema)))
     except (ValueError, TypeError, AssertionError, AttributeError, RecursionError):
         return None
 
 
-def _prepared(node: Any) -> dict[str, Any]:
+def _prepare_schema(node: Any) -> dict[str, Any]:
     """Return the schema with each list of types as `anyOf`. This changes `node`.
 
     Raises:
@@ -124,21 +124,21 @@ def _prepared(node: Any) -> dict[str, Any]:
     if node.get("type") == "object":
         if not node.get("properties") or node.get("additionalProperties") not in (None, False):
             raise ValueError("free keys")
-        node["properties"] = _prepared_children(node["properties"])
+        node["properties"] = _prepare_child_schemas(node["properties"])
     if node.get("type") == "array":
-        node["items"] = _prepared(node.get("items"))
+        node["items"] = _prepare_schema(node.get("items"))
     for key in ("anyOf", "oneOf"):
         if key in node:
-            node[key] = list(map(_prepared, node[key]))
+            node[key] = list(map(_prepare_schema, node[key]))
     if "$defs" in node:
-        node["$defs"] = _prepared_children(node["$defs"])
+        node["$defs"] = _prepare_child_schemas(node["$defs"])
     return node
 
 
-def _prepared_children(children: dict[str, Any]) -> dict[str, Any]:
+def _prepare_child_schemas(children: dict[str, Any]) -> dict[str, Any]:
     prepared: dict[str, Any] = {}
     for name, child in children.items():
-        prepared[name] = _prepared(child)
+        prepared[name] = _prepare_schema(child)
     return prepared
 
 
@@ -153,9 +153,9 @@ def _split_type_list(node: dict[str, Any]) -> dict[str, Any]:
     schema["anyOf"] = []
     for kind in types:
         if kind == "null":
-            schema["anyOf"].append(_prepared({"type": kind}))
+            schema["anyOf"].append(_prepare_schema({"type": kind}))
         else:
-            schema["anyOf"].append(_prepared({"type": kind, **keywords}))
+            schema["anyOf"].append(_prepare_schema({"type": kind, **keywords}))
     return schema
 
 
@@ -201,13 +201,15 @@ def _messages_with_breakpoints(call: ModelCall, mark: Mapping[str, str]) -> list
     messages = list(call.messages)
     opening = messages[0]["content"] if messages else ""
     if not isinstance(opening, str) and len(opening) > 1:
-        messages[0] = _marked(messages[0], 0, mark)
+        messages[0] = _add_cache_breakpoint(messages[0], 0, mark)
     if messages and call.tools:
-        messages[-1] = _marked(messages[-1], -1, mark)
+        messages[-1] = _add_cache_breakpoint(messages[-1], -1, mark)
     return messages
 
 
-def _marked(message: MessageParam, index: int, mark: Mapping[str, str]) -> MessageParam:
+def _add_cache_breakpoint(
+    message: MessageParam, index: int, mark: Mapping[str, str]
+) -> MessageParam:
     """Return the message with a cache breakpoint at one of its blocks."""
     content = message["content"]
     blocks: list[Block]

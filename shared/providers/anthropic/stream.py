@@ -133,7 +133,7 @@ class PartialReply:
                 message = event.get("message") or {}
                 self.has_started = True
                 self.model = _word(message.get("model")) or self.model
-                self.usage.update(_known(message.get("usage")))
+                self.usage.update(_drop_null_fields(message.get("usage")))
             case "content_block_start":
                 self.blocks[_place(event["index"])] = dict(event["content_block"])
             case "content_block_delta":
@@ -141,7 +141,7 @@ class PartialReply:
             case "message_delta":
                 delta = event.get("delta") or {}
                 self.stop_reason = _word(delta.get("stop_reason")) or self.stop_reason
-                self.usage.update(_known(event.get("usage")))
+                self.usage.update(_drop_null_fields(event.get("usage")))
             case "message_stop":
                 self.is_over = True
             case _:
@@ -158,7 +158,7 @@ class PartialReply:
             self.has_started = self.is_over = True
             self.model = _word(message.get("model")) or self.model
             self.stop_reason = _word(message.get("stop_reason"))
-            self.usage.update(_known(message.get("usage")))
+            self.usage.update(_drop_null_fields(message.get("usage")))
             self.blocks = dict(enumerate(map(dict, message["content"])))
 
     def pulse(self) -> Pulse:
@@ -190,7 +190,7 @@ class PartialReply:
         if self.stop_reason is None and not self.is_over:
             raise ModelUnreachable("the model's answer was cut in the middle")
         with self._lock:
-            blocks = [self._finished(index) for index in sorted(self.blocks)]
+            blocks = [self._build_block(index) for index in sorted(self.blocks)]
             content = _storable(tuple(blocks))
         stop_reason = self.stop_reason or "end_turn"
         has_calls = any(block.get("type") == "tool_use" for block in content)
@@ -227,7 +227,7 @@ class PartialReply:
             pieces[:] = ["".join(pieces)]
         return str(self.blocks[index].get("text") or "") + "".join(pieces)
 
-    def _finished(self, index: int) -> Block:
+    def _build_block(self, index: int) -> Block:
         block = self.blocks[index]
         if block.get("type") == "text":
             return {**block, "text": self._text_of(index)}
@@ -245,8 +245,10 @@ def usage_of(reported: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
     """
     read = _count(reported, "cache_read_input_tokens")
     written = _count(reported, "cache_creation_input_tokens")
-    written_1h = _count(_known(reported.get("cache_creation")), "ephemeral_1h_input_tokens")
-    searches = _count(_known(reported.get("server_tool_use")), "web_search_requests")
+    written_1h = _count(
+        _drop_null_fields(reported.get("cache_creation")), "ephemeral_1h_input_tokens"
+    )
+    searches = _count(_drop_null_fields(reported.get("server_tool_use")), "web_search_requests")
     cost = searches * WEB_SEARCH_MICROUSD
     kinds = [str(block.get("type")) for block in content]
     if any(kind.endswith(_RESULT_OF_CODE) for kind in kinds):
@@ -311,7 +313,7 @@ def _check_blocks(content: tuple[Block, ...]) -> None:
             check_storable(field)
 
 
-def _known(usage: object) -> dict[str, Any]:
+def _drop_null_fields(usage: object) -> dict[str, Any]:
     """Return the fields of a usage report that are not null. They are totals, so they replace
     the values of earlier events.
     """

@@ -18,7 +18,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
     error_of_event,
     is_error,
     settings_of,
-    translated_errors,
+    translate_errors,
 )
 from handoff_queue.shared.providers.anthropic.event_loop import MAX_POLL_DELAY_S
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
@@ -115,7 +115,7 @@ class StreamedCall:
         """
         sending = watch_sending()
         try:
-            with translated_errors(sending, settings_of(client)):
+            with translate_errors(sending, settings_of(client)):
                 stream = await _post(client, self._request, self._timeout)
                 sending.has_begun = True
                 try:

@@ -15,7 +15,7 @@ _MIN_WORDS = 4
 """A piece of text with fewer words is a label, and needs no marker."""
 
 
-def marked(text: str, marker: str) -> str:
+def add_marker(text: str, marker: str) -> str:
     """Return a statement with its marker before the full stop."""
     end = re.search(rf"[.!。！][{CLOSING}]*$", text)
     if end is None:

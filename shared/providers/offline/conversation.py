@@ -275,7 +275,7 @@ def _results(text: str) -> Iterator[Result]:
         if shown.startswith(("{", "[")):
             output = _loads(shown) or shown
         step = attributes.get("step", "step")
-        claims = tuple(_claims(_unescaped(behind), step, shown))
+        claims = tuple(_claims(_unescape_closing_tags(behind), step, shown))
         yield Result(step, attributes.get("status", "ok"), output, claims)
 
 
@@ -341,9 +341,9 @@ def _tag(text: str, name: str) -> str:
     """
     match = re.search(rf"<{name}\b[^>]*>(.*?)</{name}>", text, re.DOTALL)
     if match:
-        return _unescaped(match.group(1)).strip()
+        return _unescape_closing_tags(match.group(1)).strip()
     return ""
 
 
-def _unescaped(text: str) -> str:
+def _unescape_closing_tags(text: str) -> str:
     return text.replace("<\\/", "</")

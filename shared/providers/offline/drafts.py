@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from handoff_queue.shared.providers.offline.citations import marked, not_found
+from handoff_queue.shared.providers.offline.citations import add_marker, not_found
 from handoff_queue.shared.providers.offline.conversation import Claim
 from handoff_queue.shared.providers.offline.request_text import understand
 from handoff_queue.shared.providers.offline.words import join_with_and, mentions
@@ -78,7 +78,7 @@ def _list(claims: Iterable[Claim], about: str = "") -> str:
     """Return the claims as a Markdown list. The prefix `about: ` is left out."""
     lines: list[str] = []
     for claim in claims:
-        lines.append(f"- {marked(claim.text.removeprefix(f'{about}: '), claim.id)}")
+        lines.append(f"- {add_marker(claim.text.removeprefix(f'{about}: '), claim.id)}")
     return "\n".join(lines)
 
 
@@ -121,7 +121,7 @@ def _table(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tup
         return "", set()
     if len(by_subject) > _MAX_COLUMNS:
         rows = list(map(list, zip(*rows, strict=True)))
-    return _aligned(rows), used
+    return _format_table(rows), used
 
 
 def _cell(subject: str, claim: Claim | None) -> str:
@@ -133,7 +133,7 @@ def _cell(subject: str, claim: Claim | None) -> str:
     return f"{text} [{claim.id}]".replace("|", "\\|")
 
 
-def _aligned(rows: list[list[str]]) -> str:
+def _format_table(rows: list[list[str]]) -> str:
     """Return the rows as a Markdown table with columns of equal width."""
     widths: list[int] = []
     separator: list[str] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
-from handoff_queue.shared.providers.offline.citations import marked
+from handoff_queue.shared.providers.offline.citations import add_marker
 from handoff_queue.shared.providers.offline.conversation import Claim
 from handoff_queue.shared.providers.offline.sentences import name_of
 from handoff_queue.shared.providers.offline.words import stems_of, words_of
@@ -93,7 +93,7 @@ class _Form:
 
     def value(self, schema: Any, path: str, subject: str, claims: Claims) -> Any:
         """Return a value for a schema, or `_NOTHING` if no claim fills it."""
-        schema = self._resolved(schema)
+        schema = self._resolve_reference(schema)
         kind = schema.get("type", "object" if "properties" in schema else "string")
         options = schema.get("anyOf") or schema.get("oneOf") or []
         if isinstance(kind, list):
@@ -112,7 +112,7 @@ class _Form:
             return None
         return self._simple(schema, kind, path, subject, claims)
 
-    def _resolved(self, schema: Any) -> dict[str, Any]:
+    def _resolve_reference(self, schema: Any) -> dict[str, Any]:
         """Return the target of a reference, or the schema itself if it is none. Only
         references into the root schema are followed.
         """
@@ -139,7 +139,7 @@ class _Form:
             if value is not _NOTHING and value is not None and len(self.missing) == missing:
                 return value
             del self.missing[missing:]
-            if self._resolved(option).get("type") == "null":
+            if self._resolve_reference(option).get("type") == "null":
                 may_be_null = True
         if may_be_null:
             return None
@@ -179,7 +179,7 @@ class _Form:
 
     def _array(self, schema: Schema, path: str, subject: str, claims: Claims) -> Any:
         """Return a list with a value for each claim, or with an object for each subject."""
-        item_schema = self._resolved(schema.get("items", {}))
+        item_schema = self._resolve_reference(schema.get("items", {}))
         groups: list[tuple[str, Claims]] = []
         if item_schema.get("type") == "object" and not subject:
             groups.extend(self._subjects.items())
@@ -235,7 +235,7 @@ def _values_in(claims: Claims, schema: Schema, kind: str) -> list[Any]:
         return _number_in(text)
     if kind != "string" or "format" in schema:
         return []
-    return [" ".join(marked(claim.text, claim.id) for claim in claims), text]
+    return [" ".join(add_marker(claim.text, claim.id) for claim in claims), text]
 
 
 def _choice_in(text: str, choices: Sequence[Any]) -> list[Any]:

@@ -42,7 +42,7 @@ def assess(conversation: Conversation) -> dict[str, Any]:
     for result in results:
         problems[result.step] = _problems_of(result, results)
     if results:
-        problems[results[-1].step] += _uncovered(conversation)
+        problems[results[-1].step] += _coverage_problems(conversation)
         admitted = gaps_in(results[-1].text)
     revisions: list[dict[str, str]] = []
     for step, step_problems in problems.items():
@@ -120,7 +120,7 @@ def grade(conversation: Conversation) -> dict[str, Any]:
         if len(best) == 1:
             output["better"] = best[0]
         output["why"] = "Counted, not judged: the answer with more of the words is better."
-    return _counted(output)
+    return _envelope_of_output(output)
 
 
 def check_facts(conversation: Conversation) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def check_facts(conversation: Conversation) -> dict[str, Any]:
     elif quoted:
         verdict = "PASS"
     why = f"Counted, not judged: the figures of {quoted} claims were looked for in quotes."
-    return _counted({"verdict": verdict, "wrong": wrong, "why": why})
+    return _envelope_of_output({"verdict": verdict, "wrong": wrong, "why": why})
 
 
 def _highest(counts: Mapping[str, int]) -> list[str]:
@@ -175,7 +175,7 @@ def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
     return problems
 
 
-def _uncovered(conversation: Conversation) -> list[str]:
+def _coverage_problems(conversation: Conversation) -> list[str]:
     """Return a problem for each part of a comparison that no result mentions, not even as a gap."""
     texts: list[str] = []
     for result in conversation.results:
@@ -203,7 +203,7 @@ def _unquoted_figures(claim: Claim) -> list[str]:
     return [figure for figure in _FIGURE.findall(claim.text) if figure not in quoted]
 
 
-def _counted(output: dict[str, Any]) -> dict[str, Any]:
+def _envelope_of_output(output: dict[str, Any]) -> dict[str, Any]:
     """Return the answer envelope of an output. Its low confidence says that the model only
     counted.
     """

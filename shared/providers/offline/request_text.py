@@ -101,7 +101,7 @@ def request_in(task: str) -> str:
 def understand(text: str) -> Asking:
     """Parse the first `MAX_CHARS` of a request. A text without any known form is one topic."""
     text = text[:MAX_CHARS]
-    subjects, rest = _compared(" ".join(re.sub(r"\b(vs|versus)\.", r"\1", text).split()))
+    subjects, rest = _split_comparison(" ".join(re.sub(r"\b(vs|versus)\.", r"\1", text).split()))
     if subjects:
         return Asking(subjects=subjects, aspects=_aspects_in(rest))
     return Asking(topics=_topics(text))
@@ -134,7 +134,7 @@ def why_not_answerable(request: str) -> str | None:
     )
 
 
-def _compared(text: str) -> tuple[tuple[str, ...], str]:
+def _split_comparison(text: str) -> tuple[tuple[str, ...], str]:
     """Return the subjects to compare, and the text after them, which may name aspects."""
     for pattern in _COMPARISONS:
         match = re.search(pattern, text, re.IGNORECASE)

@@ -90,18 +90,18 @@ def answer(conversation: Conversation) -> dict[str, Any]:
     """
     if _is_writing(conversation):
         claims = conversation.claims
-        envelope = _written(conversation, claims)
+        envelope = _envelope_from_context(conversation, claims)
     elif reason := _why_not(conversation):
         return _envelope("partial", reason, problem=reason)
     else:
-        claims, gaps, silent = _found(conversation)
-        envelope = _researched(conversation, claims, gaps, silent)
+        claims, gaps, silent = _find_claims(conversation)
+        envelope = _envelope_from_documents(conversation, claims, gaps, silent)
     form = conversation.output_format
     if form and not is_valid(envelope["output"], form):
         subjects = understand(request_in(conversation.task)).subjects
         filled = fill(form, claims, claims_by_subject(subjects, claims))
         used = [claim for claim in claims if claim.id in filled.used]
-        envelope |= {"output": filled.value, "claims": _sourced(used)}
+        envelope |= {"output": filled.value, "claims": _claims_to_json(used)}
         if filled.missing and envelope["status"] != "needs_input":
             envelope["status"] = "partial"
             if filled.value is None:
@@ -110,7 +110,7 @@ def answer(conversation: Conversation) -> dict[str, Any]:
     return envelope
 
 
-def _found(conversation: Conversation) -> tuple[list[Claim], list[str], list[Topic]]:
+def _find_claims(conversation: Conversation) -> tuple[list[Claim], list[str], list[Topic]]:
     """Return the claims that documents support, the gaps, and the topics without any claim."""
     sentences = _sentences(conversation)
     claims_by_text: dict[str, Claim] = {}
@@ -127,7 +127,7 @@ def _found(conversation: Conversation) -> tuple[list[Claim], list[str], list[Top
     return list(claims_by_text.values()), gaps, missing
 
 
-def _researched(
+def _envelope_from_documents(
     conversation: Conversation, claims: list[Claim], gaps: list[str], missing: list[Topic]
 ) -> dict[str, Any]:
     """Return the envelope of an answer from documents. Without any document, its status is
@@ -150,7 +150,7 @@ def _has_searched(conversation: Conversation) -> bool:
     )
 
 
-def _written(conversation: Conversation, claims: list[Claim]) -> dict[str, Any]:
+def _envelope_from_context(conversation: Conversation, claims: list[Claim]) -> dict[str, Any]:
     """Return the envelope of a text whose markers point to claims of the context."""
     request = request_in(conversation.task)
     gaps = gaps_of(conversation.results)
@@ -178,11 +178,11 @@ def _written(conversation: Conversation, claims: list[Claim]) -> dict[str, Any]:
 def _envelope(
     status: str, output: str, claims: Sequence[Claim] = (), **more: Any
 ) -> dict[str, Any]:
-    envelope = {"status": status, "output": output, "claims": _sourced(claims)}
+    envelope = {"status": status, "output": output, "claims": _claims_to_json(claims)}
     return {**envelope, "confidence": 0.0, "needs": None, "problem": None, **more}
 
 
-def _sourced(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+def _claims_to_json(claims: Sequence[Claim]) -> list[dict[str, Any]]:
     """Return claims in the form of the answer envelope."""
     sourced: list[dict[str, Any]] = []
     for claim in claims:
@@ -241,7 +241,7 @@ def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
         if not has_words or mentions(name_of(path), topic.text):
             weights[path] += 0.0
     best = sorted(weights, key=lambda source: (-weights[source], source))
-    sources = [*_named_in_task(conversation), *best]
+    sources = [*_paths_in_task(conversation), *best]
     if has_words:
         sources = sources[:_MAX_READ]
     pages = []
@@ -254,7 +254,7 @@ def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
     return pages
 
 
-def _named_in_task(conversation: Conversation) -> list[str]:
+def _paths_in_task(conversation: Conversation) -> list[str]:
     paths: list[str] = []
     for path in conversation.paths:
         if path in conversation.task:
@@ -271,7 +271,7 @@ def _sentences(conversation: Conversation) -> list[Sentence]:
     for source, offset, total, text in _pages_read(conversation):
         is_end = offset + len(text) >= total
         sentences += sentences_of(text, source, is_start=offset == 0, is_end=is_end)
-    named = _named_in_task(conversation)
+    named = _paths_in_task(conversation)
     distinct: dict[tuple[str, str], Sentence] = {}
     for sentence in sentences:
         if not named or sentence.source in named:

@@ -47,7 +47,7 @@ from handoff_queue.shared.types.events import (
     WebhookTried,
 )
 from handoff_queue.shared.types.ids import HandoffId
-from handoff_queue.shared.types.job_options import awaited_answer
+from handoff_queue.shared.types.job_options import describe_awaited_answer
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.shared.types.presence import has_activity_changed, waiting_in
 from handoff_queue.supervisor.cli.display.activity import (
@@ -392,7 +392,7 @@ def _approved(_: JobView, event: Approved) -> str:
 def _approval_asked(_: JobView, event: ApprovalAsked) -> str:
     if event.call:
         return f"{event.call.handoff_id} waits for approval of {event.call.tool}: {event.why}"
-    return f"waits for {awaited_answer(event.what)}: {event.why}"
+    return f"waits for {describe_awaited_answer(event.what)}: {event.why}"
 
 
 def _approval_reminded(_: JobView, event: ApprovalReminded) -> str:

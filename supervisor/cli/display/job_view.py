@@ -291,7 +291,7 @@ def follow(
             fresh = with_fresh_info(jobs, with_events(jobs, view, events))
             fresh, new_events = with_children(jobs, fresh)
             if fresh.job is None:
-                raise UnknownJob.named(job_id)
+                raise UnknownJob.for_job(job_id)
             if time.monotonic() - checked_at >= CHECK_EVERY_S or fresh.ended:
                 fresh = with_waiting_reasons(jobs, fresh)
                 checked_at = time.monotonic()

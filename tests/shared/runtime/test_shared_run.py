@@ -486,7 +486,7 @@ def test_a_worker_copies_no_result_of_another_tenant(bench: Bench) -> None:
     shared = bench.begin(own)[0].shared
     assert shared is not None
 
-    assert shared.copied(EndedRun(foreign.job_id, foreign.handoff_id, digest, "")) is None
+    assert shared.copy_result(EndedRun(foreign.job_id, foreign.handoff_id, digest, "")) is None
 
 
 def test_a_signed_run_is_copied(signing_bench: Bench) -> None:

@@ -18,7 +18,7 @@ from handoff_queue.shared.store.claim_grants import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
-from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.trust.event_signatures import sign_events
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.errors import LeaseLost, StoreUnavailable, UserError
@@ -295,7 +295,7 @@ class SignedCall:
         store = self.store_of("client")
         text = approved.to_json()
         if identity:
-            (text,) = signed_events(self.store_of(identity).trust, self.job_id, [approved])
+            (text,) = sign_events(self.store_of(identity).trust, self.job_id, [approved])
         fields = {f"decided:{self.asked}": json.dumps([1, text])}
         store.connection.redis.hset(keys.job(self.job_id), mapping=fields)
         claimed = granted_claim(self.store_of("worker-researcher"), self.job_id, "find.1")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.store.journal_signature_check import signer_of_batch
-from handoff_queue.shared.trust.event_signatures import read_stamp, signed_events, without_signature
+from handoff_queue.shared.trust.event_signatures import read_stamp, sign_events, without_signature
 from handoff_queue.shared.trust.key_files import (
     KEYRING,
     make_keys,
@@ -20,7 +20,7 @@ from handoff_queue.shared.trust.key_files import (
 )
 from handoff_queue.shared.trust.keyring import PublicKey, Right
 from handoff_queue.shared.trust.message_authentication_codes import code_of
-from handoff_queue.shared.trust.signatures import Trust, signed_bytes
+from handoff_queue.shared.trust.signatures import Trust, bytes_to_sign
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 from handoff_queue.shared.types.events import (
     CancelRequested,
@@ -72,7 +72,7 @@ def signer_of(trust: Trust, raw: str) -> str:
 def test_results_and_handoffs_have_codes_and_no_signature(
     keys: Path, result: HandoffFinished
 ) -> None:
-    (raw,) = signed_events(trust_of(keys, WRITER), JOB, [result])
+    (raw,) = sign_events(trust_of(keys, WRITER), JOB, [result])
     stamp = read_stamp(without_signature(raw.encode())[1])
     assert all("~" in part for part in stamp.signature.split(","))
     for reader in ("supervisor", "client", "console"):
@@ -87,14 +87,14 @@ def test_results_and_handoffs_have_codes_and_no_signature(
 def test_a_code_is_not_a_proof_for_another_process(
     keys: Path, result: HandoffFinished, reader: str | None
 ) -> None:
-    (raw,) = signed_events(trust_of(keys, WRITER), JOB, [result])
+    (raw,) = sign_events(trust_of(keys, WRITER), JOB, [result])
     trust = Trust(keys) if reader is None else trust_of(keys, reader)
     with pytest.raises(UntrustedMessage, match="its code is not for this process"):
         signer_of(trust, raw)
 
 
 def test_a_changed_result_is_refused(keys: Path, result: HandoffFinished) -> None:
-    (raw,) = signed_events(trust_of(keys, WRITER), JOB, [result])
+    (raw,) = sign_events(trust_of(keys, WRITER), JOB, [result])
     changed = raw.replace(f'"turns":{result.turns}', '"turns":77')
     assert changed != raw
     with pytest.raises(UntrustedMessage, match="not worker-researcher's signature of this text"):
@@ -102,7 +102,7 @@ def test_a_changed_result_is_refused(keys: Path, result: HandoffFinished) -> Non
 
 
 def test_a_worker_cannot_make_the_code_of_another_role(keys: Path, result: HandoffFinished) -> None:
-    (raw,) = signed_events(trust_of(keys, "worker-analyst"), JOB, [result])
+    (raw,) = sign_events(trust_of(keys, "worker-analyst"), JOB, [result])
     analyst, researcher = public_key(keys, "worker-analyst"), public_key(keys, WRITER)
     with pytest.raises(UntrustedMessage, match="not worker-researcher's signature of this text"):
         signer_of(trust_of(keys, "supervisor"), raw.replace(analyst.id, researcher.id))
@@ -114,7 +114,7 @@ def code_as(keys: Path, thief: str, writer: PublicKey, reader: PublicKey, event:
     other = writer if private.id == reader.id else reader
     secret = private.secret_with(other, writer.id, reader.id)
     assert secret is not None
-    code = code_of(secret, signed_bytes("fact", (JOB, "word", event.to_json())))
+    code = code_of(secret, bytes_to_sign("fact", (JOB, "word", event.to_json())))
     stamp = f"fact/1/word/{writer.id}~{reader.id}.{code}"
     return f'{event.to_json()[:-1]},"signature":"{stamp}"}}'
 
@@ -133,7 +133,7 @@ def test_a_supervisor_cannot_act_as_a_user_with_the_code_that_it_shares(
 
 
 def test_an_action_of_a_user_has_a_signature_that_every_process_checks(keys: Path) -> None:
-    (raw,) = signed_events(trust_of(keys, "client"), JOB, [CANCEL])
+    (raw,) = sign_events(trust_of(keys, "client"), JOB, [CANCEL])
     for reader in ("supervisor", "console", WRITER):
         assert signer_of(trust_of(keys, reader), raw) == "client"
     assert signer_of(Trust(keys), raw) == "client"
@@ -152,7 +152,7 @@ def test_a_code_for_the_key_before_a_rotation_is_accepted(keys: Path) -> None:
 def test_a_code_of_a_key_that_was_rotated_twice_is_refused(
     keys: Path, result: HandoffFinished
 ) -> None:
-    (raw,) = signed_events(trust_of(keys, WRITER), JOB, [result])
+    (raw,) = sign_events(trust_of(keys, WRITER), JOB, [result])
     rotate_key(keys, WRITER)
     assert signer_of(trust_of(keys, "supervisor"), raw) == WRITER
     rotate_key(keys, WRITER)

@@ -79,7 +79,7 @@ def test_the_list_has_all_batches_since_a_time_on_any_number_of_pages(
     before = batches.create("before", CALL)
     server.batches.created[0].created_at -= 3_600
     ids = {batches.create(f"call-{number}", CALL).batch_id for number in range(105)}
-    listed = {state.batch_id for state in batches.created_since(time.time() - 60)}
+    listed = {state.batch_id for state in batches.list_batches_since(time.time() - 60)}
     assert listed == ids
     assert before.batch_id not in listed
 

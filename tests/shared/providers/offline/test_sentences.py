@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.providers.offline.citations import marked, unmarked_statements
+from handoff_queue.shared.providers.offline.citations import add_marker, unmarked_statements
 from handoff_queue.shared.providers.offline.sentences import sentences_of
 
 TEXT = """# Title
@@ -106,7 +106,7 @@ words = st.sampled_from(
 )
 def test_a_marked_sentence_counts_as_one_marked_statement(text: str, before: str) -> None:
     for sentence in sentences_of(before + text, "doc.md"):
-        assert list(unmarked_statements(marked(sentence.text, "c1"))) == []
+        assert list(unmarked_statements(add_marker(sentence.text, "c1"))) == []
 
 
 @pytest.mark.parametrize(

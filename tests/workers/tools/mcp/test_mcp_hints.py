@@ -16,9 +16,9 @@ from handoff_queue.shared.agent.tool_policy import CallVerdict, ToolPolicy
 from handoff_queue.shared.specialists.mcp_servers import (
     AcceptedServer,
     McpServer,
-    accepted_servers,
     digest_of_listing,
     listing_file,
+    read_accepted_servers,
 )
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 
@@ -85,10 +85,10 @@ def test_a_hint_that_no_person_has_accepted_makes_no_tool(tmp_path: Path) -> Non
     accepted = server_with({})
     config = accepted.config.model_copy(update={"digest": digest_of_listing(accepted.listing)})
     listing_file(file).write_text(json.dumps({"desk": accepted.listing}))
-    assert accepted_servers(file, {"desk": config})[0]
+    assert read_accepted_servers(file, {"desk": config})[0]
 
     listing_file(file).write_text(json.dumps({"desk": server_with(READS).listing}))
-    servers, (fault,) = accepted_servers(file, {"desk": config})
+    servers, (fault,) = read_accepted_servers(file, {"desk": config})
 
     assert not servers
     assert "no person has accepted these tools" in fault
