@@ -25,10 +25,10 @@ from handoff_queue.supervisor.lifecycle.gates import requirements_of
 from handoff_queue.supervisor.lifecycle.helper_steps import can_help, steps_left
 from handoff_queue.supervisor.lifecycle.replanning import (
     max_new_steps,
-    unbegun_steps,
+    patchable_steps,
     unseen_results,
 )
-from handoff_queue.supervisor.lifecycle.side_effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.side_effects import steps_in_review
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,
     StepState,
@@ -83,7 +83,7 @@ def replanning(
         request, plan, step_states, unseen_results(state), candidates, limit, left, known
     )
     names = [candidate.name for candidate in candidates]
-    return task, (*plan.given, *settled), patch_schema(names, unbegun_steps(state), limit)
+    return task, (*plan.given, *settled), patch_schema(names, patchable_steps(state), limit)
 
 
 def _state_in_words(step: StepState) -> str:
@@ -201,7 +201,7 @@ class RoleBriefs:
         conflicts = [dispute.brief() for dispute in disputes_of(state, texts)]
         left = max(0, state.submitted.limits.max_rounds - state.reworks)
         number = len(state.rounds_now) + 1
-        verdicts, steps = verdict_format(state), reviewed_steps(state)
+        verdicts, steps = verdict_format(state), steps_in_review(state)
         text = assessment_brief(request, plan, number, left, conflicts, verdicts.rubric, steps)
         return text, steps, verdicts.schema
 

@@ -25,7 +25,7 @@ from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.child_job_budgets import has_teams, lacking
 from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
-from handoff_queue.supervisor.lifecycle.job_budget import closing_roles, reserved_budget
+from handoff_queue.supervisor.lifecycle.job_budget import closing_roles, reserve_for_closing_roles
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.user_messages import MAX_CHARS_IN_A_BRIEF
 from handoff_queue.supervisor.roles.briefs import MAX_REQUEST_CHARS, read_role_once
@@ -79,7 +79,7 @@ class CostForecast:
         lacks = ""
         if has_teams(state):
             lacks = lacking(state, self.first_team_call(state))
-        return {"teams_lack": lacks, **reserved_budget(state, closing_calls)}
+        return {"teams_lack": lacks, **reserve_for_closing_roles(state, closing_calls)}
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:
         """Return the upper bound of one call of each closing role and of the fact-checker."""

@@ -102,7 +102,7 @@ from handoff_queue.supervisor.lifecycle.handoffs import (
 )
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
 from handoff_queue.supervisor.lifecycle.origins import origins_of_task
-from handoff_queue.supervisor.lifecycle.replanning import apply_patch, unbegun_steps
+from handoff_queue.supervisor.lifecycle.replanning import apply_patch, patchable_steps
 from handoff_queue.supervisor.lifecycle.result_texts import (
     ResultTexts,
     payloads_for_remarks,
@@ -619,7 +619,7 @@ def make_patch_event(
     if patch is None:
         return PlanPatched(result=proposal, problem="the replanner failed"), None
     patch = patch_after_review(patch, acting)
-    patched = apply_patch(plan, patch, unbegun_steps(state), state.submitted.limits.max_steps)
+    patched = apply_patch(plan, patch, patchable_steps(state), state.submitted.limits.max_steps)
     plan_text = None
     plan_ref = None
     if patched.plan:

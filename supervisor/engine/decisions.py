@@ -407,7 +407,7 @@ def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
     """Return the handoffs that the decision closes, sorted."""
     open_handoffs = decision.state.open
     dropped: list[HandoffId] = []
-    for handoff_id in open_handoffs.changed_since(decision.before.open):
+    for handoff_id in open_handoffs.keys_changed_since(decision.before.open):
         if handoff_id not in open_handoffs:
             dropped.append(handoff_id)
     return tuple(sorted(dropped))

@@ -25,8 +25,8 @@ from handoff_queue.supervisor.lifecycle.citation_numbers import (
     unproven_figures,
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
+    claims_of_disputes,
     dispute_notes,
-    disputed_claims,
     disputes_of,
     disputes_section,
     payloads_for_disputes,
@@ -39,12 +39,12 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
 )
 from handoff_queue.supervisor.lifecycle.review_arbitration import (
     note_on_revision,
+    notes_on_settled_points,
     payloads_for_arbitration,
     rulings_of,
-    settled_notes,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.uncited_sentences import quoted_sentences
+from handoff_queue.supervisor.lifecycle.uncited_sentences import quote_sentences
 from handoff_queue.supervisor.text.foreign_images import without_foreign_images
 from handoff_queue.supervisor.text.markdown import lower_headings
 
@@ -239,7 +239,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         form = texts.result(parts_of(state)[0])
         notes += (*dispute_notes(disputes, form), *map(gap_line, gaps), *open_points)
     else:
-        claims = _claims_by_id(disputed_claims(disputes))
+        claims = _claims_by_id(claims_of_disputes(disputes))
         section = disputes_section(disputes, content.body)
         numbered_section, citations = number_citations(section, claims, citations)
         footer = f"_{label}_" if label else ""
@@ -320,7 +320,7 @@ def _points_of_figures(state: JobState, unproven: Sequence[str]) -> tuple[str, .
     subject = f"{len(unproven):,} statements with figures have"
     if len(unproven) == 1:
         subject = "1 statement with a figure has"
-    shown = quoted_sentences(unproven)
+    shown = quote_sentences(unproven)
     return (f"{subject} no source that could be checked: {shown}.",)
 
 
@@ -381,7 +381,7 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     if why_unchanged:
         notes.append(f"The plan was not changed any more: {why_unchanged}.")
     notes += _notes_on_conflicts(state, texts)
-    notes += settled_notes(state, texts)
+    notes += notes_on_settled_points(state, texts)
     synthesized = state.synthesized
     if synthesized and synthesized.problem:
         why = _bracketed(texts.why(synthesized.result))

@@ -83,9 +83,9 @@ def apply_approval_event(
         answered["waited_s"] = state.waited_s + max(0.0, recorded.at - question.at)
     if isinstance(event, Rejected):
         answered_state = state.model_copy(update=answered)
-        return answered | _rejected(answered_state, question, event, recorded.at)
+        return answered | _apply_rejection(answered_state, question, event, recorded.at)
     if question.what in (ApprovalOf.STEP, ApprovalOf.FAILURE):
-        steps = _released(state, question)
+        steps = _release_steps(state, question)
         if question.what is ApprovalOf.STEP:
             steps = _with_answer(state, question, event.steps, is_approved=True)
         return {**answered, "steps": steps}
@@ -134,7 +134,9 @@ def calls_after(
     return tuple(calls)
 
 
-def _rejected(state: JobState, question: Question, event: Rejected, at: float) -> dict[str, Any]:
+def _apply_rejection(
+    state: JobState, question: Question, event: Rejected, at: float
+) -> dict[str, Any]:
     """Return the changes after a rejection. Without time or budget left, nothing is made
     again.
 
@@ -157,14 +159,14 @@ def _rejected(state: JobState, question: Question, event: Rejected, at: float) -
         case ApprovalOf.STEP:
             return {"steps": _with_answer(state, question, event.steps, is_approved=False)}
         case ApprovalOf.FAILURE if is_last:
-            return {"steps": _released(state, question)}
+            return {"steps": _release_steps(state, question)}
         case ApprovalOf.FAILURE:
-            return {"steps": _retried(state, question, event), "sent_back_at": at}
+            return {"steps": _retry_steps(state, question, event), "sent_back_at": at}
         case ApprovalOf.RESEARCH | ApprovalOf.ANSWER if (
             not is_last and state.may_send_back and _to_redo(state, event)
         ):
             return {
-                "steps": _sent_back(state, event),
+                "steps": _reopen_rejected_steps(state, event),
                 "phase": Phase.WORKING,
                 "synthesized": None,
                 "reworks": state.reworks + 1,
@@ -183,7 +185,7 @@ def can_plan_again(state: JobState) -> bool:
     return is_planners and len(state.rejected_plans) < state.submitted.limits.max_rounds
 
 
-def _sent_back(state: JobState, event: Rejected) -> dict[StepId, StepState]:
+def _reopen_rejected_steps(state: JobState, event: Rejected) -> dict[StepId, StepState]:
     """Return all steps. The rejected steps run again with the person's note, and so do their
     dependents.
     """
@@ -213,7 +215,7 @@ def _with_answer(
     """Return all steps with a person's answer. An answer that names no step of the question is
     about all steps of the question.
     """
-    about = _asked_about(state, question)
+    about = _steps_of_question(state, question)
     meant = about.keys() & {*named}
     answered: dict[StepId, StepState] = {}
     for step_id in meant or about.keys():
@@ -221,7 +223,7 @@ def _with_answer(
     return state.steps | answered
 
 
-def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]:
+def _steps_of_question(state: JobState, question: Question) -> dict[StepId, StepState]:
     """Return the question's steps that the plan still has."""
     by_step_id: dict[StepId, StepState] = {}
     for step_id in question.steps:
@@ -230,15 +232,15 @@ def _asked_about(state: JobState, question: Question) -> dict[StepId, StepState]
     return by_step_id
 
 
-def _released(state: JobState, question: Question) -> PersistentMap[StepId, StepState]:
+def _release_steps(state: JobState, question: Question) -> PersistentMap[StepId, StepState]:
     """Return all steps. The job continues without results of the question's steps."""
     released: dict[StepId, StepState] = {}
-    for step_id, step in _asked_about(state, question).items():
+    for step_id, step in _steps_of_question(state, question).items():
         released[step_id] = step.model_copy(update={"is_released": True})
     return state.steps | released
 
 
-def _retried(
+def _retry_steps(
     state: JobState, question: Question, event: Rejected
 ) -> PersistentMap[StepId, StepState]:
     """Return all steps. The planned specialists try the named steps again with the person's
@@ -247,7 +249,7 @@ def _retried(
 
     Without names, the steps that have not acted run again.
     """
-    about = _asked_about(state, question)
+    about = _steps_of_question(state, question)
     named = about.keys() & {*event.steps}
     retried: dict[StepId, StepState] = {}
     for step_id, step in about.items():
@@ -256,4 +258,4 @@ def _retried(
             reopened = reopen_step(step, remark, is_named=True)
             as_untried = {"failures": 0, "tried": (), "given_to": None}
             retried[step_id] = reopened.model_copy(update=as_untried)
-    return _released(state, question) | retried
+    return _release_steps(state, question) | retried

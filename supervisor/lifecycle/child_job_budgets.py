@@ -22,7 +22,7 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.usage import NOTHING_USED, dollars
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
-from handoff_queue.supervisor.lifecycle.job_budget import amount, reserved_budget
+from handoff_queue.supervisor.lifecycle.job_budget import amount, reserve_for_closing_roles
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.state import (
     LAST_CHANCE_S,
@@ -89,7 +89,7 @@ def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
     """Return the record of a child job that gets a step."""
     return PreviousTeam(
         job_id=child.job_id,
-        knows=_known_to(state, step_id),
+        knows=_results_of_dependencies(state, step_id),
         remarks_received=len(state.steps[step_id].remarks),
     )
 
@@ -97,12 +97,12 @@ def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
 def team_before(state: JobState, step_id: StepId) -> JobId | None:
     """Return the child job that only needs to fill its gaps; None if a new child does the step."""
     step = state.steps[step_id]
-    if step.gaps_only and step.team and step.team.knows == _known_to(state, step_id):
+    if step.gaps_only and step.team and step.team.knows == _results_of_dependencies(state, step_id):
         return step.team.job_id
     return None
 
 
-def _known_to(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
+def _results_of_dependencies(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
     """Return the usable results of the steps that a step depends on."""
     results: list[BlobRef] = []
     for dependency in state.steps[step_id].outline.depends_on:
@@ -125,7 +125,7 @@ def child_limits(state: JobState) -> JobLimits:
     and at most the rest.
     """
     limits = state.submitted.limits
-    reserved = reserved_budget(state, ())
+    reserved = reserve_for_closing_roles(state, ())
     shares = _shares(outlines_of(state.steps))
 
     def part(limit: int | None, used: int, reserve: int = 0) -> int | None:

@@ -22,7 +22,7 @@ from handoff_queue.supervisor.lifecycle.answer import body_of, content_of, open_
 from handoff_queue.supervisor.lifecycle.child_job_budgets import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     Dispute,
-    disputed_claims,
+    claims_of_disputes,
     disputes_of,
     disputes_section,
 )
@@ -32,7 +32,7 @@ from handoff_queue.supervisor.lifecycle.origins import origins_of_job
 from handoff_queue.supervisor.lifecycle.result_texts import (
     UNPROVEN,
     ResultTexts,
-    qualified_claim_ids_in,
+    claim_ids_with_step_in,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -140,21 +140,21 @@ def _output_and_claims(
     if output is None:
         return None, ()
     known: dict[str, Claim] = {}
-    for claim in (*disputed_claims(disputes), *texts.claims(parts_of(state))):
+    for claim in (*claims_of_disputes(disputes), *texts.claims(parts_of(state))):
         known[claim.id] = claim
     names: dict[str, str] = {}
 
     def name_of(claim_id: str) -> str:
         return names.setdefault(claim_id, f"{step}.c{len(names) + 1}")
 
-    def renamed(match: re.Match[str]) -> str:
-        claim_ids = qualified_claim_ids_in(match)
+    def replace_marker(match: re.Match[str]) -> str:
+        claim_ids = claim_ids_with_step_in(match)
         if not claim_ids:
             return match[0]
         markers = [f"[{name_of(claim_id)}]" for claim_id in claim_ids if claim_id in known]
         return "".join(markers) or UNPROVEN
 
-    output = map_texts(output, lambda text: MARKER.sub(renamed, text))
+    output = map_texts(output, lambda text: MARKER.sub(replace_marker, text))
     claims: list[Claim] = []
     for claim_id in dict.fromkeys([*names, *known]):
         claims.append(known[claim_id].model_copy(update={"id": name_of(claim_id)}))
@@ -202,7 +202,7 @@ def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
     """Return the stop reason for the limit whose used part is the largest."""
     limits = state.submitted.limits
 
-    def used_part(measure: Measure) -> float:
-        return measure.used_amount(so_far) / (measure.of(limits) or float("inf"))
+    def share_of_limit(measure: Measure) -> float:
+        return measure.used(so_far) / (measure.of(limits) or float("inf"))
 
-    return max(MEASURES, key=used_part).stop_reason
+    return max(MEASURES, key=share_of_limit).stop_reason

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.answer import NumberedCitation
 from handoff_queue.shared.types.citation_markers import MARKER, map_texts
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, qualified_claim_ids_in
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, claim_ids_with_step_in
 from handoff_queue.supervisor.lifecycle.uncited_sentences import has_figure
 
 _Place = tuple[str, int, int]
@@ -79,7 +79,7 @@ def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
     figures: dict[str, None] = {}
     for marker in MARKER.finditer(text):
         marked: list[Claim] = []
-        for claim_id in qualified_claim_ids_in(marker):
+        for claim_id in claim_ids_with_step_in(marker):
             if claim_id in claims:
                 marked.append(claims[claim_id])
         if any(claim.sources for claim in marked):
@@ -101,7 +101,7 @@ def _with_numbers(text: str, claims: Mapping[str, Claim], numbers: _Numbers) -> 
 
 def _numbers_of(match: re.Match[str], claims: Mapping[str, Claim], numbers: _Numbers) -> str:
     """Return the numbers that replace a marker, or UNPROVEN if its claims have no source."""
-    claim_ids = qualified_claim_ids_in(match)
+    claim_ids = claim_ids_with_step_in(match)
     if not claim_ids:
         return match[0]
     marks: dict[str, None] = {}

@@ -196,7 +196,7 @@ def disputes_of(state: JobState, texts: ResultTexts) -> tuple[Dispute, ...]:
     return tuple(disputes)
 
 
-def disputed_claims(disputes: Iterable[Dispute]) -> list[Claim]:
+def claims_of_disputes(disputes: Iterable[Dispute]) -> list[Claim]:
     """Return the claims of all conflicts, settled or not."""
     claims: list[Claim] = []
     for dispute in disputes:
@@ -211,8 +211,8 @@ def disputes_section(disputes: Collection[Dispute], body: str) -> str:
     used: set[str] = set()
     for marker in MARKER.finditer(body):
         used.update(claim_ids_in(marker))
-    disputed = _block("Disputed", _disputed(disputes))
-    settled = _block("Contradicted, and settled", _settled_against(disputes, used))
+    disputed = _block("Disputed", _open_disputes(disputes))
+    settled = _block("Contradicted, and settled", _disputes_with_rejected_claim_in(disputes, used))
     return f"{disputed}{settled}"
 
 
@@ -226,18 +226,20 @@ def _block(title: str, disputes: Sequence[Dispute]) -> str:
 def dispute_notes(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
     """Return the disputes as notes, for an answer that is a form."""
     notes: list[str] = []
-    for dispute in _disputed(disputes):
+    for dispute in _open_disputes(disputes):
         notes.append(f"Disputed: {dispute.line(marked=False)}")
-    for dispute in _settled_against(disputes, _ids(form.claims)):
+    for dispute in _disputes_with_rejected_claim_in(disputes, _ids(form.claims)):
         notes.append(f"Contradicted, and settled: {dispute.line(marked=False)}")
     return tuple(notes)
 
 
-def _disputed(disputes: Collection[Dispute]) -> list[Dispute]:
+def _open_disputes(disputes: Collection[Dispute]) -> list[Dispute]:
     return [dispute for dispute in disputes if not dispute.is_settled]
 
 
-def _settled_against(disputes: Collection[Dispute], used: Collection[str]) -> list[Dispute]:
+def _disputes_with_rejected_claim_in(
+    disputes: Collection[Dispute], used: Collection[str]
+) -> list[Dispute]:
     """Return the disputes whose rejected claims are in use."""
     return [dispute for dispute in disputes if not set(used).isdisjoint(_ids(dispute.falls))]
 

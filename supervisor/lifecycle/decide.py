@@ -37,7 +37,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.conflict_resolution import settle_conflicts
 from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
 from handoff_queue.supervisor.lifecycle.gates import may_send_back
-from handoff_queue.supervisor.lifecycle.handoffs import reassigned_steps
+from handoff_queue.supervisor.lifecycle.handoffs import find_reassignments
 from handoff_queue.supervisor.lifecycle.job_end import (
     NOTHING_USABLE,
     after_the_end,
@@ -214,7 +214,7 @@ def _decide_about_steps(
     if settled_first is not None:
         return settled_first
     if state.spent is not None:
-        unbegun = _unbegun_steps(state)
+        unbegun = _steps_that_need_handoff(state)
         if unbegun:
             return (AbandonSteps(unbegun, why_over(state)),)
     ready = may_begin(state, ready_steps(state, now))
@@ -241,7 +241,7 @@ def _decide_about_steps(
     return tuple(commands)
 
 
-def _unbegun_steps(state: JobState) -> tuple[StepId, ...]:
+def _steps_that_need_handoff(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that need another handoff before they can be settled."""
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
@@ -334,7 +334,7 @@ def _groups(state: JobState, ready: list[StepId], observations: Observations) ->
     if not ready:
         return []
     dependents = state.dependents
-    reassigned = reassigned_steps(state, ready, observations)
+    reassigned = find_reassignments(state, ready, observations)
     by_dependents: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
         by_dependents.setdefault(dependents[step_id], []).append(step_id)

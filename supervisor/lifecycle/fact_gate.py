@@ -43,7 +43,7 @@ def check_facts(
     """
     if not _is_due(state):
         return None
-    known = _known(state)
+    known = _fact_check_of_answer(state)
     if known:
         return (TakeFactCheck(known, may_send_back(state, now)),)
     if any(handoff.is_fact_check for handoff in state.open.values()):
@@ -63,7 +63,7 @@ def end_checking(state: JobState, why: str) -> tuple[Command, ...]:
     """
     if not _is_due(state):
         return ()
-    known = _known(state)
+    known = _fact_check_of_answer(state)
     if known:
         return (TakeFactCheck(known, may_send_back=False),)
     return (SkipFactCheck(why),)
@@ -91,7 +91,7 @@ def _is_due(state: JobState) -> bool:
     return is_asked_for and state.fact_checks.outcome is None and bool(parts_of(state))
 
 
-def _known(state: JobState) -> BlobRef | None:
+def _fact_check_of_answer(state: JobState) -> BlobRef | None:
     """Return the fact-checker's result if it is about this answer, or None."""
     if state.fact_checks.parts == parts_of(state):
         return state.fact_checks.result

@@ -120,7 +120,7 @@ def _rename_result(name: StepId, result: HandoffResult) -> HandoffResult:
             "step_id": name,
             "attempt": 1,
             "handoff_id": handoff_id(name, 1),
-            "output": map_texts(result.output, _renamed),
+            "output": map_texts(result.output, _rename_markers),
             "claims": tuple(map(_claim, result.claims)),
         }
     )
@@ -133,11 +133,11 @@ def _claim(claim: Claim) -> Claim:
     return claim
 
 
-def _renamed(text: str) -> str:
+def _rename_markers(text: str) -> str:
     """Return a text whose markers have the names of the steps in a later job."""
 
-    def renamed_marker(marker: re.Match[str]) -> str:
+    def rename_marker(marker: re.Match[str]) -> str:
         step_id, claim = StepId(marker[1]), marker[2]
         return f"[{name_in_later_job(step_id)}.{claim}]"
 
-    return _QUALIFIED.sub(renamed_marker, text)
+    return _QUALIFIED.sub(rename_marker, text)

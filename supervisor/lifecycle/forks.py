@@ -57,7 +57,7 @@ def fork_of(
         if step_id in repeated:
             _refuse_second_action(state, step_id, step, is_named=step_id == first)
         elif step.is_settled and step.result and step.result_status:
-            kept.append(_kept(step_id, step))
+            kept.append(_make_kept_step(step_id, step))
     return Fork(
         job_id=state.job_id,
         from_step=first,
@@ -83,7 +83,7 @@ def _refuse_second_action(
         )
 
 
-def _kept(step_id: StepId, step: StepState) -> KeptStep:
+def _make_kept_step(step_id: StepId, step: StepState) -> KeptStep:
     assert step.result is not None
     assert step.result_status is not None
     return KeptStep(
@@ -116,7 +116,7 @@ def plan_of_fork(plan: Plan, fork: Fork, task: str | None) -> Plan:
     return plan.model_copy(update={"steps": tuple(steps)})
 
 
-def approved_of_fork(submitted: JobSubmitted) -> tuple[ApprovalOf, ...]:
+def approvals_of_fork(submitted: JobSubmitted) -> tuple[ApprovalOf, ...]:
     """Return the approvals that a fork begins with. Other jobs have none."""
     if submitted.fork is not None and submitted.fork.is_plan_approved:
         return (ApprovalOf.PLAN,)

@@ -59,7 +59,7 @@ def to_finish(state: JobState) -> int | None:
     dependents, the roles that end the job and the fact-check. None: there is no gap, or the
     price of a step is unknown.
     """
-    known = _known_costs(_prices(state).values())
+    known = _costs_if_all_known(_prices(state).values())
     if not known:
         return None
     total = sum(known)
@@ -118,13 +118,13 @@ def likely_costs(state: JobState) -> StepCosts:
 
 def _average(costs: Collection[int | None]) -> int | None:
     """Return the mean cost; None if there are no costs, or one is unknown."""
-    known = _known_costs(costs)
+    known = _costs_if_all_known(costs)
     if known:
         return round(sum(known) / len(known))
     return None
 
 
-def _known_costs(costs: Collection[int | None]) -> list[int]:
+def _costs_if_all_known(costs: Collection[int | None]) -> list[int]:
     """Return the costs; empty if one is unknown."""
     known: list[int] = []
     for cost in costs:

@@ -23,7 +23,7 @@ from handoff_queue.supervisor.lifecycle.side_effects import sinks_to_redo
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.uncited_sentences import (
     find_uncited_sentences,
-    quoted_sentences,
+    quote_sentences,
 )
 from handoff_queue.supervisor.text.claim_conflicts import fact_contradictions
 from handoff_queue.supervisor.text.markdown import headings_in
@@ -106,19 +106,19 @@ def vetoes_of(
     """
     text = to_nfc(text)
     vetoes = (
-        *_length(gates, text),
-        *_sections(gates, text),
-        *_forbidden(gates, text),
-        *_required(gates, text),
-        *_numbers(gates, text),
-        *_sources(gates, text, sources),
+        *_check_length(gates, text),
+        *_check_sections(gates, text),
+        *_check_forbidden(gates, text),
+        *_check_required(gates, text),
+        *_check_numbers(gates, text),
+        *_check_sources(gates, text, sources),
     )
     if is_form or not sources:
         return vetoes
-    return (*vetoes, *_sentences(gates, text, sources, claims))
+    return (*vetoes, *_check_sentences(gates, text, sources, claims))
 
 
-def _length(gates: Gates, text: str) -> Iterator[str]:
+def _check_length(gates: Gates, text: str) -> Iterator[str]:
     words = len(text.split())
     if gates.min_words is not None and words < gates.min_words:
         yield f"It has {count_of(words, 'word')}, at least {gates.min_words:,} are wanted."
@@ -126,7 +126,7 @@ def _length(gates: Gates, text: str) -> Iterator[str]:
         yield f"It has {count_of(words, 'word')}, at most {gates.max_words:,} are wanted."
 
 
-def _sections(gates: Gates, text: str) -> Iterator[str]:
+def _check_sections(gates: Gates, text: str) -> Iterator[str]:
     if not gates.sections:
         return
     headings = set(map(str.casefold, headings_in(text)))
@@ -135,20 +135,20 @@ def _sections(gates: Gates, text: str) -> Iterator[str]:
             yield f'It has no section "{section}".'
 
 
-def _forbidden(gates: Gates, text: str) -> Iterator[str]:
+def _check_forbidden(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.forbidden:
         phrase = first_of(to_nfc(pattern), text)
         if phrase is not None:
             yield f'It says "{phrase[:_MAX_SHOWN_CHARS]}", which is forbidden.'
 
 
-def _required(gates: Gates, text: str) -> Iterator[str]:
+def _check_required(gates: Gates, text: str) -> Iterator[str]:
     for pattern in gates.required:
         if not matches(to_nfc(pattern), text):
             yield f"It says nothing that fits {pattern[:_MAX_SHOWN_CHARS]!r}."
 
 
-def _numbers(gates: Gates, text: str) -> Iterator[str]:
+def _check_numbers(gates: Gates, text: str) -> Iterator[str]:
     if not gates.numbers:
         return
     stated = set(numbers_in(_MARK.sub(" ", text)))
@@ -157,7 +157,7 @@ def _numbers(gates: Gates, text: str) -> Iterator[str]:
             yield f"The number {number:,.12g} is missing."
 
 
-def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
+def _check_sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
     if not gates.cited:
         return
     if not sources:
@@ -169,14 +169,16 @@ def _sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
         yield f"{unproven:,} of its statements {point} without a source."
 
 
-def _sentences(gates: Gates, text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
+def _check_sentences(
+    gates: Gates, text: str, sources: int, claims: Collection[str]
+) -> Iterator[str]:
     if not gates.cited:
         return
     uncited = find_uncited_sentences(text, sources, claims)
     if not uncited:
         return
     verb = "states a fact" if len(uncited) == 1 else "state facts"
-    shown = quoted_sentences(uncited)
+    shown = quote_sentences(uncited)
     yield f"{len(uncited):,} of its sentences {verb} without a source: {shown}."
 
 

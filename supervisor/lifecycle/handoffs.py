@@ -49,7 +49,7 @@ ROLE_STEPS_TOKENS = 400_000
 """Token budget of a role's handoff: a role may read the results of all steps."""
 
 
-def reassigned_steps(
+def find_reassignments(
     state: JobState, steps: Sequence[StepId], observations: Observations
 ) -> dict[StepId, str]:
     """Return the steps that go to a less busy specialist of the same capability, with its

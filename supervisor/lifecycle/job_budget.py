@@ -91,7 +91,7 @@ def closing_roles(state: JobState) -> tuple[str, ...]:
     return tuple(names)
 
 
-def reserved_budget(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
+def reserve_for_closing_roles(state: JobState, foreseen: Sequence[WorstCase]) -> dict[str, int]:
     """Return the reserve that steps may not use: the fields `keep_turns` and so on of the job's
     hash, which `parts/budgets.lua` reads. A limit that the job does not have gets no field, and
     only a job that wraps up at its limit has a reserve.

@@ -93,7 +93,7 @@ def retry_of(
             new_limits[name] = limit
     if not new_limits and state.spent_its_own:
         raise UserError(
-            f"the budget of {state.job_id} is spent ({_used_parts(state, used)}): {RAISE_LIMITS}"
+            f"the budget of {state.job_id} is spent ({_usage_text(state, used)}): {RAISE_LIMITS}"
         )
     if not new_limits and state.ended:
         teams = ", ".join(_cut_short(state, from_step))
@@ -131,7 +131,7 @@ def _has_gaps(state: JobState) -> bool:
     return state.status is JobStatus.PARTIAL and bool(state.incomplete_steps)
 
 
-def _used_parts(state: JobState, used: Mapping[str, int]) -> str:
+def _usage_text(state: JobState, used: Mapping[str, int]) -> str:
     """Return the usage of each limit that the job has: `12 turns of 12 turns, $0.5 of $0.4`."""
     parts: list[str] = []
     for name, value in used.items():
@@ -189,7 +189,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         "steps": steps,
         "specialists": specialists_of_fork(state.submitted),
         "started_at": at,
-        "submitted": _raised_submission(state, event),
+        "submitted": _submission_with_raised_limits(state, event),
         "handoffs": 0,
         "retries": state.retries + 1,
         "waits_for_all": event.fills_gaps,
@@ -326,7 +326,7 @@ def _keep_acted_step(step: StepState) -> StepState:
     return step.model_copy(update={"status": StepStatus.WAITING})
 
 
-def _raised_submission(state: JobState, event: RetryRequested) -> JobSubmitted:
+def _submission_with_raised_limits(state: JobState, event: RetryRequested) -> JobSubmitted:
     """Return the submission with its raised limits and, for a resumed child job, its new parent."""
     limits = raise_limits(state.submitted.limits, event)
     if event.continuation is None:
@@ -364,7 +364,7 @@ def _changes_after_raised_budget(state: JobState, event: RetryRequested) -> dict
         "spent_its_own": False,
         "asked_at": None,
         "judged": keep_good_judgement(state),
-        "submitted": _raised_submission(state, event),
+        "submitted": _submission_with_raised_limits(state, event),
     }
 
 

@@ -74,17 +74,17 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         added = [key for key in new if key not in self]
         size = self._size + len(added)
         if self._layer.keys().isdisjoint(added):
-            return self._made(self._base, self._layer | dict(new), size)
+            return self._build(self._base, self._layer | dict(new), size)
         # a removed key that returns comes last, so its mark in the layer must go
-        return self._made(self._all, dict(new), size)
+        return self._build(self._all, dict(new), size)
 
     def without(self, key: Key) -> PersistentMap[Key, Value]:
         """Return a map without the key, or this map if it does not have the key."""
         if key in self:
-            return self._made(self._base, self._layer | {key: _REMOVED}, self._size - 1)
+            return self._build(self._base, self._layer | {key: _REMOVED}, self._size - 1)
         return self
 
-    def changed_since(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
+    def keys_changed_since(self, before: PersistentMap[Key, Value]) -> tuple[Key, ...]:
         """Return the keys whose values are other objects than in an earlier version.
 
         The keys of this version come first, in its order. The keys that only the earlier
@@ -113,7 +113,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
         return self._whole
 
     @classmethod
-    def _made(
+    def _build(
         cls, base: dict[Key, Value], layer: dict[Key, Value], size: int
     ) -> PersistentMap[Key, Value]:
         made = cls.__new__(cls)

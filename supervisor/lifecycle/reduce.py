@@ -66,7 +66,7 @@ from handoff_queue.supervisor.lifecycle.fact_gate import (
     without_outcome,
 )
 from handoff_queue.supervisor.lifecycle.forks import (
-    approved_of_fork,
+    approvals_of_fork,
     keep_results,
     specialists_of_fork,
 )
@@ -145,7 +145,7 @@ def begin(job_id: JobId, recorded: RecordedEvent) -> JobState:
         mode=submitted.mode,
         phase=first_phase(submitted.mode),
         specialists=specialists_of_fork(submitted),
-        approved=approved_of_fork(submitted),
+        approved=approvals_of_fork(submitted),
     )
 
 
@@ -215,9 +215,9 @@ def _job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> d
         case DecisionAsked():
             return {"asked_at": recorded.at}
         case WebhookTried():
-            return _webhook_tried(state, event, recorded.at)
+            return _apply_webhook_tried(state, event, recorded.at)
         case EndTaskTried():
-            return _end_task_tried(state, event, recorded.at)
+            return _apply_end_task_tried(state, event, recorded.at)
         case ParentTold():
             # a report before the end is about an earlier end
             return {"parent_told": state.parent_told or state.ended is not None}
@@ -227,7 +227,7 @@ def _job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> d
             assert_never(event)
 
 
-def _webhook_tried(state: JobState, event: WebhookTried, at: float) -> dict[str, Any]:
+def _apply_webhook_tried(state: JobState, event: WebhookTried, at: float) -> dict[str, Any]:
     if event.end != state.ended_version:
         return {}  # about an end before a retry: the coming end has not been posted
     return {
@@ -238,7 +238,7 @@ def _webhook_tried(state: JobState, event: WebhookTried, at: float) -> dict[str,
     }
 
 
-def _end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str, Any]:
+def _apply_end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str, Any]:
     if event.end != state.ended_version:
         return {}  # about an end before a retry: the task for the coming end has not been sent
     tried = Delivery(
@@ -253,9 +253,9 @@ def _end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str
 def _step_changes(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
     match event:
         case HandoffIssued():
-            return _issued(state, event, at)
+            return _apply_handoff_issued(state, event, at)
         case HandoffFinished():
-            return _finished(state, event, at)
+            return _apply_handoff_finished(state, event, at)
         case PlanMade() | PlanPatched() | NeedsResolved():
             return {**_plan_changes(state, event), "fruitless": 0}
         case StepsAbandoned():
@@ -292,7 +292,7 @@ def _answer_changes(
 ) -> dict[str, Any]:
     match event:
         case Reviewed():
-            return {**_reviewed(state, event, at), "fruitless": 0, "kept": NOTHING_KEPT}
+            return {**_apply_review(state, event, at), "fruitless": 0, "kept": NOTHING_KEPT}
         case Synthesized():
             return {
                 "synthesized": event,
@@ -311,7 +311,7 @@ def _answer_changes(
             return apply_facts_checked(state, event, at)
 
 
-def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
+def _apply_handoff_issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
     changes: dict[str, Any] = {
         "status": JobStatus.RUNNING,
         "open": state.open | {event.handoff_id: event},
@@ -348,7 +348,7 @@ def _issued(state: JobState, event: HandoffIssued, at: float) -> dict[str, Any]:
     return {**changes, "steps": state.steps | {event.step_id: running}}
 
 
-def _finished(state: JobState, event: HandoffFinished, at: float) -> dict[str, Any]:
+def _apply_handoff_finished(state: JobState, event: HandoffFinished, at: float) -> dict[str, Any]:
     """Return the changes after a result. A result of a handoff that was abandoned before only
     counts for the usage.
     """
@@ -387,7 +387,7 @@ def _finished(state: JobState, event: HandoffFinished, at: float) -> dict[str, A
     return {**changes, **drop_kept_answer(state, event, reopened)}
 
 
-def _reviewed(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
+def _apply_review(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
     """Return the changes after a review: its steps and their dependents run again, or the
     review is over.
     """
@@ -467,7 +467,7 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
         return step_index_of(later)
     index, graph = before.step_index, plan_graph_of(later.plan.steps)
-    changed = later.steps.changed_since(before.steps)
+    changed = later.steps.keys_changed_since(before.steps)
     new_steps = _steps_by_id(later.steps, changed)
     old_steps = _steps_by_id(before.steps, changed)
     settled_less: dict[StepId, int] = {}
@@ -476,7 +476,7 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
         if less:
             for dependent in graph.dependents[step_id]:
                 settled_less[dependent] = settled_less.get(dependent, 0) + less
-    waits_for = _updated_counts(index.waits_for, settled_less)
+    waits_for = _add_to_counts(index.waits_for, settled_less)
     touched = _steps_by_id(later.steps, (*changed, *settled_less))
     next_steps: dict[StepId, bool] = {}
     in_need: dict[StepId, bool] = {}
@@ -487,9 +487,9 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
         unusable[step_id] = _is_unusable(step)
     new, old = new_steps.values(), old_steps.values()
     return StepIndex(
-        next=_updated_members(index.next, next_steps, graph),
-        in_need=_updated_members(index.in_need, in_need, graph),
-        unusable=_updated_members(index.unusable, unusable, graph),
+        next=_update_members(index.next, next_steps, graph),
+        in_need=_update_members(index.in_need, in_need, graph),
+        unusable=_update_members(index.unusable, unusable, graph),
         unsettled=index.unsettled + _count_unsettled(new) - _count_unsettled(old),
         waits_for=waits_for,
         written=index.written + _size(new) - _size(old),
@@ -502,7 +502,7 @@ def _steps_by_id(steps: Steps, step_ids: Iterable[StepId]) -> dict[StepId, StepS
     return {step_id: steps[step_id] for step_id in step_ids}
 
 
-def _updated_counts(
+def _add_to_counts(
     counts: PersistentMap[StepId, int], changes: Mapping[StepId, int]
 ) -> PersistentMap[StepId, int]:
     """Return the numbers of unsettled dependencies with the changes added."""
@@ -515,7 +515,7 @@ def _updated_counts(
     return counts
 
 
-def _updated_members(
+def _update_members(
     members: tuple[StepId, ...], belongs: Mapping[StepId, bool], graph: PlanGraph
 ) -> tuple[StepId, ...]:
     """Return the members of a list after some steps have changed, in the plan's order.
@@ -544,7 +544,7 @@ def _outside_chords(before: JobState, later: JobState) -> tuple[HandoffId, ...]:
     """Return the open handoffs in no chord of the later state."""
     known = before.step_index.outside_chords
     handoff_ids = [handoff_id for handoff_id in known if handoff_id in later.open]
-    for handoff_id in later.open.changed_since(before.open):
+    for handoff_id in later.open.keys_changed_since(before.open):
         issued = later.open.get(handoff_id)
         if issued is not None and issued.group is None and handoff_id not in known:
             handoff_ids.append(handoff_id)

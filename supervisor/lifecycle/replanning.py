@@ -76,7 +76,7 @@ def max_new_steps(state: JobState) -> int:
     return max(0, min(within_steps, within_handoffs))
 
 
-def unbegun_steps(state: JobState) -> tuple[StepId, ...]:
+def patchable_steps(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that a patch can change or drop: steps without a handoff so far."""
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
@@ -134,7 +134,7 @@ def apply_patch(
         unbegun: steps that can be changed or dropped.
         most_steps: most steps of a plan with added steps.
     """
-    dropped = _dropped(plan, patch, unbegun)
+    dropped = _steps_to_drop(plan, patch, unbegun)
     changed: dict[StepId, Step] = {}
     late = dict.fromkeys(step_id for step_id in patch.drop if step_id not in unbegun)
     for step in patch.change:
@@ -163,7 +163,7 @@ def apply_patch(
     return PatchedPlan(patched, added, tuple(changed.values()), dropped, too_late)
 
 
-def _dropped(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:
+def _steps_to_drop(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:
     """Return the steps that the patch drops.
 
     A final patch drops each step that has not begun, unless a kept step depends on it. The steps
@@ -221,11 +221,11 @@ def remember_event(state: JobState, event: Event) -> PatchHistory:
         case HandoffIssued(assigned_to=role) if role == REPLANNER:
             return history.model_copy(update={"shown": tuple(history.news)})
         case HandoffFinished() if event.handoff_id in state.open:
-            return _finished(history, state.open[event.handoff_id], event)
+            return _after_result(history, state.open[event.handoff_id], event)
         case PlanPatched():
-            return _patched(history, event)
+            return _after_patch(history, event)
         case RetryRequested() if state.ended:
-            return _retried(history, event)
+            return _after_retry(history, event)
         case _:
             return history
 
@@ -235,7 +235,7 @@ def _new_count(history: PatchHistory) -> PatchHistory:
     return PatchHistory(made=history.made, made_before=len(history.made))
 
 
-def _retried(history: PatchHistory, event: RetryRequested) -> PatchHistory:
+def _after_retry(history: PatchHistory, event: RetryRequested) -> PatchHistory:
     """Return the history after a retry. A retry that only fills gaps is not replanned, so the
     reason against replanning stays.
     """
@@ -244,7 +244,7 @@ def _retried(history: PatchHistory, event: RetryRequested) -> PatchHistory:
     return _new_count(history)
 
 
-def _patched(history: PatchHistory, patch: PlanPatched) -> PatchHistory:
+def _after_patch(history: PatchHistory, patch: PlanPatched) -> PatchHistory:
     """Return the history after a patch, without the results that the replanner has now seen."""
     unseen: dict[HandoffId, str] = {}
     for handoff_id, group in history.news.items():
@@ -255,7 +255,9 @@ def _patched(history: PatchHistory, patch: PlanPatched) -> PatchHistory:
     )
 
 
-def _finished(known: PatchHistory, issued: HandoffIssued, event: HandoffFinished) -> PatchHistory:
+def _after_result(
+    known: PatchHistory, issued: HandoffIssued, event: HandoffFinished
+) -> PatchHistory:
     """Return the history after a result of a step or of the replanner."""
     if issued.is_fact_check:
         return known

@@ -167,7 +167,7 @@ def claim_ids_in(marker: re.Match[str]) -> list[str]:
     return re.split(r"\s*[,;]\s*", marker[1])
 
 
-def qualified_claim_ids_in(marker: re.Match[str]) -> list[str]:
+def claim_ids_with_step_in(marker: re.Match[str]) -> list[str]:
     """Return the claim ids in a match of `MARKER`. Empty if no id names its step: such
     brackets are other text, because a result's markers are all qualified.
     """

@@ -48,7 +48,7 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
     return (ask_role(state, JUDGE),)
 
 
-def settled_disputes(state: JobState) -> frozenset[StepId]:
+def disputes_settled_for_writer(state: JobState) -> frozenset[StepId]:
     """Return the steps of the disagreements that the judge settled for the writer."""
     if state.arbitrated is None:
         return frozenset()
@@ -64,7 +64,7 @@ def is_accepted(state: JobState) -> bool:
         return False
     if last.decision is Decision.PASS:
         return True
-    return bool(last.steps) and {*last.steps} <= settled_disputes(state)
+    return bool(last.steps) and {*last.steps} <= disputes_settled_for_writer(state)
 
 
 def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None)
     point = f"{revision.step}: {revision.problem}"
     if ruling is None or state.arbitrated is None:
         return point
-    if revision.step in settled_disputes(state):
+    if revision.step in disputes_settled_for_writer(state):
         return None
     why = ""
     if ruling.why:
@@ -146,7 +146,7 @@ def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None)
     return f"Disputed between reviewer and writer: {point} (the judge could not settle it{why})"
 
 
-def settled_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+def notes_on_settled_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return a note for each point that the judge settled for the writer, or the note that the
     ruling failed.
     """
@@ -163,7 +163,7 @@ def settled_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     rulings = rulings_of(state, texts)
     notes: list[str] = []
     for revision in verdict.revisions:
-        if revision.step in settled_disputes(state):
+        if revision.step in disputes_settled_for_writer(state):
             why = rulings[revision.step].why or "no reason given"
             notes.append(
                 f"Settled for the writer: {revision.step}: {revision.problem} (the judge: {why})"

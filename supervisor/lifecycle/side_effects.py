@@ -46,7 +46,7 @@ def is_ready_for_review(state: JobState) -> bool:
     return state.step_index.unsettled == unsettled_waiting
 
 
-def reviewed_steps(state: JobState) -> tuple[StepId, ...]:
+def steps_in_review(state: JobState) -> tuple[StepId, ...]:
     """Return the steps that a review sees now: all settled steps that were not skipped."""
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
@@ -153,7 +153,7 @@ def with_effects_after_review(plan: Plan, acting: Collection[str]) -> Plan:
 
     `acting`: the specialists that have tools with effects.
     """
-    steps = _marked(plan.steps, acting)
+    steps = _put_acting_steps_after_review(plan.steps, acting)
     if steps == plan.steps or len(after_review_in(steps)) == len(steps):
         return plan
     return Plan.model_validate({**dict(plan), "steps": steps})
@@ -162,11 +162,16 @@ def with_effects_after_review(plan: Plan, acting: Collection[str]) -> Plan:
 def patch_after_review(patch: Patch, acting: Collection[str]) -> Patch:
     """Return the patch with its added and changed acting steps after the review."""
     return patch.model_copy(
-        update={"add": _marked(patch.add, acting), "change": _marked(patch.change, acting)}
+        update={
+            "add": _put_acting_steps_after_review(patch.add, acting),
+            "change": _put_acting_steps_after_review(patch.change, acting),
+        }
     )
 
 
-def _marked(steps: Sequence[Step], acting: Collection[str]) -> tuple[Step, ...]:
+def _put_acting_steps_after_review(
+    steps: Sequence[Step], acting: Collection[str]
+) -> tuple[Step, ...]:
     """Return the steps, with the acting steps after the review."""
     marked: list[Step] = []
     for step in steps:

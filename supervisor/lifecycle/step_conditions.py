@@ -67,14 +67,16 @@ def make_conditions_event(
     undecided: list[HandoffResult] = []
     for step_id in steps:
         try:
-            is_met, why = _decided(state, plan.by_id[step_id], texts)
+            is_met, why = _evaluate_condition(state, plan.by_id[step_id], texts)
         except Undecided as problem:
-            undecided.append(_ended(state, step_id, f"its condition can't be decided: {problem}"))
+            undecided.append(
+                _make_result_by_code(state, step_id, f"its condition can't be decided: {problem}")
+            )
             continue
         if is_met:
             met.append(step_id)
         else:
-            skipped.append(_skipped(state, step_id, why))
+            skipped.append(_make_skip_result(state, step_id, why))
     event = ConditionsChecked(
         met=tuple(met), skipped=_references(skipped), undecided=_references(undecided)
     )
@@ -87,11 +89,11 @@ def make_skip_event(
     """Return the event that skips the steps for the same reason, and the results that say why."""
     results: list[HandoffResult] = []
     for step_id in steps:
-        results.append(_skipped(state, step_id, why))
+        results.append(_make_skip_result(state, step_id, why))
     return ConditionsChecked(skipped=_references(results)), results
 
 
-def _decided(state: JobState, step: Step, texts: ResultTexts) -> tuple[bool, str]:
+def _evaluate_condition(state: JobState, step: Step, texts: ResultTexts) -> tuple[bool, str]:
     """Return whether the step's condition is met, and why. A step without a condition may
     begin.
 
@@ -126,11 +128,13 @@ def _fields(state: JobState, step_id: StepId, texts: ResultTexts) -> Mapping[str
     }
 
 
-def _skipped(state: JobState, step_id: StepId, why: str) -> HandoffResult:
-    return _ended(state, step_id, why).model_copy(update={"status": ResultStatus.SKIPPED})
+def _make_skip_result(state: JobState, step_id: StepId, why: str) -> HandoffResult:
+    return _make_result_by_code(state, step_id, why).model_copy(
+        update={"status": ResultStatus.SKIPPED}
+    )
 
 
-def _ended(state: JobState, step_id: StepId, why: str) -> HandoffResult:
+def _make_result_by_code(state: JobState, step_id: StepId, why: str) -> HandoffResult:
     attempt = max(1, state.steps[step_id].attempt)
     return result_by_code(state.job_id, step_id, attempt, why, StopReason.CANCELLED)
 

@@ -184,7 +184,9 @@ def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
         if step.sent_back is not None and step.sent_back != step.result:
             steps[abandoned.step] = restore_earlier_result(step, abandoned.result, None)
         else:
-            steps[abandoned.step] = _ended_by_code(step, abandoned.result, ResultStatus.FAILED)
+            steps[abandoned.step] = _with_result_by_code(
+                step, abandoned.result, ResultStatus.FAILED
+            )
     still_open: dict[HandoffId, HandoffIssued] = {}
     for handoff_id, handoff in state.open.items():
         if handoff.step_id not in steps:
@@ -197,7 +199,7 @@ def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     }
 
 
-def _ended_by_code(step: StepState, result: BlobRef, status: ResultStatus) -> StepState:
+def _with_result_by_code(step: StepState, result: BlobRef, status: ResultStatus) -> StepState:
     """Return the step with a result that code made in place of a missing one."""
     return step.model_copy(
         update={
@@ -219,13 +221,15 @@ def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any
         steps[step_id] = state.steps[step_id].model_copy(update={"is_met": True})
     for skipped in event.skipped:
         step = state.steps[skipped.step]
-        steps[skipped.step] = _ended_by_code(step, skipped.result, ResultStatus.SKIPPED)
+        steps[skipped.step] = _with_result_by_code(step, skipped.result, ResultStatus.SKIPPED)
     for undecided in event.undecided:
         step = state.steps[undecided.step]
         if step.sent_back is not None:
             steps[undecided.step] = restore_earlier_result(step, undecided.result, None)
         else:
-            steps[undecided.step] = _ended_by_code(step, undecided.result, ResultStatus.FAILED)
+            steps[undecided.step] = _with_result_by_code(
+                step, undecided.result, ResultStatus.FAILED
+            )
     after = state.steps | steps
     return {"steps": after, "question": keep_open_question(state.question, after)}
 

@@ -124,7 +124,7 @@ def find_uncited_sentences(
     return tuple(sentence for sentence in uncited if _bare(sentence) not in proven)
 
 
-def quoted_sentences(sentences: Sequence[str]) -> str:
+def quote_sentences(sentences: Sequence[str]) -> str:
     """Return the first sentences in quotation marks, and the number of the others."""
     quoted: list[str] = []
     for sentence in sentences[:_MAX_QUOTED]:
@@ -144,7 +144,7 @@ def has_figure(sentence: str) -> bool:
     plain = _NO_WORDS.sub(" ", without_marks)
     clauses: Iterable[str] = (plain,)
     if _OPEN.search(plain):
-        clauses = _stated_clauses(plain)
+        clauses = _factual_clauses(plain)
     for clause in clauses:
         for number in _FIGURE.finditer(clause):
             if _is_figure(number):
@@ -228,7 +228,7 @@ def _bare(text: str) -> str:
     return " ".join(re.findall(r"\w+", _MARK.sub(" ", text).casefold()))
 
 
-def _stated_clauses(sentence: str) -> Iterator[str]:
+def _factual_clauses(sentence: str) -> Iterator[str]:
     """Yield the clauses that do not say that something is unknown."""
     for clause in (*_ASIDE.findall(sentence), *_NEXT.split(_ASIDE.sub(",", sentence))):
         parts = _AND.split(clause)

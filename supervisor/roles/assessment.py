@@ -24,7 +24,7 @@ from handoff_queue.shared.types.review import (
     Score,
     Verdict,
 )
-from handoff_queue.supervisor.lifecycle.side_effects import after_review, reviewed_steps
+from handoff_queue.supervisor.lifecycle.side_effects import after_review, steps_in_review
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
@@ -308,7 +308,7 @@ def verdict_format(
     Args:
         results: the results that the assessor reads.
     """
-    steps, rubric = reviewed_steps(state), state.submitted.rubric or DEFAULT_RUBRIC
+    steps, rubric = steps_in_review(state), state.submitted.rubric or DEFAULT_RUBRIC
     sent_back: dict[StepId, str] = {}
     named: dict[StepId, str] = {}
     for step_id, result in results.items():

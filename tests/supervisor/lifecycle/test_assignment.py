@@ -10,7 +10,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import IssueGroup
-from handoff_queue.supervisor.lifecycle.handoffs import reassigned_steps
+from handoff_queue.supervisor.lifecycle.handoffs import find_reassignments
 from handoff_queue.supervisor.lifecycle.observations import Observations, SpecialistLoad
 from handoff_queue.supervisor.lifecycle.step_failure import MAX_RETRIES
 from tests.doubles.simulated_job import SimulatedJob, a_plan
@@ -91,7 +91,7 @@ def test_steps_are_assigned_so_that_queue_lengths_converge(
     ids = [StepId(f"s{n}") for n in range(steps)]
 
     to_other = len(
-        reassigned_steps(
+        find_reassignments(
             job.state, ids, observations_of(researcher=researcher_load, searcher=searcher_load)
         )
     )

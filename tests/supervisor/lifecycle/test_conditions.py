@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.answer import usable_sinks
 from handoff_queue.supervisor.lifecycle.gaps import gaps_of
 from handoff_queue.supervisor.lifecycle.ready_steps import ALL_SKIPPED
 from handoff_queue.supervisor.lifecycle.reduce import fold
-from handoff_queue.supervisor.lifecycle.side_effects import reviewed_steps
+from handoff_queue.supervisor.lifecycle.side_effects import steps_in_review
 from handoff_queue.supervisor.lifecycle.state import StepStatus
 from handoff_queue.supervisor.lifecycle.step_conditions import CONFIDENCE, with_confidence
 from tests.doubles.handoffs import JOB
@@ -106,7 +106,7 @@ def test_a_job_with_skipped_steps_is_ok_and_has_no_gaps() -> None:
 
     assert job.state.status is JobStatus.OK
     assert gaps_of(job.state, job.texts) == ()
-    assert "explain" not in reviewed_steps(job.state)
+    assert "explain" not in steps_in_review(job.state)
 
 
 def test_a_step_with_only_skipped_dependencies_is_skipped_with_its_dependents() -> None:

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.lifecycle.commands import AskUser, ChooseAnswer, E
 from handoff_queue.supervisor.lifecycle.job_budget import (
     closing_roles,
     reason_for_decision,
-    reserved_budget,
+    reserve_for_closing_roles,
     why_spent,
 )
 from tests.doubles.lifecycle_commands import given_up
@@ -161,7 +161,10 @@ def test_a_user_who_does_not_answer_gets_the_results_at_the_deadline() -> None:
 def test_the_reserve_covers_the_closing_roles(
     synthesis: Synthesis, limits: JobLimits, kept: dict[str, int]
 ) -> None:
-    assert reserved_budget(planned(a_plan(synthesis, a="", b=""), limits=limits).state, ()) == kept
+    assert (
+        reserve_for_closing_roles(planned(a_plan(synthesis, a="", b=""), limits=limits).state, ())
+        == kept
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,7 +187,7 @@ def test_the_reserve_is_a_fifth_or_the_cost_of_the_closing_calls_and_at_most_hal
         limits=JobLimits(max_turns=None, max_tokens=100_000, max_microusd=MAX_USD), a="", b=""
     )
 
-    assert reserved_budget(job.state, foreseen) == kept
+    assert reserve_for_closing_roles(job.state, foreseen) == kept
 
 
 def test_a_job_without_closing_roles_keeps_no_reserve() -> None:
@@ -194,7 +197,7 @@ def test_a_job_without_closing_roles_keeps_no_reserve() -> None:
         update={"plan": state.plan and state.plan.model_copy(update={"is_reviewed": False})}
     )
 
-    assert (closing_roles(alone), reserved_budget(alone, ())) == ((), {})
+    assert (closing_roles(alone), reserve_for_closing_roles(alone, ())) == ((), {})
 
 
 def test_results_that_ended_for_another_reason_do_not_count_as_spent_budget() -> None:
