@@ -141,9 +141,8 @@ class RoleBriefs:
             case "planner":
                 return self._planning(state, request, writes)
             case "replanner":
-                plan = self._loader.plan(state, writes)
-                candidates = self._candidates_and_team(state)
-                return replanning(state, request, plan, candidates, self._known(state))
+                plan, candidates = self._loader.plan(state, writes), self._candidates_and_team(state)
+                return replanning(state, request, plan, candidates, self._job_context(state))
             case "judge":
                 return judge_task(
                     state, self._loader.texts(state, payloads_for_judge(state), writes)
@@ -165,7 +164,7 @@ class RoleBriefs:
 
     def _routing(self, state: JobState, request: str) -> RoleTask:
         candidates = self._candidates(state)
-        text = route_brief(request, candidates, self._known(state))
+        text = route_brief(request, candidates, self._job_context(state))
         return text, (), RouteFormat(_candidate_names(candidates)).schema
 
     def _planning(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
@@ -237,11 +236,15 @@ class RoleBriefs:
             _candidate_names(candidates), most_steps, given, state.submitted.approvals.are_wanted
         )
         text = plan_brief(
-            request, candidates, most_steps, self._rejected(state), self._known(state)
+            request,
+            candidates,
+            most_steps,
+            self._load_rejected_plans(state),
+            self._job_context(state),
         )
         return text, given, reading.schema
 
-    def _known(self, state: JobState) -> JobContext:
+    def _job_context(self, state: JobState) -> JobContext:
         """Return the job's inputs and the request of the job that it follows."""
         submitted = state.submitted
         earlier_request = None
@@ -249,7 +252,7 @@ class RoleBriefs:
             earlier_request = self._loader.text(state, submitted.after.request)
         return JobContext(submitted.given, earlier_request)
 
-    def _rejected(self, state: JobState) -> list[RejectedPlanBrief]:
+    def _load_rejected_plans(self, state: JobState) -> list[RejectedPlanBrief]:
         """Return the plans that the user rejected, with the user's notes."""
 
         def plan(ref: BlobRef) -> Plan:

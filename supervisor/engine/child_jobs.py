@@ -49,7 +49,7 @@ from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.job_retry import event_commit, used_limits
 from handoff_queue.supervisor.client.submission import Submission
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites, issued_event
+from handoff_queue.supervisor.engine.pending_writes import PendingWrites, make_handoff_issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
 from handoff_queue.supervisor.lifecycle.child_job_budgets import (
     SPEC,
@@ -120,7 +120,7 @@ def hand_over(
     handoff = handoff.model_copy(update={"limits": limits})
     writes.ref(SPEC.to_json())
     counts = fan_ins_to_count(state, state.dependents[step.id])
-    issued = issued_event(handoff, writes.ref(handoff.to_json()), counts=counts)
+    issued = make_handoff_issued(handoff, writes.ref(handoff.to_json()), counts=counts)
     writes.events.append(issued.model_copy(update={"child": child}))
     writes.effects.append(StartChild(handoff.handoff_id))
 
@@ -360,8 +360,8 @@ class ChildJobs:
         job_info = self._store.jobs.read([state.job_id])[0]
         handoffs = self._store.jobs.handoffs(parent.job_id, [parent.handoff_id])
         handoff_info = handoffs.get(parent.handoff_id, job_info)
-        used = _used(handoff_info)
-        so_far = _used(job_info)
+        used = _child_usage(handoff_info)
+        so_far = _child_usage(job_info)
         return result_for_parent(state, ResultTexts(texts), answer, used, so_far)
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
@@ -393,5 +393,5 @@ def request_of(handoff: AgentHandoff) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _used(info: JobInfo | HandoffInfo) -> ChildUsage:
+def _child_usage(info: JobInfo | HandoffInfo) -> ChildUsage:
     return ChildUsage(info.usage, info.turns)

@@ -53,7 +53,11 @@ from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.engine.briefs_from_job_state import RoleBriefs
 from handoff_queue.supervisor.engine.child_jobs import hand_over
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites, RoleHandoff, issued_event
+from handoff_queue.supervisor.engine.pending_writes import (
+    PendingWrites,
+    RoleHandoff,
+    make_handoff_issued,
+)
 from handoff_queue.supervisor.lifecycle.answer import (
     assemble,
     choose_method,
@@ -344,7 +348,9 @@ class DecisionRecorder:
         )
         text = handoff.to_json()
         writes.role = RoleHandoff(handoff, text)
-        writes.events.append(issued_event(handoff, writes.ref(text), closes=is_arbitration(schema)))
+        writes.events.append(
+            make_handoff_issued(handoff, writes.ref(text), closes=is_arbitration(schema))
+        )
 
     def _make_plan(self, state: JobState, command: MakePlan, writes: PendingWrites) -> None:
         submitted = state.submitted
@@ -400,7 +406,7 @@ class DecisionRecorder:
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
             counts = fan_ins_to_count(state, dependents[step_id])
-            event = issued_event(handoff, writes.ref(message), command.group, index, counts)
+            event = make_handoff_issued(handoff, writes.ref(message), command.group, index, counts)
             acts = self._acts(spec, handoff, state.steps[step_id].outline) or None
             writes.events.append(event.model_copy(update={"acts": acts}))
         writes.groups.append(group)
@@ -528,7 +534,9 @@ class DecisionRecorder:
         )
         message = handoff.to_json()
         writes.groups.append([OutgoingHandoff(handoff, message, command.group, 0)])
-        writes.events.append(issued_event(handoff, writes.ref(message), command.group, closes=True))
+        writes.events.append(
+            make_handoff_issued(handoff, writes.ref(message), command.group, closes=True)
+        )
 
     def _answer(self, state: JobState, status: JobStatus, writes: PendingWrites) -> BlobRef | None:
         """Store the answer and return its reference; None if there is no answer."""

@@ -150,7 +150,7 @@ class DecisionMaker:
                     break
                 if self._reserves_thread(later, command):
                     self._recorder.record(later, command, prepared)
-            newly_damaged = _damaged(later, prepared) - damaged
+            newly_damaged = _steps_with_unreadable_results(later, prepared) - damaged
             if newly_damaged:
                 damaged |= newly_damaged
                 prepared = self._without_results(state, damaged)
@@ -215,9 +215,9 @@ class DecisionMaker:
         if runs_role_here:
             ready = self._prepare_role(decision, evaluation)
         if ready is None:
-            return self._committed(decision, self._store.journal.commit(commit))
+            return self._complete_commit(decision, self._store.journal.commit(commit))
         recorded, claim = self._store.claims.commit_and_claim(commit, ready.claiming)
-        return self._committed(decision, recorded, ClaimedRole(ready, claim))
+        return self._complete_commit(decision, recorded, ClaimedRole(ready, claim))
 
     def commit_with_end(
         self, made: CommittedDecision, claim: Claim, end: FinishRequest, evaluation: EvaluationLease
@@ -247,7 +247,7 @@ class DecisionMaker:
         role = None
         if ready and followed.claim:
             role = ClaimedRole(ready, followed.claim)
-        return followed.finished, self._committed(decision, followed.recorded, role)
+        return followed.finished, self._complete_commit(decision, followed.recorded, role)
 
     def _following(
         self, made: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
@@ -294,7 +294,7 @@ class DecisionMaker:
         """
         before, later, prepared = decision.before, decision.state, decision.prepared
         self._payload_cache.remember(prepared.texts.values(), before.job_id)
-        dropped = _dropped(decision)
+        dropped = _handoffs_that_decision_closes(decision)
         asks_user = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         fields = {
             "status": later.status.value,
@@ -312,15 +312,15 @@ class DecisionMaker:
             drop=dropped,
             dropped_children=children_of(before, dropped),
             keep=later.handed_over if asks_user else (),
-            answered=_answered_calls(before, prepared.events),
+            answered=_find_answered_calls(before, prepared.events),
             deadline=None if later.status.ended else later.deadline,
             due_at=decision.due_at,
             score=score_in(before, later),
             evaluation_id=evaluation.name,
-            verified=_verified(later),
+            verified=_amounts_of_results(later),
         )
 
-    def _committed(
+    def _complete_commit(
         self, decision: Decision, recorded: Sequence[RecordedEvent], role: ClaimedRole | None = None
     ) -> CommittedDecision:
         state = decision.state
@@ -328,7 +328,9 @@ class DecisionMaker:
         if recorded[0].version == decision.before.version + 1:
             state = self._states.remember(state, recorded[-1])
         tell_end(state, recorded, self._dispatcher)
-        return CommittedDecision(state, decision.prepared, role, _dropped(decision))
+        return CommittedDecision(
+            state, decision.prepared, role, _handoffs_that_decision_closes(decision)
+        )
 
     def _observe(self, state: JobState, suspects: Sequence[HandoffId]) -> Observations:
         """Read facts that the journal does not hold.
@@ -348,7 +350,7 @@ class DecisionMaker:
         handoff_ids = list(dict.fromkeys([*known, *state.step_index.outside_chords, *answered]))
         handoffs: dict[HandoffId, ObservedHandoff] = {}
         for handoff_id, info in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
-            handoffs[handoff_id] = _observed(info)
+            handoffs[handoff_id] = _make_observed_handoff(info)
         checker = state.submitted.fact_checker
         is_away = checker is not None and checker not in self._store.presence.served()
         return Observations(
@@ -366,7 +368,7 @@ def seconds_until_next_try(waited_s: float) -> float:
     return min(max(soonest_s, waited_s / 4), latest_s)
 
 
-def _answered_calls(before: JobState, events: Sequence[Event]) -> tuple[AnsweredCall, ...]:
+def _find_answered_calls(before: JobState, events: Sequence[Event]) -> tuple[AnsweredCall, ...]:
     """Return the questions about tool calls that these events answer."""
     handoffs = {call.version: call.handoff_id for call in before.open_calls}
     answered: list[AnsweredCall] = []
@@ -376,7 +378,7 @@ def _answered_calls(before: JobState, events: Sequence[Event]) -> tuple[Answered
     return tuple(answered)
 
 
-def _verified(state: JobState) -> VerifiedAmounts | None:
+def _amounts_of_results(state: JobState) -> VerifiedAmounts | None:
     """Return the amounts of the results; None if no result has used anything."""
     if any(state.verified_usage.job):
         usage = state.verified_usage
@@ -392,7 +394,7 @@ def _number_events(state: JobState, now: float, events: Sequence[Event]) -> list
     return records
 
 
-def _damaged(state: JobState, prepared: PendingWrites) -> set[StepId]:
+def _steps_with_unreadable_results(state: JobState, prepared: PendingWrites) -> set[StepId]:
     """Return the steps whose results the decision needs but cannot read."""
     if not prepared.unreadable:
         return set()
@@ -403,7 +405,7 @@ def _damaged(state: JobState, prepared: PendingWrites) -> set[StepId]:
     return step_ids
 
 
-def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
+def _handoffs_that_decision_closes(decision: Decision) -> tuple[HandoffId, ...]:
     """Return the handoffs that the decision closes, sorted."""
     open_handoffs = decision.state.open
     dropped: list[HandoffId] = []
@@ -413,7 +415,7 @@ def _dropped(decision: Decision) -> tuple[HandoffId, ...]:
     return tuple(sorted(dropped))
 
 
-def _observed(info: HandoffInfo) -> ObservedHandoff:
+def _make_observed_handoff(info: HandoffInfo) -> ObservedHandoff:
     return ObservedHandoff(info.state, info.lease_until, info.lost, bool(info.queue), info.held)
 
 

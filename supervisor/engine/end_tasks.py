@@ -73,12 +73,16 @@ class EndTasks:
         except StoreUnavailable:
             raise
         except HandoffError as error:
-            self._record(state, _tried(state, attempt, False, str(error)), "of the end", "")
+            self._record(
+                state, _make_end_task_tried(state, attempt, False, str(error)), "of the end", ""
+            )
             return
         delivered, detail = False, not_sent
         if not not_sent:
-            delivered, detail = self._published(task, state)
-        self._record(state, _tried(state, attempt, delivered, detail), task.task, text)
+            delivered, detail = self._publish(task, state)
+        self._record(
+            state, _make_end_task_tried(state, attempt, delivered, detail), task.task, text
+        )
 
     def _text(self, state: JobState) -> str:
         """Return the task of a job's end, as JSON.
@@ -110,7 +114,7 @@ class EndTasks:
             detail=tried.detail,
         )
 
-    def _published(self, task: EndTask, state: JobState) -> tuple[bool, str]:
+    def _publish(self, task: EndTask, state: JobState) -> tuple[bool, str]:
         """Return whether the broker accepted the message, and otherwise the reason. The reason
         never holds the URL.
 
@@ -141,7 +145,9 @@ class EndTasks:
         return True, ""
 
 
-def _tried(state: JobState, attempt: int, delivered: bool, detail: str) -> EndTaskTried:
+def _make_end_task_tried(
+    state: JobState, attempt: int, delivered: bool, detail: str
+) -> EndTaskTried:
     return EndTaskTried(
         attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
     )

@@ -58,7 +58,7 @@ class PendingWrites:
         return blob
 
 
-def issued_event(
+def make_handoff_issued(
     handoff: AgentHandoff,
     ref: BlobRef,
     group: str | None = None,

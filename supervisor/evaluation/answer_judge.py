@@ -28,7 +28,7 @@ from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.evaluation.answer_faults import text_of
-from handoff_queue.supervisor.roles.answer_text import clip, closed_object, name_of, values_of
+from handoff_queue.supervisor.roles.answer_text import clip, name_of, object_schema, values_of
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import Workflow, WorkflowStep
 
@@ -98,8 +98,8 @@ class AnswerJudge:
         Args:
             reference: a right answer.
         """
-        shown = _shown("the answer", answer)
-        schema = closed_object({"scores": _array(closed_object(_score_fields(rubric)))})
+        shown = _answer_item("the answer", answer)
+        schema = object_schema({"scores": _array(object_schema(_score_fields(rubric)))})
         return self._job(SCORE_JOB, request, rubric, [shown], reference, schema)
 
     def duel(self, request: str, rubric: Rubric, first: JobResult, second: JobResult) -> Request:
@@ -108,7 +108,7 @@ class AnswerJudge:
         sides = [Preference.FIRST.value, Preference.SECOND.value]
         score = {"answer": {**text, "enum": sides}, **_score_fields(rubric)}
         fields = {
-            "scores": _array(closed_object(score)),
+            "scores": _array(object_schema(score)),
             "why": {**text, "description": "one or two sentences: what decided it"},
             "better": {
                 **text,
@@ -116,8 +116,8 @@ class AnswerJudge:
                 "description": "by the rubric as a whole; neither: none is worth choosing",
             },
         }
-        answers = [_shown("first", first), _shown("second", second)]
-        return self._job(DUEL_JOB, request, rubric, answers, None, closed_object(fields))
+        answers = [_answer_item("first", first), _answer_item("second", second)]
+        return self._job(DUEL_JOB, request, rubric, answers, None, object_schema(fields))
 
     def _job(
         self,
@@ -235,7 +235,7 @@ def _raw_scores(judged: JobResult) -> list[Any]:
     return []
 
 
-def _shown(name: str, answer: JobResult) -> JsonValue:
+def _answer_item(name: str, answer: JobResult) -> JsonValue:
     """Return the JSON item of an answer, with its first sources."""
     sources: list[JsonValue] = []
     for citation in answer.citations[:MAX_SOURCES]:

@@ -172,7 +172,7 @@ class ComparisonRun:
         for job in (in_order, swapped):
             if job.key in self._results:
                 judged.append(self._results[job.key])
-        return _judged(first, second, judged, self.rubric)
+        return _make_comparison(first, second, judged, self.rubric)
 
     def _collect(self) -> None:
         """Run the added jobs, and keep their results."""
@@ -193,7 +193,7 @@ class ComparisonRun:
         )
 
 
-def _judged(
+def _make_comparison(
     first: ComparedAnswer, second: ComparedAnswer, judged: Sequence[JobResult], rubric: Rubric
 ) -> Comparison:
     """Return the comparison with its judgements.

@@ -77,7 +77,7 @@ def summary_of(
     )
 
 
-def compared(runs: Sequence[EvaluationRun]) -> dict[str, list[ComparedRun]]:
+def compare_runs(runs: Sequence[EvaluationRun]) -> dict[str, list[ComparedRun]]:
     """Return the runs by their set, in the given order, each with the comparisons.
 
     `runs`: the newest first.

@@ -47,7 +47,7 @@ class EvaluationBudget:
             return None
         return max(0, min(self.left, (self.total - self.spent) // self.slots))
 
-    def began(self, job: str, limit: int | None) -> EvaluationBudget:
+    def with_reserved_job(self, job: str, limit: int | None) -> EvaluationBudget:
         """Return the budget after the start of a job.
 
         Args:
@@ -57,7 +57,7 @@ class EvaluationBudget:
             return self
         return replace(self, reserved={**self.reserved, job: limit})
 
-    def ended(self, job: str, cost: int | None) -> EvaluationBudget:
+    def with_ended_job(self, job: str, cost: int | None) -> EvaluationBudget:
         """Return the budget after the end of a job.
 
         Args:
@@ -135,7 +135,7 @@ class JobRunner:
                 time.sleep(POLL_EVERY_S)
             for job, result in results:
                 del self.running[job.job_id]
-                self.budget = self.budget.ended(job.job_id, _microusd_of(result))
+                self.budget = self.budget.with_ended_job(job.job_id, _microusd_of(result))
                 yield job, result
 
     def _start_jobs(self) -> None:
@@ -147,7 +147,7 @@ class JobRunner:
         """
         while self.waiting and len(self.running) < self.budget.slots:
             job = self.waiting[0]
-            submitted = self._submitted(job)
+            submitted = self._find_submission(job)
             if submitted:
                 limit = submitted.limits.max_microusd
             else:
@@ -163,7 +163,7 @@ class JobRunner:
                 self.client.submit(request)
             self.waiting.popleft()
             self.running[job.job_id] = job
-            self.budget = self.budget.began(job.job_id, limit)
+            self.budget = self.budget.with_reserved_job(job.job_id, limit)
 
     def _results(self) -> list[tuple[EvaluationJob, JobResult]]:
         """Return the ended jobs with their results.
@@ -183,7 +183,7 @@ class JobRunner:
                 results.append((job, self.client.result(job_id)))
         return results
 
-    def _submitted(self, job: EvaluationJob) -> JobSubmitted | None:
+    def _find_submission(self, job: EvaluationJob) -> JobSubmitted | None:
         """Return the first event of a job that an earlier run of this evaluation has
         submitted. None: there is no such job.
 

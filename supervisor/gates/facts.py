@@ -229,7 +229,7 @@ def _rows_of_database(
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
             database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
-            parts = _stored_parts(file, database, table, columns, named)
+            parts = _read_stored_parts(file, database, table, columns, named)
             database.set_authorizer(_may_read(table))
             selected = ", ".join(f'"{table}"."{columns[part]}"' for part in parts)
             cursor = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MAX_FACTS + 1}')  # noqa: S608 (names are checked above)
@@ -244,7 +244,7 @@ def _rows_of_database(
         ) from error
 
 
-def _stored_parts(
+def _read_stored_parts(
     file: Path,
     database: sqlite3.Connection,
     table: str,
@@ -285,7 +285,7 @@ def _may_read(table: str) -> Any:
     denies functions, other tables and writes.
     """
 
-    def allowed(
+    def authorize(
         action: int, of: str | None, _column: str | None, _database: str | None, _by: str | None
     ) -> int:
         if action == sqlite3.SQLITE_SELECT:
@@ -295,7 +295,7 @@ def _may_read(table: str) -> Any:
             return sqlite3.SQLITE_OK
         return sqlite3.SQLITE_DENY
 
-    return allowed
+    return authorize
 
 
 def _cell(value: object) -> str:

@@ -38,7 +38,7 @@ def rows_in(
             if not "".join(fields).strip():
                 continue
             if header is None:
-                header = _checked_header(f"{path}:{reader.line_num}", fields, taken)
+                header = _parse_header(f"{path}:{reader.line_num}", fields, taken)
             elif len(fields) != len(header):
                 problem = f"the row has {len(fields)} fields, the header {len(header)}"
                 raise UserError(
@@ -60,7 +60,7 @@ def rows_in(
         ) from error
 
 
-def _checked_header(where: str, fields: list[str], taken: Collection[str]) -> list[str]:
+def _parse_header(where: str, fields: list[str], taken: Collection[str]) -> list[str]:
     """Return the names of the columns, without line breaks and repeated blanks.
 
     Raises:

@@ -48,7 +48,7 @@ def working_seconds(job_id: JobId, journal: Iterable[RecordedEvent]) -> float:
             continue  # events after an end are not work
         if had_ended:
             earlier_s += latest_s
-        latest_s = _worked_s(state, before)
+        latest_s = _working_time_s(state, before)
     return earlier_s + latest_s
 
 
@@ -65,7 +65,7 @@ def _events_by_end(journal: Iterable[RecordedEvent]) -> Iterator[list[RecordedEv
     yield part
 
 
-def _worked_s(state: JobState, before: JobState | None) -> float:
+def _working_time_s(state: JobState, before: JobState | None) -> float:
     """Return the seconds since the submission or the latest retry. An open question ends the
     count, also at the end of the job.
     """

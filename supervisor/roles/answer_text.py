@@ -58,7 +58,7 @@ def values_of(kind: type[StrEnum]) -> list[str]:
     return [member.value for member in kind]
 
 
-def closed_object(properties: Mapping[str, Any], optional: Collection[str] = ()) -> dict[str, Any]:
+def object_schema(properties: Mapping[str, Any], optional: Collection[str] = ()) -> dict[str, Any]:
     """Return the JSON Schema of an object that has these properties and no others.
 
     Args:

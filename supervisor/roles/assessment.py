@@ -28,8 +28,8 @@ from handoff_queue.supervisor.lifecycle.side_effects import after_review, steps_
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
-    closed_object,
     name_of,
+    object_schema,
     parse,
     values_of,
 )
@@ -118,7 +118,7 @@ class VerdictFormat:
             "verdict": {**text, "enum": values_of(Decision)},
             "revisions": {
                 "type": "array",
-                "items": closed_object(revision),
+                "items": object_schema(revision),
                 "description": "for REVISE: one for each step to do again",
             },
             "open_points": {
@@ -128,12 +128,12 @@ class VerdictFormat:
                     "points that the reader must know and that no further work would settle"
                 ),
             },
-            "scores": closed_object(by_criterion, optional=self._unscored),
+            "scores": object_schema(by_criterion, optional=self._unscored),
         }
         optional = ["revisions", "open_points"]
         if self._unscored:
             optional.append("scores")
-        verdict = closed_object(properties, optional=optional)
+        verdict = object_schema(properties, optional=optional)
         return {**verdict, "$defs": {"scores": self._scores_by_criterion}}
 
     @property
@@ -157,9 +157,9 @@ class VerdictFormat:
             "whole": {**score, "description": "the results as a whole, against the request"},
         }
         if self.scored:
-            properties["steps"] = closed_object(dict.fromkeys(self.scored, score))
+            properties["steps"] = object_schema(dict.fromkeys(self.scored, score))
         optional = ("why",) if self.rubric == DEFAULT_RUBRIC else ()
-        return closed_object(properties, optional=optional)
+        return object_schema(properties, optional=optional)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read a verdict.

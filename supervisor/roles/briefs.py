@@ -33,7 +33,7 @@ from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step_events import CheckVerdict
 from handoff_queue.supervisor.lifecycle.child_job_budgets import SPEC
-from handoff_queue.supervisor.roles.answer_text import clip, closed_object, values_of
+from handoff_queue.supervisor.roles.answer_text import clip, object_schema, values_of
 
 MAX_REQUEST_CHARS = 60_000
 """Most characters of the request in a brief."""
@@ -180,7 +180,7 @@ def plan_brief(
         job,
         request,
         "",
-        {"specialists": _offered(candidates)},
+        {"specialists": _candidate_items(candidates)},
         **known.lists(),
         rejected_plans=plans,
         waiting=_waiting(candidates),
@@ -198,7 +198,7 @@ def route_brief(
         job,
         request,
         "",
-        {"specialists": _offered(candidates)},
+        {"specialists": _candidate_items(candidates)},
         **known.lists(),
         waiting=_waiting(candidates),
     )
@@ -230,7 +230,7 @@ def needs_brief(
         job,
         request,
         "",
-        {"specialists": _offered(candidates)},
+        {"specialists": _candidate_items(candidates)},
         plan=_steps(plan),
         needs=questions,
     )
@@ -263,7 +263,7 @@ def replan_brief(
         "Decide what the plan needs now.",
         request,
         note,
-        {"specialists": _offered(candidates)},
+        {"specialists": _candidate_items(candidates)},
         **known.lists(),
         plan=_steps(plan, step_states),
         waiting=_waiting(candidates),
@@ -338,7 +338,7 @@ def synthesis_brief(
     return _brief(job, request, **known, turned_down_before_because=list(vetoes))
 
 
-def _offered(candidates: Sequence[Candidate]) -> list[JsonValue]:
+def _candidate_items(candidates: Sequence[Candidate]) -> list[JsonValue]:
     """Return the JSON items of the candidates, sorted by name."""
     offered: list[JsonValue] = []
     for candidate in sorted(candidates, key=attrgetter("name")):
@@ -442,7 +442,7 @@ def fact_check_schema() -> Mapping[str, Any]:
     statement = {"statement": text, "why": text}
     fields = {
         "verdict": {**text, "enum": values_of(CheckVerdict)},
-        "wrong": {"type": "array", "items": closed_object(statement)},
+        "wrong": {"type": "array", "items": object_schema(statement)},
         "why": text,
     }
-    return closed_object(fields)
+    return object_schema(fields)

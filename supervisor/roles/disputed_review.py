@@ -21,8 +21,8 @@ from handoff_queue.supervisor.lifecycle.review_arbitration import disagreements,
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
-    closed_object,
     name_of,
+    object_schema,
     parse,
     values_of,
 )
@@ -156,10 +156,10 @@ class RulingFormat:
         }
         rulings = {
             "type": "array",
-            "items": closed_object(item),
+            "items": object_schema(item),
             "description": "exactly one for each point",
         }
-        return closed_object({"rulings": rulings})
+        return object_schema({"rulings": rulings})
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read the rulings.

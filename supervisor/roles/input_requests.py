@@ -23,8 +23,8 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.answer_text import (
     MAX_ID_CHARS,
     clip,
-    closed_object,
     name_of,
+    object_schema,
     parse,
     values_of,
 )
@@ -115,10 +115,10 @@ class NeedsFormat:
         resolutions = {
             "type": "array",
             "minItems": 1,
-            "items": closed_object(item),
+            "items": object_schema(item),
             "description": "exactly one for each step that asks",
         }
-        return closed_object({"resolutions": resolutions})
+        return object_schema({"resolutions": resolutions})
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read the resolutions.
@@ -131,7 +131,7 @@ class NeedsFormat:
         given: dict[str, ResolutionAnswer] = {}
         for raw in parse(ResolutionsAnswer, text).resolutions:
             given.setdefault(name_of(raw.step), raw)
-        added = self._added(given)
+        added = self._make_helper_steps(given)
         missing: list[str] = []
         for step in self.steps:
             if (
@@ -157,7 +157,7 @@ class NeedsFormat:
         output = Resolutions(resolutions=tuple(resolutions)).model_dump(mode="json")
         return AcceptedAnswer(ResultStatus.OK, output, notes=tuple(notes))
 
-    def _added(self, given: Mapping[str, ResolutionAnswer]) -> _Added:
+    def _make_helper_steps(self, given: Mapping[str, ResolutionAnswer]) -> _Added:
         """Return the helper steps. Two steps with the same need wait for the same helper step."""
         added, taken = _Added(), {step.id for step in self.earlier}
         for step in self.steps:

@@ -16,7 +16,7 @@ from handoff_queue.shared.agent.json_repair import LenientAnswer
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
-from handoff_queue.supervisor.roles.answer_text import clip, closed_object, parse
+from handoff_queue.supervisor.roles.answer_text import clip, object_schema, parse
 
 MAX_WHY_CHARS = 1_000
 MAX_SHOWN_CHARS = 80_000
@@ -30,10 +30,10 @@ _JOB = "Decide, for each conflict below, which of its claims stand. One a line:"
 
 def judge_brief(conflicts: Conflicts) -> str:
     """Return the judge's brief: contradicting claims, and their quotes."""
-    return "\n".join([_JOB, *map(_line, shown_conflicts(conflicts))])
+    return "\n".join([_JOB, *map(_line, conflicts_in_brief(conflicts))])
 
 
-def shown_conflicts(conflicts: Conflicts) -> tuple[Conflict, ...]:
+def conflicts_in_brief(conflicts: Conflicts) -> tuple[Conflict, ...]:
     """Return the first conflicts, as many as fit into the brief."""
     shown: list[Conflict] = []
     chars = 0
@@ -91,10 +91,10 @@ class JudgeFormat:
         }
         settlements = {
             "type": "array",
-            "items": closed_object(item),
+            "items": object_schema(item),
             "description": "exactly one for each conflict",
         }
-        return closed_object({"settlements": settlements})
+        return object_schema({"settlements": settlements})
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read the settlements.
@@ -139,7 +139,7 @@ class JudgeFormat:
 def judge_format(conflicts: Conflicts) -> JudgeFormat:
     """Return the answer format for the conflicts that `judge_brief` shows."""
     claim_ids: dict[str, tuple[str, ...]] = {}
-    for conflict in shown_conflicts(conflicts):
+    for conflict in conflicts_in_brief(conflicts):
         claim_ids[conflict.id] = tuple(claim.id for claim in conflict.claims)
     return JudgeFormat(claim_ids)
 

@@ -23,8 +23,8 @@ from handoff_queue.supervisor.lifecycle.routing import default_specialist, one_s
 from handoff_queue.supervisor.roles.answer_text import (
     MAX_ID_CHARS,
     clip,
-    closed_object,
     name_of,
+    object_schema,
     parse,
     values_of,
 )
@@ -225,7 +225,7 @@ def _with_copied_dependencies(
     if not copies:
         return step
 
-    def named(names: Iterable[str]) -> list[str]:
+    def resolve_names(names: Iterable[str]) -> list[str]:
         all_names: list[str] = []
         for name in names:
             is_pair = ITEM in name and text
@@ -238,8 +238,8 @@ def _with_copied_dependencies(
 
     join = step.join
     if join is not None:
-        join = join.model_copy(update={"must": named(join.must)})
-    return step.model_copy(update={"depends_on": named(step.depends_on), "join": join})
+        join = join.model_copy(update={"must": resolve_names(join.must)})
+    return step.model_copy(update={"depends_on": resolve_names(step.depends_on), "join": join})
 
 
 @dataclass(frozen=True)
@@ -278,17 +278,17 @@ class PlanFormat:
             "title": text,
             "fallback": text,
             "on_failure": on_failure,
-            "join": closed_object(join, optional=join),
+            "join": object_schema(join, optional=join),
         }
         properties = {
             "steps": {
                 "type": "array",
                 "minItems": 1,
-                "items": closed_object(step, optional=step.keys() - {"id", "specialist", "task"}),
+                "items": object_schema(step, optional=step.keys() - {"id", "specialist", "task"}),
             },
             "synthesis": {**text, "enum": values_of(Synthesis)},
         }
-        return closed_object(properties, optional=("synthesis",))
+        return object_schema(properties, optional=("synthesis",))
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read a plan.
@@ -302,7 +302,7 @@ class PlanFormat:
         """
         answer = parse(PlanAnswer, text)
         steps, problems = _steps_of(answer.all_steps(self.max_steps), may_ask=self.may_ask)
-        problems += self._copied_tasks(steps)
+        problems += self._problems_of_copied_tasks(steps)
         problems += [*shape_problems(steps, self.given), *count_problems(steps, self.max_steps)]
         if not answer.steps:
             problems.append("the plan has no steps")
@@ -334,7 +334,7 @@ class PlanFormat:
         notes = (*reassigned, *repeats)
         return AcceptedAnswer(ResultStatus.OK, plan.model_dump(mode="json"), notes=notes)
 
-    def _copied_tasks(self, steps: Sequence[Step]) -> list[str]:
+    def _problems_of_copied_tasks(self, steps: Sequence[Step]) -> list[str]:
         """Return a problem for each task that is only a word or a description of the schema."""
         problems: list[str] = []
         words = own_words(self.schema)

@@ -28,8 +28,8 @@ from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
-    closed_object,
     name_of,
+    object_schema,
     parse,
     values_of,
 )
@@ -240,7 +240,7 @@ class PatchFormat:
                 "description": "one sentence for readers of the plan",
             },
         }
-        return closed_object(properties)
+        return object_schema(properties)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -264,7 +264,7 @@ class PatchFormat:
                 f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool"
             ) from error
         why = clip(answer.why or "", MAX_WHY_CHARS)
-        return _accepted(Patch(finalize=decision is Decision.FINALIZE, why=why))
+        return _accept_patch(Patch(finalize=decision is Decision.FINALIZE, why=why))
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
         """Read the calls as a patch.
@@ -286,7 +286,7 @@ class PatchFormat:
         repeats += twice_in([step for step in requested.add if step.id not in repeated])
         if repeats and not last_try:
             raise InvalidAnswer(Defect("; ".join(map(self._repeat_message, repeats)), _INSTEAD))
-        return _accepted(_patch(requested, repeats), requested.notes)
+        return _accept_patch(_patch(requested, repeats), requested.notes)
 
     def _take(self, requested: _RequestedChanges, name: str, arguments: Any) -> None:
         """Add the change of one call to `requested`.
@@ -306,7 +306,7 @@ class PatchFormat:
             wanted = answer.specialist
             if name.startswith(HAND_OFF_TO):
                 wanted = name.removeprefix(HAND_OFF_TO)
-            specialist = self._offered(requested, name_of(wanted))
+            specialist = self._specialist_or_default(requested, name_of(wanted))
             answer = answer.model_copy(update={"specialist": specialist})
             requested.add.append(answer.step(may_ask=self.may_ask))
 
@@ -324,7 +324,9 @@ class PatchFormat:
             return
         fields: dict[str, Any] = dict(before)
         if answer.specialist:
-            fields["specialist"] = self._offered(requested, name_of(answer.specialist))
+            fields["specialist"] = self._specialist_or_default(
+                requested, name_of(answer.specialist)
+            )
         title = title_of(answer.title or "")
         if title:
             fields["title"] = title
@@ -339,7 +341,7 @@ class PatchFormat:
             fields["join"] = None
         requested.change.append(Step(**fields))
 
-    def _offered(self, requested: _RequestedChanges, name: str) -> str:
+    def _specialist_or_default(self, requested: _RequestedChanges, name: str) -> str:
         """Return the specialist of this name, or the generalist with a note if it is not
         offered.
         """
@@ -420,7 +422,7 @@ def _waiting_for(steps: Iterable[Step], instead: Mapping[StepId, StepId]) -> tup
     return tuple(waiting)
 
 
-def _accepted(patch: Patch, notes: Iterable[str] = ()) -> AcceptedAnswer:
+def _accept_patch(patch: Patch, notes: Iterable[str] = ()) -> AcceptedAnswer:
     return AcceptedAnswer(
         ResultStatus.OK, patch.model_dump(mode="json"), notes=tuple(dict.fromkeys(notes))
     )

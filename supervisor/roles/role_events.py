@@ -93,29 +93,33 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
     written = ref(result.to_json())
     match handoff.assigned_to:
         case "router":
-            return (_routed(result, written),), ()
+            return (_make_routed_event(result, written),), ()
         case "planner" if state.plan is None:
             offered = specialists_of_plan_schema(schema)
-            planned, text = _planned(state, result, written, request, offered, acting)
+            planned, text = _make_plan_or_fallback_event(
+                state, result, written, request, offered, acting
+            )
             return (hide_titles(state, planned),), (text,)
         case "planner":
-            resolved, new_plan = _resolved(state, steps_of_schema(schema), result, written, texts)
+            resolved, new_plan = _make_needs_resolved_event(
+                state, steps_of_schema(schema), result, written, texts
+            )
             return (hide_titles(state, resolved),), new_plan
         case "judge" if points_of_schema(schema):
-            return (_arbitrated(result, written),), ()
+            return (_make_arbitrated_event(result, written),), ()
         case "judge":
-            return (_judged(result, written),), ()
+            return (_make_judged_event(result, written),), ()
         case "replanner":
             return (), ()  # the next decision applies the patch to the plan of that time
         case "assessor":
-            return (_reviewed(state, result, written, texts),), ()
+            return (_make_reviewed_event(state, result, written, texts),), ()
         case "synthesizer":
-            return (_synthesized(state, result, written),), ()
+            return (_make_synthesized_event(state, result, written),), ()
         case role:
             raise HandoffError(f"{role} is not a role that has consequences")
 
 
-def _planned(
+def _make_plan_or_fallback_event(
     state: JobState,
     result: HandoffResult,
     written: BlobRef,
@@ -151,7 +155,7 @@ def _has_review(state: JobState, plan: Plan) -> bool:
     return state.submitted.is_reviewed or bool(after_review_in(plan.steps))
 
 
-def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
+def _make_judged_event(result: HandoffResult, ref: BlobRef) -> Judged:
     """Return the event of the judge's decisions about conflicts, or of its failure."""
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
@@ -163,7 +167,7 @@ def _judged(result: HandoffResult, ref: BlobRef) -> Judged:
     return Judged(result=ref, problem="the judge failed")
 
 
-def _arbitrated(result: HandoffResult, ref: BlobRef) -> Arbitrated:
+def _make_arbitrated_event(result: HandoffResult, ref: BlobRef) -> Arbitrated:
     """Return the event of the judge's rulings between writers and the reviewer, or of its
     failure.
     """
@@ -180,7 +184,7 @@ def _arbitrated(result: HandoffResult, ref: BlobRef) -> Arbitrated:
     return Arbitrated(result=ref, problem="the judge failed")
 
 
-def _routed(result: HandoffResult, ref: BlobRef) -> Routed:
+def _make_routed_event(result: HandoffResult, ref: BlobRef) -> Routed:
     """Return the event of the router's decision. After a failed router, a team gets the job."""
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
@@ -275,7 +279,7 @@ def _plan(result: HandoffResult) -> Plan | None:
     return None
 
 
-def _resolved(
+def _make_needs_resolved_event(
     state: JobState,
     needy_steps: tuple[str, ...],
     result: HandoffResult,
@@ -448,7 +452,9 @@ def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[Ste
     return tuple(repeats)
 
 
-def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, texts: ResultTexts) -> Reviewed:
+def _make_reviewed_event(
+    state: JobState, result: HandoffResult, ref: BlobRef, texts: ResultTexts
+) -> Reviewed:
     """Return the event of the assessor's verdict. Without a decision: the assessor failed."""
     number = len(state.rounds) + 1
     with suppress(HandoffError):
@@ -465,7 +471,7 @@ def _reviewed(state: JobState, result: HandoffResult, ref: BlobRef, texts: Resul
     return Reviewed(round=number, decision=None, result=ref, problem="the assessor failed")
 
 
-def _synthesized(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthesized:
+def _make_synthesized_event(state: JobState, result: HandoffResult, ref: BlobRef) -> Synthesized:
     """Return the event of the synthesizer's answer. After a failed synthesizer, code merges
     the usable results.
     """

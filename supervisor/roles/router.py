@@ -15,8 +15,8 @@ from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
-    closed_object,
     name_of,
+    object_schema,
     parse,
     values_of,
 )
@@ -67,7 +67,7 @@ class RouteFormat:
             },
             "why": {**text, "description": "one sentence for the user"},
         }
-        return closed_object(properties)
+        return object_schema(properties)
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Read a route. A team needs no valid specialist, because its plan names the
@@ -85,13 +85,13 @@ class RouteFormat:
         notes: tuple[str, ...] = ()
         if specialist not in self.specialists:
             if not is_team:
-                notes = (self._unknown(specialist, last_try=last_try),)
+                notes = (self._note_on_unknown_specialist(specialist, last_try=last_try),)
             specialist = default_specialist(self.specialists)
         why = clip(answer.why or "", MAX_WHY_CHARS)
         route = Route(team=is_team, specialist=specialist, why=why)
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
 
-    def _unknown(self, specialist: str, *, last_try: bool) -> str:
+    def _note_on_unknown_specialist(self, specialist: str, *, last_try: bool) -> str:
         """Return the note about a specialist that is not offered; '' means that none was
         named.
 

@@ -146,7 +146,7 @@ def subject_of(subject: str, attribute: str) -> ClaimSubject:
 def _phrase_words(text: str, left_out: frozenset[str]) -> list[str]:
     """Return the words of a noun phrase with its head last, without grammar and these words."""
     words: list[str] = []
-    for word in _words(_turned(_phrased(text))):
+    for word in _words(_move_head_last(_replace_phrases(text))):
         if word.casefold() not in left_out:
             words.append(word)
     return words
@@ -196,7 +196,7 @@ def _same_name(first_words: list[str], second_words: list[str]) -> bool:
     return not any(word in _MEASURES or has_digit(word) for word in extra_words)
 
 
-def _phrased(text: str) -> str:
+def _replace_phrases(text: str) -> str:
     for pattern, phrase in _PHRASES:
         text = re.sub(pattern, phrase, text, flags=re.IGNORECASE)
     match = _PER.search(text)
@@ -206,7 +206,7 @@ def _phrased(text: str) -> str:
     return f"{_PERIODIC[match[1].casefold()]} {without_period}"  # "dose per day" -> "daily dose"
 
 
-def _turned(text: str) -> str:
+def _move_head_last(text: str) -> str:
     """Return the phrase with its head last: "accuracy on the test set" -> "test set accuracy"."""
     first, *others = re.split(r"\s+(?:of|in|on|at|for|by)(?:\s+|$)", text)
     return " ".join([*reversed(others), first])

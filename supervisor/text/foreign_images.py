@@ -46,12 +46,12 @@ def _without_usual_images(text: str) -> str:
     if not labels:
         return text
 
-    def escaped(match: re.Match[str]) -> str:
+    def escape_image(match: re.Match[str]) -> str:
         if _label(match[2] or match[1]) in labels:
             return "\\!"
         return match[0]
 
-    return _REFERENCE.sub(escaped, text)
+    return _REFERENCE.sub(escape_image, text)
 
 
 def _label(text: str) -> str:

@@ -254,7 +254,7 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
     without_up_to = _UP_TO.sub("", bare)
     is_least = without_from != bare
     is_most = without_up_to != bare
-    measured = _measured(without_from if is_least else without_up_to, unit)
+    measured = _parse_amount_with_unit(without_from if is_least else without_up_to, unit)
     if measured is None:
         return None
     low = None if is_most else measured.amount
@@ -278,7 +278,7 @@ def numbers_in(text: str) -> Iterator[Fraction]:
     a minus.
     """
     for match in _AMOUNT.finditer(squeeze_blanks(text)):
-        value = _valued(match).value
+        value = _parse_amount(match).value
         yield value
         yield abs(value)
 
@@ -388,14 +388,14 @@ def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> 
         coarse, fine = second, first
     grain = coarse.grain
     if fine.grain < coarse.grain:
-        grain = _rounded_to(coarse)
+        grain = _rounding_step(coarse)
     low, middle = coarse.value - grain / 2, coarse.value + grain / 2
     if fine.value == middle:
         return bool(grain) and (coarse.value / grain) % 2 == 0
     return low <= fine.value < middle
 
 
-def _rounded_to(amount: Amount) -> Fraction:
+def _rounding_step(amount: Amount) -> Fraction:
     """Return the step to which a value may be rounded. Zeros at its end may come from
     rounding, but at least three digits count: 8,850 may be 8,848.86.
     """
@@ -410,7 +410,7 @@ def _rounded_to(amount: Amount) -> Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _AmountWithUnit:
     """An amount with its unit. None: it has no unit."""
 
     amount: Amount
@@ -433,8 +433,8 @@ def _range_of(first: str, second: str, unit: str | None) -> Quantity | None:
 
     None: the texts are not amounts of one unit in ascending order.
     """
-    high = _measured(second, unit)
-    low = _measured(first, unit)
+    high = _parse_amount_with_unit(second, unit)
+    low = _parse_amount_with_unit(first, unit)
     if high is None or low is None:
         return None
     if low.unit is not None and high.unit is not None and low.unit != high.unit:
@@ -448,7 +448,7 @@ _NEXT_NUMBER = re.compile(r"(?:,|\band\b)?\s*\d")
 """The beginning of the next amount in "1 h 30 min" or "1 h and 30 min"."""
 
 
-def _measured(text: str, unit: str | None) -> _Measured | None:
+def _parse_amount_with_unit(text: str, unit: str | None) -> _AmountWithUnit | None:
     """Return an amount with its unit, or the sum of several amounts ("1 h 30 min"). None: the
     text is not an amount.
     """
@@ -472,7 +472,7 @@ def _measured(text: str, unit: str | None) -> _Measured | None:
         total = Amount(total.value + leading.amount.value * factor, leading.amount.grain * factor)
     if total is None:
         return None
-    return _Measured(total, base)
+    return _AmountWithUnit(total, base)
 
 
 def _split_at_next_number(text: str) -> tuple[str, str]:
@@ -501,10 +501,10 @@ def _leading(text: str) -> _Leading | None:
     match = _AMOUNT.match(text)
     if match is None:
         return _parse_number_words(text)
-    return _Leading(_valued(match), match["currency"] or "", text[match.end() :])
+    return _Leading(_parse_amount(match), match["currency"] or "", text[match.end() :])
 
 
-def _valued(match: re.Match[str]) -> Amount:
+def _parse_amount(match: re.Match[str]) -> Amount:
     """Return the amount of a match of `_AMOUNT`."""
     digits = match["digits"]
     grouped = re.fullmatch(r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?", digits)

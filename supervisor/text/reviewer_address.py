@@ -79,7 +79,7 @@ def reviewer_address(value: Any, quotes: Sequence[str] = ()) -> ReviewerAddress 
         quotes: quotations of the result that code has checked.
     """
     with_material: list[str] = []
-    for text in _searched(value):
+    for text in _texts_to_search(value):
         own = _FENCE.sub("\n", text)
         for quote in quotes:
             own = own.replace(quote, "\n")
@@ -95,7 +95,7 @@ def reviewer_address(value: Any, quotes: Sequence[str] = ()) -> ReviewerAddress 
     return None
 
 
-def _searched(value: Any) -> list[str]:
+def _texts_to_search(value: Any) -> list[str]:
     """Return the first `MAX_SEARCHED_CHARS` characters of the texts in JSON values. A text of one
     word, such as the name of a field, is left out: it matches no pattern.
     """

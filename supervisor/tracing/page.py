@@ -256,10 +256,10 @@ def _link_citations(state: StateCore) -> None:
     """Make a link of each `[n]` that is the number of a source, outside of code and of links."""
     for block in state.tokens:
         if block.type == "inline" and block.children:
-            block.children = list(_linked(block.children, state.env))
+            block.children = list(_split_at_citations(block.children, state.env))
 
 
-def _linked(tokens: Sequence[Token], environment: Mapping[str, Any]) -> Iterator[Token]:
+def _split_at_citations(tokens: Sequence[Token], environment: Mapping[str, Any]) -> Iterator[Token]:
     """Yield the tokens. A text outside of links is split at its citations."""
     depth = 0
     for token in tokens:
@@ -460,8 +460,8 @@ def _totals(bars: Sequence[TimelineBar], until: float) -> dict[str, Any]:
     for bar in bars:
         turns += bar.turns
         tokens += bar.tokens
-        busy_s += bar.worked_s(until)
-        waited_s += bar.waited_s(until)
+        busy_s += bar.seconds_with_claim(until)
+        waited_s += bar.seconds_without_claim(until)
         at_most = at_most or bar.at_most
         if usd is None or bar.usd is None:
             usd = None

@@ -82,16 +82,16 @@ class TimelineBar:
     is_critical: bool = False
     """True if the handoff is on the critical path."""
 
-    def worked_s(self, now: float) -> float:
+    def seconds_with_claim(self, now: float) -> float:
         """Return the seconds with a claim, so far."""
         return sum(past_claim.lasted_s(now) for past_claim in self.past_claims)
 
-    def waited_s(self, now: float) -> float:
+    def seconds_without_claim(self, now: float) -> float:
         """Return the seconds without a claim so far: before the first claim, and between claims."""
         until = now
         if self.ended_at is not None:
             until = self.ended_at
-        return max(0.0, until - self.issued_at - self.worked_s(now))
+        return max(0.0, until - self.issued_at - self.seconds_with_claim(now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def steps_without_handoff(
     for bar in bars:
         latest[bar.step_id] = bar.handoff_id
     planned = {step["id"]: step for step in steps if step["id"] not in latest}
-    ended = _ended_without_handoff(journal)
+    ended = _ends_without_handoff(journal)
     names = dict(latest)
     sorter = TopologicalSorter[str]()
     for step_id, step in planned.items():
@@ -168,7 +168,7 @@ def steps_without_handoff(
     return tuple(planned_steps)
 
 
-def _ended_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[str, str]]:
+def _ends_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[str, str]]:
     """Return the state and the reason of each step that ended without a handoff. A retry of the
     job plans these steps again.
     """
@@ -332,10 +332,10 @@ def _end_stopped(
     for place, bar in enumerate(bars):
         is_meant = steps is None or bar.step_id in steps
         if is_meant and bar.state == STOPPED and bar.ended_at is None:
-            bars[place] = _ended(bar, at)
+            bars[place] = _with_end(bar, at)
 
 
-def _ended(bar: TimelineBar, at: float) -> TimelineBar:
+def _with_end(bar: TimelineBar, at: float) -> TimelineBar:
     """Return the bar with its end and the end of its open claim at a time."""
     past_claims: list[PastClaim] = []
     for past_claim in bar.past_claims:

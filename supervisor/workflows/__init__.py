@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.supervisor.workflows.items_file import Items, read_items
 from handoff_queue.supervisor.workflows.library import (
-    built_in_workflows,
+    load_built_in_workflows,
     read_workflow,
     workflow_named,
 )
@@ -15,7 +15,7 @@ __all__ = [
     "ForEach",
     "Items",
     "Workflow",
-    "built_in_workflows",
+    "load_built_in_workflows",
     "read_items",
     "read_workflow",
     "workflow_in",

@@ -48,7 +48,7 @@ def workflow_named(name: str, dirs: Sequence[Path] = (), otherwise: str = "") ->
     return workflow_from(known[name])
 
 
-def built_in_workflows() -> list[Workflow]:
+def load_built_in_workflows() -> list[Workflow]:
     """Return the built-in workflows, sorted by name."""
     workflows: list[Workflow] = []
     for _, path in sorted(_files_of(BUILT_IN).items()):

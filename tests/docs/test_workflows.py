@@ -12,7 +12,7 @@ from handoff_queue.supervisor.workflows import (
     ForEach,
     Items,
     Workflow,
-    built_in_workflows,
+    load_built_in_workflows,
     read_items,
     read_workflow,
 )
@@ -93,9 +93,9 @@ def test_the_limits_are_the_codes() -> None:
 def test_the_built_in_ones_are_listed_with_their_steps() -> None:
     listed = {coded(row[0]): row[2] for row in rows(GUIDE["Start from a built-in workflow"])}
 
-    assert list(listed) == [workflow.name for workflow in built_in_workflows()]
+    assert list(listed) == [workflow.name for workflow in load_built_in_workflows()]
     assert all(
         f"`{step.id}`" in listed[workflow.name]
-        for workflow in built_in_workflows()
+        for workflow in load_built_in_workflows()
         for step in workflow.steps
     )

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.evaluation.history import compared
+from handoff_queue.supervisor.evaluation.history import compare_runs
 from handoff_queue.supervisor.serve.console.pages import render
 from handoff_queue.supervisor.serve.console.session import ReadsFleet
 
@@ -24,7 +24,7 @@ async def evaluations(request: Request, visit: ReadsFleet) -> Response:
         request,
         "evaluations.html",
         visit,
-        sets=compared(runs),
+        sets=compare_runs(runs),
         most=MAX_RUNS,
         count=len(runs),
         usd=cost_usd,

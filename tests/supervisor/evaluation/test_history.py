@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from handoff_queue.shared.store.golden_set_history import EvaluatedVariant, EvaluationRun
-from handoff_queue.supervisor.evaluation.history import compared
+from handoff_queue.supervisor.evaluation.history import compare_runs
 
 
 def variant(mode: str, passed: int, trials: int = 4, model: str | None = None) -> EvaluatedVariant:
@@ -24,7 +24,7 @@ def test_a_change_is_against_the_newest_earlier_run_of_the_same_set_mode_and_mod
         run("first", variant("team", 3), variant("single", 1)),
     ]
 
-    by_set = compared(runs)
+    by_set = compare_runs(runs)
 
     changes: dict[tuple[str, str, str | None], float | None] = {}
     for entry in by_set["golden.jsonl"]:
@@ -43,8 +43,8 @@ def test_a_change_is_against_the_newest_earlier_run_of_the_same_set_mode_and_mod
 
 
 def test_a_variant_that_was_not_measured_has_no_change() -> None:
-    (newest, _) = compared([run("b", variant("team", 0, trials=0)), run("a", variant("team", 3))])[
-        "golden.jsonl"
-    ]
+    (newest, _) = compare_runs(
+        [run("b", variant("team", 0, trials=0)), run("a", variant("team", 3))]
+    )["golden.jsonl"]
 
     assert newest.variants[0].change is None

@@ -64,11 +64,11 @@ def test_spent_and_reserved_amounts_never_exceed_the_budget(
     budget, reserved = EvaluationBudget(total, slots), list[tuple[str, int]]()
     for number, (begins, share) in enumerate(moves):
         if begins and len(reserved) < slots and (limit := budget.next_limit):
-            budget = budget.began(f"j{number}", limit)
+            budget = budget.with_reserved_job(f"j{number}", limit)
             reserved.append((f"j{number}", limit))
         elif reserved:
             name, limit = reserved.pop(0)
-            budget = budget.ended(name, int(limit * share))
+            budget = budget.with_ended_job(name, int(limit * share))
         assert budget.spent + sum(limit for _, limit in reserved) <= total
         assert (budget.next_limit or 0) <= total - budget.spent - sum(
             limit for _, limit in reserved
@@ -82,17 +82,19 @@ def test_cheap_jobs_never_exhaust_the_budget(total: int, slots: int) -> None:
         limit = budget.next_limit
         assert limit == total // slots
         if limit:
-            budget = budget.began(f"j{number}", limit).ended(f"j{number}", 0)
+            budget = budget.with_reserved_job(f"j{number}", limit).with_ended_job(f"j{number}", 0)
 
 
 def test_an_unknown_cost_counts_as_the_whole_limit() -> None:
-    assert EvaluationBudget(100, 1).began("j", 100).ended("j", None).spent == 100
+    assert (
+        EvaluationBudget(100, 1).with_reserved_job("j", 100).with_ended_job("j", None).spent == 100
+    )
 
 
 def test_without_a_bound_every_job_runs_without_a_limit() -> None:
-    budget = EvaluationBudget(None, 2).began("j", None)
+    budget = EvaluationBudget(None, 2).with_reserved_job("j", None)
     assert budget.next_limit is None
-    assert budget.ended("j", 7).spent == 7
+    assert budget.with_ended_job("j", 7).spent == 7
 
 
 def test_earlier_spending_over_the_bound_leaves_nothing() -> None:

@@ -21,10 +21,10 @@ from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.roles.judge import (
     MAX_SHOWN_CHARS,
     JudgeFormat,
+    conflicts_in_brief,
     judge_brief,
     judge_format,
     judge_format_of_schema,
-    shown_conflicts,
 )
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.simulated_job import planned
@@ -135,9 +135,11 @@ def test_conflicts_over_the_prompt_size_are_not_asked_about() -> None:
         conflicts=tuple(ONE.model_copy(update={"id": f"k{n}"}) for n in range(1, 1_000))
     )
 
-    assert 1 < len(shown_conflicts(many)) < 999
+    assert 1 < len(conflicts_in_brief(many)) < 999
     assert len(judge_brief(many)) < MAX_SHOWN_CHARS + 1_000
-    assert set(judge_format(many).conflicts) == {conflict.id for conflict in shown_conflicts(many)}
+    assert set(judge_format(many).conflicts) == {
+        conflict.id for conflict in conflicts_in_brief(many)
+    }
 
 
 @pytest.mark.parametrize(("more", "stands"), [((), ()), (("extra.md",), ("a.c1",))])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.workflows import Workflow, built_in_workflows, read_workflow
+from handoff_queue.supervisor.workflows import Workflow, load_built_in_workflows, read_workflow
 from handoff_queue.supervisor.workflows.expansion import (
     MAX_DEPENDENCIES,
     MAX_PLAN_CHARS,
@@ -273,7 +273,9 @@ def test_ten_thousand_rows_become_a_plan_in_less_than_a_second(
     )
 
 
-@pytest.mark.parametrize("definition", built_in_workflows(), ids=lambda definition: definition.name)
+@pytest.mark.parametrize(
+    "definition", load_built_in_workflows(), ids=lambda definition: definition.name
+)
 def test_built_in_workflows_hand_work_to_built_in_specialists(definition: Workflow) -> None:
     assert set(definition.specialists) <= {path.stem for path in BUILT_IN.glob("*.md")}
     assert all("request" in step.task.names for step in definition.steps)
