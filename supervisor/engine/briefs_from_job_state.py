@@ -141,7 +141,8 @@ class RoleBriefs:
             case "planner":
                 return self._planning(state, request, writes)
             case "replanner":
-                plan, candidates = self._loader.plan(state, writes), self._candidates_and_team(state)
+                plan = self._loader.plan(state, writes)
+                candidates = self._candidates_and_team(state)
                 return replanning(state, request, plan, candidates, self._job_context(state))
             case "judge":
                 return judge_task(

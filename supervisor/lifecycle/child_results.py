@@ -203,6 +203,6 @@ def _limit_reached(state: JobState, so_far: ChildUsage) -> StopReason:
     limits = state.submitted.limits
 
     def share_of_limit(measure: Measure) -> float:
-        return measure.used(so_far) / (measure.of(limits) or float("inf"))
+        return measure.used_amount(so_far) / (measure.of(limits) or float("inf"))
 
     return max(MEASURES, key=share_of_limit).stop_reason
