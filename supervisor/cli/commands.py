@@ -115,15 +115,18 @@ class OneCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, and add the context to errors of Typer that lack it."""
         try:
-            self._refuse_repeated(ctx, args)
+            self._check_values(ctx, args)
             return super().parse_args(ctx, args)
         except Exception as error:
             if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
 
-    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
-        """Refuse an option with one value that is given twice. Typer would drop the first value.
+    def _check_values(self, ctx: Any, args: list[str]) -> None:
+        """Refuse an option with an empty value, and an option with one value that is given twice.
+
+        Commands would read an empty value as an absent option, or as the current folder. Typer
+        would drop the first of two values.
 
         Raises:
             UsageError: the message names the option.
@@ -131,13 +134,16 @@ class OneCommand(TyperCommand):
         if ctx.resilient_parsing:
             return
         parser: Any = self.make_parser(ctx)
-        _, _, given = parser.parse_args(args=[*args])
+        values, _, given = parser.parse_args(args=[*args])
         known: set[str] = set()
         for parameter in given:
-            if parameter.param_type_name != "option" or parameter.is_flag or parameter.multiple:
+            if parameter.param_type_name != "option" or parameter.is_flag:
                 continue
-            if parameter.name in known:
-                ctx.fail(f"{max(parameter.opts, key=len)} is given twice: give it once")
+            option = max(parameter.opts, key=len)
+            if _has_blank(values[parameter.name]):
+                ctx.fail(f"{option} is empty: give it a value, or leave the option out")
+            if parameter.name in known and not parameter.multiple:
+                ctx.fail(f"{option} is given twice: give it once")
             known.add(parameter.name)
 
     def get_help_option(self, ctx: Any) -> Any:
@@ -146,6 +152,13 @@ class OneCommand(TyperCommand):
         if option is not None:
             simplify_help(option)
         return option
+
+
+def _has_blank(value: str | list[str]) -> bool:
+    """Return whether a value of the command line, or one of several, is empty or white space."""
+    if isinstance(value, str):
+        return not value.strip()
+    return not all(text.strip() for text in value)
 
 
 def simplify_help(parameter: Any) -> None:

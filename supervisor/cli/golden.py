@@ -10,7 +10,8 @@ import typer
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
-from handoff_queue.supervisor.cli.display.atomic_output import write_out
+from handoff_queue.supervisor.cli.display.atomic_output import STDOUT, check_target, write_out
+from handoff_queue.supervisor.cli.display.file_errors import file_problem
 from handoff_queue.supervisor.cli.display.terminal import write_line
 from handoff_queue.supervisor.cli.errors import OK
 
@@ -24,11 +25,29 @@ class GoldenAction(StrEnum):
     ADD = "add"
 
 
+def _golden_file(text: str) -> Path:
+    """Return the file. Check it before the documents of the case are written."""
+    target = Path(text)
+    if target == STDOUT:
+        raise typer.BadParameter("a golden set is a file: name one, such as golden.jsonl")
+    try:
+        check_target(target)
+    except OSError as error:
+        raise typer.BadParameter(file_problem(error)) from error
+    return target
+
+
 def golden(
     what: Annotated[GoldenAction, typer.Argument(metavar="ACTION", help="add.")],  # noqa: ARG001
     job: Job,
     to: Annotated[
-        Path, typer.Option("--to", metavar="FILE", help="The golden set: one case in each line.")
+        Path,
+        typer.Option(
+            "--to",
+            metavar="FILE",
+            parser=_golden_file,
+            help="The golden set: one case in each line.",
+        ),
     ] = Path("golden.jsonl"),
     name: Annotated[
         str | None, typer.Option("--id", metavar="NAME", help="The id of the case. Default: JOB.")

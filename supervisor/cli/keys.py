@@ -102,6 +102,8 @@ def keys(
         raise UserError("--folders needs --redis URL")
     if as_json and what is not KeysAction.LIST:
         raise UserError("only `handoff keys list` takes --json")
+    if subject is not None and not subject.strip():
+        raise UserError("the SUBJECT is empty: name the folder of the keys, or an identity")
     check_extra("encryption", "handoff keys", "encryption")
     match what:
         case KeysAction.INIT:

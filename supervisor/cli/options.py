@@ -43,19 +43,11 @@ RequestText = Annotated[
 ]
 
 
-def _folder(text: str) -> Path:
-    """Return the folder. Refuse an empty text: `Path("")` would upload the current folder."""
-    if not text.strip():
-        raise typer.BadParameter("the path is empty: name a folder, or `.` for the current folder")
-    return Path(text)
-
-
 Docs = Annotated[
     Path | None,
     typer.Option(
         "--docs",
         metavar="DIR",
-        parser=_folder,
         help="The folder or file to work from.",
     ),
 ]
@@ -474,14 +466,7 @@ def filter_of(
         older_than_s: least seconds since the jobs were submitted.
         newer_than_s: most seconds since the jobs were submitted.
         texts: values of the fields of `JobFilter` that are texts; None: the option is not there.
-
-    Raises:
-        UserError: a text is empty.
     """
-    for name, text in texts.items():
-        if text is not None and not text.strip():
-            option = f"--{name.replace('_', '-')}"
-            raise UserError(f"{option} is empty: give it a value, or leave the option out")
     given = {name: str(text) for name, text in texts.items() if text is not None}
     return JobFilter(
         statuses=statuses,

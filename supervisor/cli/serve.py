@@ -108,8 +108,6 @@ def listen(host: str, port: int) -> tuple[socket.socket, bool]:
     """
     import ipaddress
 
-    if not host.strip():
-        raise UserError("--host is empty: name an address, or leave the option out")
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

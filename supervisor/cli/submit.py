@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.text.durations import whole_seconds_of
@@ -68,15 +68,26 @@ _DURATION = BeforeValidator(_duration)
 """A time in a line of `--file`: a number of seconds, or a text such as "10m"."""
 
 
+def _not_blank(text: str) -> str:
+    """Return the text. Refuse an empty one: `"docs": ""` would upload the current folder."""
+    if not text.strip():
+        raise ValueError("it is empty: give it a value, or leave it out")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_not_blank)]
+"""A text that is not empty."""
+
+
 class SubmissionLine(BaseModel):
     """One line of `--file`. A missing field has the value of the command line."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     request: str
-    docs: str | None = None
+    docs: Text | None = None
     strict_docs: bool | None = None
-    model: str | None = None
+    model: Text | None = None
     max_turns_per_handoff: Count | None = None
     max_turns: Count | None = None
     max_usd: Dollars | None = None
@@ -85,19 +96,19 @@ class SubmissionLine(BaseModel):
     max_depth: Depth | None = None
     timeout: Annotated[Seconds | None, _DURATION] = None
     answer_schema: dict[str, Any] | None = None
-    tenant: str | None = None
+    tenant: Text | None = None
     priority: Annotated[Priority | None, Field(strict=False)] = None
     deadline: Annotated[Seconds | None, _DURATION] = None
-    idempotency_key: str | None = None
-    webhook: str | None = None
+    idempotency_key: Text | None = None
+    webhook: Text | None = None
     on_limit: Annotated[OnLimit | None, Field(strict=False)] = None
     mode: Annotated[Mode | None, Field(strict=False)] = None
-    workflow: str | None = None
-    items: str | None = None
+    workflow: Text | None = None
+    items: Text | None = None
     gates: dict[str, Any] | None = None
     rubric: dict[str, Any] | None = None
     no_review: bool | None = None
-    after: str | None = None
+    after: Text | None = None
     approve: list[Literal["plan", "research", "answer"]] | None = None
     approve_above_usd: Dollars | None = None
     approve_timeout: Annotated[int | None, _DURATION] = Field(default=None, ge=1, le=MAX_WAIT_S)

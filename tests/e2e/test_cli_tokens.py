@@ -104,7 +104,7 @@ def test_a_script_reads_the_new_and_the_revoked_token_as_json(
         (["create", "a\nb", "--role", "read"], "without control characters"),
         (["create", "\x1b[2J", "--role", "read"], "without control characters"),
         (["create", "billing", "--role", "owner"], "'owner' is not one of 'read'"),
-        (["create", "billing", "--role", "read", "--tenant", " "], "the tenant's name is empty"),
+        (["create", "billing", "--role", "read", "--tenant", " "], "--tenant is empty"),
         (["create", "billing", "--role", "admin", "--tenant", "acme"], "tokens for every tenant"),
         (["create", "billing", "--role", "read", "--expires", "soon"], "'soon' is not a duration"),
         (["revoke"], "needs an ID"),

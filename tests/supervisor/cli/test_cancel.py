@@ -177,7 +177,6 @@ def test_cancel_all_asks_for_confirmation(
         ({"job": ["j-0123456789ab"], "everything": True}, "but not both"),
         ({"job": ["j-0123456789ab"], "tenant": "ann"}, "but not both"),
         ({"tenant": "ann"}, "need --all"),
-        ({"everything": True, "tenant": " "}, "--tenant is empty"),
         ({"everything": True, "statuses": [""]}, "'' is not a job status"),
         ({"everything": True, "statuses": ["runing"]}, "did you mean running"),
         ({"everything": True, "statuses": ["running,failed"]}, "--status failed: these jobs have"),

@@ -256,7 +256,7 @@ def test_every_option_that_is_a_duration_takes_units(command: str, option: Any) 
         assert parsed_parameters(command, f"{option.opts[0]}={text}")[option.name] == seconds
 
 
-@pytest.mark.parametrize("value", ["10 minutes", "-1", "", "1m30", "400d"])
+@pytest.mark.parametrize("value", ["10 minutes", "-1", "1m30", "400d"])
 @pytest.mark.parametrize(("command", "option"), DURATIONS, ids=str)
 def test_a_text_that_is_not_a_duration_is_refused_with_its_option(
     command: str, option: Any, value: str

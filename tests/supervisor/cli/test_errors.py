@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -196,6 +197,52 @@ def test_an_option_with_one_value_is_refused_if_it_is_given_twice(name: str) -> 
 
         with pytest.raises(Exception, match=f"^{re.escape(problem)}$"):
             command.make_context(name, [first, "1", last, "2"])
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_option_with_an_empty_value_is_refused(name: str, value: str) -> None:
+    command = load_command(name)
+    for option in command.params:
+        if option.param_type_name == "argument" or option.is_flag:
+            continue
+        problem = f"{max(option.opts, key=len)} is empty: give it a value, or leave the option out"
+
+        with pytest.raises(Exception, match=f"^{re.escape(problem)}$"):
+            command.make_context(name, [option.opts[0], value])
+
+
+def test_an_empty_value_of_a_repeatable_option_is_refused() -> None:
+    with pytest.raises(Exception, match=r"^--specialists is empty"):
+        load_command("run").make_context("run", ["--specialists", "mine", "--specialists", ""])
+
+
+def test_an_empty_folder_of_keys_does_not_mean_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UserError, match="the SUBJECT is empty: name the folder"):
+        load_command("keys").main(["init", ""], standalone_mode=False)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("to", "problem"),
+    [
+        ("-", "a golden set is a file: name one, such as golden.jsonl"),
+        (".", "Is a directory"),
+        ("missing/golden.jsonl", "No such file or directory"),
+    ],
+)
+def test_a_golden_set_that_cannot_be_written_is_refused_before_the_job_is_read(
+    to: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(Exception, match=problem):
+        load_command("golden").make_context("golden", ["add", "j-0123456789ab", "--to", to])
 
 
 def test_a_folder_of_documents_given_twice_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

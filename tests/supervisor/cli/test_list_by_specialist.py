@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.client.client import Client
@@ -30,8 +29,3 @@ def test_only_jobs_of_the_specialist_are_listed(
 
     assert [job["job_id"] for job in listed] == [assigned]
     assert "no job matches" in capsys.readouterr().err
-
-
-def test_an_empty_name_is_refused(broker: Client) -> None:
-    with pytest.raises(UserError, match="--specialist is empty"):
-        run_list("--specialist", " ")

@@ -170,6 +170,14 @@ def test_a_wrong_duration_in_a_line_is_named_with_its_field(
         options_of_line(json.dumps({"request": "x", field: value}), RequestOptions(""))
 
 
+@pytest.mark.parametrize(
+    "field", ["docs", "model", "tenant", "webhook", "workflow", "items", "after"]
+)
+def test_an_empty_text_in_a_line_is_refused(field: str) -> None:
+    with pytest.raises(UserError, match=f"^{field}: it is empty: give it a value"):
+        options_of_line(json.dumps({"request": "x", field: " "}), RequestOptions(""))
+
+
 def test_an_unknown_field_of_a_line_is_answered_with_the_closest() -> None:
     with pytest.raises(UserError, match="reqest: there is no such field: did you mean request"):
         options_of_line('{"reqest": "x"}', RequestOptions(""))
