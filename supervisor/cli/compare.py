@@ -16,6 +16,7 @@ import typer
 from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.ids import is_job_id_prefix
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
@@ -51,6 +52,7 @@ from handoff_queue.supervisor.cli.options import (
     RequestText,
     Timeout,
     amount,
+    given_options,
 )
 from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of, text_of
 from handoff_queue.supervisor.client.job_lookup import find_job
@@ -74,6 +76,7 @@ Other = Annotated[
 
 
 def compare(
+    context: typer.Context,
     request: RequestText = None,
     other: Other = None,
     docs: Docs = None,
@@ -125,7 +128,10 @@ def compare(
     handoff compare j-0123456789ab j-abcdef012345
     """
     if other is not None:
+        _check_only_json(given_options(context))
         return compare_jobs(request or "", other, as_json=as_json)
+    if request is not None and is_job_id_prefix(request):
+        raise UserError(f"compare needs two jobs: name a second one after {request}")
     settings = load_settings()
     name = run_name(run, "compare")
     options = ComparisonOptions(
@@ -154,6 +160,20 @@ def compare(
     if comparison.first.is_unanswered or comparison.second.is_unanswered:
         return FAILED
     return OK
+
+
+def _check_only_json(given: Sequence[str]) -> None:
+    """Check that two jobs are compared with no option of a request.
+
+    Raises:
+        UserError: an option is given that changes nothing, such as --modes.
+    """
+    for option in given:
+        if option != "--json":
+            raise UserError(
+                f"{option} is for a comparison of one request, and two jobs are compared as they"
+                " are: leave it out"
+            )
 
 
 def _without_facts(gate_set: GateSet | None) -> Gates | None:

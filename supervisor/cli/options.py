@@ -477,6 +477,19 @@ def filter_of(
     )
 
 
+def given_options(context: typer.Context) -> list[str]:
+    """Return the options that are on the command line, such as `--docs`, in the order of the
+    help.
+    """
+    given: list[str] = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        is_given = source is not None and source.name == "COMMANDLINE"
+        if is_given and parameter.param_type_name == "option":
+            given.append(max(parameter.opts, key=len))
+    return given
+
+
 def amount(option: str, usd: float | None) -> int | None:
     """Return the micro-dollars of an amount in dollars. None stays None.
 

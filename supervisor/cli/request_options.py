@@ -18,6 +18,7 @@ from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.errors import MalformedMessage, MissingCredentials, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
+from handoff_queue.shared.types.ids import is_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout, Priority
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
@@ -149,7 +150,7 @@ def text_of(argument: str | None, settings: Settings) -> str:
     """Return the request. `-` reads it from stdin, up to the longest allowed request.
 
     Raises:
-        UserError: the request is empty, not text, or too long.
+        UserError: the request is empty, not text, too long, or the id of a job.
     """
     limit = settings.max_request_chars
     if argument == "-":
@@ -163,6 +164,11 @@ def text_of(argument: str | None, settings: Settings) -> str:
         text = argument or ""
     if not text.strip():
         raise UserError("the request is empty: write a question or a task in plain words")
+    if is_job_id(text.strip()):
+        raise UserError(
+            f"the request is the id of a job, {text.strip()}: write a question or a task; `handoff"
+            f" show {text.strip()}` shows the job"
+        )
     if len(text) > limit:
         raise UserError(
             f"the request has more than {limit:,} characters: put long texts into --docs"

@@ -416,6 +416,10 @@ def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_
             "names 3 modes, and compare needs two",
         ),
         (("compare", "What?", "--rubric", "nope.yaml"), "nope.yaml"),
+        (("compare", "j-0123456789ab"), "compare needs two jobs: name a second one after j-01"),
+        (("compare", "j-0123"), "compare needs two jobs: name a second one after j-0123"),
+        (("compare", " j-0123456789ab"), "the request is the id of a job, j-0123456789ab"),
+        (("run", "j-0123456789ab"), "`handoff show j-0123456789ab` shows the job"),
         (("compare", "What?", "--docs", "nowhere"), "nowhere"),
     ],
 )
@@ -429,3 +433,22 @@ def test_invalid_arguments_are_reported_in_one_line_before_the_start(
     completed = HandoffInProcess(tmp_path, capture=capfd).run(*arguments)
 
     assert text in error_line(completed, BAD_INPUT)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--modes team,single", "--docs nowhere", "--model m", "--max-usd 1", "--timeout 10m"),
+        *("--gates g.yaml", "--rubric r.yaml", "--judge-model m", "--no-judge", "--run again"),
+        "--workflow brief",
+    ],
+)
+def test_two_jobs_are_compared_with_no_option_of_a_request(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], option: str
+) -> None:
+    arguments = ("compare", "j-0123456789ab", "j-abcdef012345", "--json", *option.split())
+
+    completed = HandoffInProcess(tmp_path, capture=capfd).run(*arguments)
+
+    name, *_ = option.split()
+    assert f"{name} is for a comparison of one request" in error_line(completed, BAD_INPUT)
