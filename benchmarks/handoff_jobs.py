@@ -42,7 +42,7 @@ class HandoffJobs:
 
     def wait_for_workers(self) -> None:
         until = time.monotonic() + 20
-        while not self._jobs.store.presence.served() and time.monotonic() < until:
+        while not self._jobs.store.presence.load_served_specialists() and time.monotonic() < until:
             time.sleep(0.05)
 
     def run(self, count: int) -> None:

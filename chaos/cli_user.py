@@ -26,7 +26,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.dead_letters import PATIENCE_S, handoff_in
 from handoff_queue.shared.store.fair_queue import ENQUEUE, enqueue_arguments
 from handoff_queue.shared.store.handoff_info import roles_of
-from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId, job_id_for
 from handoff_queue.shared.types.job_options import Mode
@@ -140,7 +140,7 @@ class CommandRun:
         """Return whether the handoff still waits with an unreadable message, or is held. It
         may have been published again and claimed.
         """
-        with translated_errors():
+        with translate_errors():
             state, unread, held = self.bed.fleet.connection.redis.hmget(
                 self._state_key(named), "state", "unread", "held"
             )
@@ -196,7 +196,7 @@ def make_unreadable(
         before: called with the handoff before the new message is published.
     """
     client: Any = bed.fleet.connection.redis
-    with suppress(StoreError), translated_errors():
+    with suppress(StoreError), translate_errors():
         if (caught := client.brpop(SPECIALISTS, timeout=CAUGHT_WITHIN_S)) is None:
             return None
         queue = caught[0].decode()

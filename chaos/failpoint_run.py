@@ -24,7 +24,7 @@ from handoff_queue.chaos.planned_jobs import TROUBLE_SHARE, PlannedJob
 from handoff_queue.chaos.system import System
 from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, TestBed
 from handoff_queue.shared.observability.failpoints import BEFORE
-from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
@@ -265,7 +265,7 @@ class FailpointRun:
     def _nudge(self) -> None:
         """Do what makes processes reach the armed points, if jobs alone do not."""
         if self._needs(Trigger.LOSE):
-            with suppress(StoreError), translated_errors():
+            with suppress(StoreError), translate_errors():
                 delete_queue(self.bed.fleet.connection.redis, SUBMISSIONS_QUEUE)
         for armed in self._armed:
             if armed.case.trigger is Trigger.END:

@@ -19,7 +19,7 @@ from handoff_queue.chaos.notes import WRITES_NOTE, NoteRecords
 from handoff_queue.chaos.planned_jobs import FINDS_AT, TENANTS, CallKey, PlannedJob
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import roles_of
-from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.budget_measures import INPUT, MONEY, OUTPUT
 from handoff_queue.shared.types.events import HandoffFinished
@@ -61,7 +61,7 @@ class SwitchWatch:
     def _look_at(self, job: PlannedJob) -> None:
         job_id, connection = self.ids[job.name], self.store.connection
         roles = roles_of(connection, job_id, _switching_handoffs(job))
-        with translated_errors():
+        with translate_errors():
             pipe = connection.redis.pipeline(transaction=False)
             for handoff, role in roles.items():
                 names = [amount.reserved for amount in (INPUT, OUTPUT, MONEY)]

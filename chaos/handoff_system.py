@@ -52,7 +52,7 @@ from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import roles_of
-from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.access import Actor, ApiRole, AuditAction
 from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import UserError
@@ -270,7 +270,7 @@ class HandoffProject:
             for handoff, role in roles_of(connection, job_id, wanted).items():
                 handoffs.append((job.name, handoff))
                 states.append(keys.handoff(job_id, role, handoff))
-        with translated_errors():
+        with translate_errors():
             pipe = connection.redis.pipeline(transaction=False)
             for state in states:
                 pipe.hmget(state, "worker", "claims", "fence")

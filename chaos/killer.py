@@ -20,7 +20,7 @@ from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, Fleet,
 from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.planned_jobs import KEEPER, SHARING, SPECIALISTS, SWITCHING
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
-from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
@@ -225,7 +225,7 @@ class Killer:
                 reached.unlink()
 
     def _with_redis(self, fault: Fault, do: Callable[[Any], None]) -> None:
-        with suppress(StoreError), translated_errors():
+        with suppress(StoreError), translate_errors():
             do(self.fleet.connection.redis)
             self._note(fault, EVERYBODY)
 

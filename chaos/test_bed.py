@@ -21,7 +21,7 @@ from handoff_queue.chaos.system import Kind, Made_co
 from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.local.run_directory import RunDirectory
-from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import StoreError, UserError
 from handoff_queue.shared.types.names import UNROUTED_QUEUE
 
@@ -81,7 +81,7 @@ class TestBed(Generic[Made_co]):
         asked_at = time.time()
         called = {call.key for call in list(self.model.calls)}
         try:
-            with translated_errors():
+            with translate_errors():
                 self.fleet.connection.redis.ping()
             self.answered_at.append(asked_at)
             names = {running.name for running in self._working_jobs()}
@@ -176,7 +176,7 @@ class TestBed(Generic[Made_co]):
         """Wait until there are no leaks and no wrong counts, and return the remaining ones."""
         until = time.monotonic() + TIDY_WITHIN_S
         while True:
-            with translated_errors():
+            with translate_errors():
                 redis = self.fleet.connection.redis
                 rest = left_behind(redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck)
                 rest += miscounted(redis)

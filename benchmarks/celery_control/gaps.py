@@ -24,7 +24,7 @@ from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedStep
 from handoff_queue.chaos.system import Kind, Made_co, System
 from handoff_queue.chaos.test_bed import CHECK_EVERY_S, Progress, TestBed
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
-from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 
 STUCK_AFTER_S = 4.0
@@ -174,7 +174,7 @@ def _ends(bed: TestBed[System], names: dict[Gap, str]) -> dict[Gap, bool]:
     while bed.open and time.monotonic() < until:
         bed.observe()
         time.sleep(CHECK_EVERY_S)
-    with translated_errors():
+    with translate_errors():
         ends: dict[Gap, bool] = {}
         for gap, name in names.items():
             ends[gap] = name in bed.system.ended([name])

@@ -26,7 +26,7 @@ from handoff_queue.chaos.leaks import UNACKED
 from handoff_queue.chaos.planned_jobs import SPECIALISTS, CallKey, PlannedJob
 from handoff_queue.chaos.system import OVERRUNS, Kind, WithoutApi
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
-from handoff_queue.shared.store.redis.connection import translated_errors
+from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import ModelError, StoreUnavailable
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 
@@ -102,7 +102,7 @@ class Plain(WithoutApi):
 
     def stuck(self, names: Collection[str]) -> set[str]:
         client, now = self.fleet.connection.redis, time.monotonic()
-        with translated_errors():
+        with translate_errors():
             messages: list[bytes] = []
             for key in client.scan_iter(_type="list"):
                 if not key.decode().startswith(control.NOTES):
@@ -141,7 +141,7 @@ class Plain(WithoutApi):
         """Return the times at which each handoff of a job finished, and at which the job
         ended, with the key ''. Unix seconds.
         """
-        with translated_errors():
+        with translate_errors():
             notes = self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)
         times = defaultdict[str, tuple[float, ...]](tuple)
         for what, at in map(json.loads, notes):

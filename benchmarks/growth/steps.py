@@ -115,7 +115,7 @@ class Fleet:
 
     def wait_for_workers(self) -> None:
         until = time.monotonic() + 30
-        while {"researcher", "writer"} - self.jobs.store.presence.served().keys():
+        while {"researcher", "writer"} - self.jobs.store.presence.load_served_specialists().keys():
             assert time.monotonic() < until, "the workers did not come"
             time.sleep(0.05)
 

@@ -67,7 +67,7 @@ class Telemetry:
 
     is_on = False
 
-    def set_trace_reader(self, kept: Callable[[JobId], StoredTrace]) -> None:
+    def set_trace_reader(self, load_trace_context: Callable[[JobId], StoredTrace]) -> None:
         """Set the function that reads a job's stored trace. It may raise a StoreError."""
 
     def submitting(self, job_id: JobId) -> AbstractContextManager[str | None]:

@@ -220,7 +220,7 @@ class Attempts:
         if not isinstance(ready.runner, HandoffResult):
             model = ready.runner.model_name
         with (
-            self.leases.held(claim),
+            self.leases.keep_renewed(claim),
             logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id),
             telemetry().handoff(handoff, model, claim.started_at) as span,
         ):

@@ -213,7 +213,7 @@ class _DocumentAccess:
         claims of this handoff. The store is read once.
         """
         if not self._has_read_pages:
-            self._pages.extend(self._store.payloads.fetched(self._job_id))
+            self._pages.extend(self._store.payloads.load_fetched_pages(self._job_id))
             self._has_read_pages = True
         return tuple(self._pages)
 

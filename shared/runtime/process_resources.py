@@ -90,7 +90,7 @@ def start_process(
     drain = Drain()
     store = open_store(redis_url_of(settings), settings, drain=drain)
     start_telemetry(service, settings)
-    telemetry().set_trace_reader(store.traces.kept)
+    telemetry().set_trace_reader(store.traces.load_trace_context)
     leases = Leases(redis_url_of(settings), settings.lease_s, watchdog=watchdog)
     leases.start()
     name = f"{socket.gethostname()}:{os.getpid()}"

@@ -189,7 +189,7 @@ class SharedRequest:
         cited -= {document.digest for document in context.manifest.documents}
         if not cited:
             return
-        for page in self.store.payloads.fetched(run.job_id):
+        for page in self.store.payloads.load_fetched_pages(run.job_id):
             if page.digest in cited:
                 text = self.payload_cache.payloads(run.job_id, [page.digest])[page.digest]
                 context.keep_document(page.path, page.media_type, text)

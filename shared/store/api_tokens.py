@@ -79,7 +79,7 @@ class ApiTokens:
         )
         secret = f"hq_{token.id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
         stored = StoredToken(token=token, digest=_digest(secret))
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             self._connection.redis.hset(keys.TOKENS, token.id, stored.to_json())
         return token, secret
 
@@ -102,7 +102,7 @@ class ApiTokens:
 
     def _valid(self, token_id: str) -> StoredToken | None:
         """Return the token with this id. None: it is unknown, revoked or expired."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hget(keys.TOKENS, token_id)
             pipe.time()
@@ -120,7 +120,7 @@ class ApiTokens:
 
     def all(self) -> list[ApiToken]:
         """Return all tokens, also expired tokens, in the order of their creation."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             texts = self._connection.redis.hvals(keys.TOKENS)
         stored = read_entries(texts, StoredToken.from_json, keys.TOKENS)
         return sorted(
@@ -131,19 +131,19 @@ class ApiTokens:
         """Delete a token. Return False if there is no such token."""
         if not _ID.fullmatch(token_id):
             return False
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             return int(self._connection.redis.hdel(keys.TOKENS, token_id)) > 0
 
     def has(self, token_id: str) -> bool:
         """Return whether there is a token with this id."""
         if not _ID.fullmatch(token_id):
             return False
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             return bool(self._connection.redis.hexists(keys.TOKENS, token_id))
 
     def exist(self) -> bool:
         """Return whether there is a token. An expired token counts until it is revoked."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             return int(self._connection.redis.hlen(keys.TOKENS)) > 0
 
 
@@ -178,7 +178,7 @@ class RequestCounts:
         now = self._connection.now()
         window = int(now // WINDOW_S)
         key = keys.requests(caller, window)
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=True)
             pipe.incr(key)
             pipe.expire(key, 2 * WINDOW_S)

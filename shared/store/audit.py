@@ -52,7 +52,7 @@ class Audit:
             key, least = keys.AUDIT_REFUSALS, MIN_REFUSALS
         elif caller:
             key, least = keys.audit_of(caller), MIN_OF_CALLER
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             if caller:
                 self._connection.redis.sadd(keys.AUDIT_CALLERS, caller)
             self._connection.redis.xadd(
@@ -66,7 +66,7 @@ class Audit:
         Args:
             count: most actions, and most refusals. So many refusals hide no action.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             callers = sorted(self._connection.redis.smembers(keys.AUDIT_CALLERS))
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.xrevrange(keys.AUDIT_REFUSALS, count=count)
@@ -119,23 +119,23 @@ class Refusals:
 
     def report(self, entry: AuditEntry) -> None:
         """Report a message that this worker refused."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             self._connection.redis.lpush(keys.REFUSALS, entry.to_json())
 
     def move_reports(self) -> int:
         """Move the reports of workers into the audit stream, and return their number. A text that
         is not a report is dropped.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             reports = self._connection.redis.rpop(keys.REFUSALS, MAX_REPORTS) or []
         moved = 0
         for entry in read_entries(reports, AuditEntry.from_json, keys.REFUSALS):
             if entry.action is AuditAction.REFUSE:
-                self._audit.add(self._checked(entry))
+                self._audit.add(self._sanitize_report(entry))
                 moved += 1
         return moved
 
-    def _checked(self, entry: AuditEntry) -> AuditEntry:
+    def _sanitize_report(self, entry: AuditEntry) -> AuditEntry:
         """Return the report of a worker that may be taken over: with the time of the move, with
         texts of one line, and without an actor.
         """
@@ -156,7 +156,7 @@ class Refusals:
         if not self._may_read:
             return 0
         try:
-            with self._connection.translated_errors():
+            with self._connection.translate_errors():
                 log = self._connection.redis.acl_log(MAX_READ)
         except StoreUnavailable:
             raise
@@ -171,7 +171,7 @@ class Refusals:
     def _copy(self, entry: Mapping[str, Any]) -> bool:
         """Copy an entry, unless a supervisor has copied it. Return whether it was copied."""
         now = self._connection.now()
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             is_new = self._connection.redis.set(
                 keys.refused_command(_name_of(entry)), "", nx=True, ex=KEPT_S
             )

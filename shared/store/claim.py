@@ -279,11 +279,11 @@ class Claim:
         """
         if deferrable and self.is_first:
             self._check_claim()
-            self._unwritten.extend(map(self._packed, checkpoints))
+            self._unwritten.extend(map(self._pack_checkpoint, checkpoints))
         else:
             self._turn(checkpoints, gets_further=not deferrable)
 
-    def _packed(self, checkpoint: Checkpoint) -> tuple[Checkpoint, bytes]:
+    def _pack_checkpoint(self, checkpoint: Checkpoint) -> tuple[Checkpoint, bytes]:
         """Return a checkpoint with its stored form."""
         packed = pack(checkpoint.to_json())
         place = turns_place(self.handoff_id)
@@ -344,7 +344,7 @@ class Claim:
                 known,
                 len(events),
                 *events,
-                *(self._packed(prompt)[1] for prompt in prompts),
+                *(self._pack_checkpoint(prompt)[1] for prompt in prompts),
             ]
             answer = self._run_until_answered("take_messages", arguments)
             if answer == b"ok":
@@ -457,7 +457,7 @@ class Claim:
         """
         text = result.to_json()
         digest = ref(text).digest
-        unwritten, stored_forms = _unzipped(self._unwritten)
+        unwritten, stored_forms = _unzip_checkpoints(self._unwritten)
         kept = stored_forms if self.keeps_turns else []
         arguments = [
             self.handoff_id,
@@ -465,7 +465,7 @@ class Claim:
             self.keep_s * 1000,
             int(CHORD_SILENCE_S * 1000),
             digest,
-            self._used_argument(unwritten) or self._open_charge,
+            self._usage_argument(unwritten) or self._open_charge,
             len(events),
             int(result.status in URGENT),
             int(self.keeps_turns),
@@ -561,7 +561,7 @@ class Claim:
     def _zero_usage(self) -> str:
         """Return the usage of a reserved call that costs nothing, as JSON."""
         return json_argument(
-            {amount.name: 0 for amount in AMOUNTS} | self.limiter.returned_share(None)
+            {amount.name: 0 for amount in AMOUNTS} | self.limiter.release_unused_share(None)
         )
 
     @property
@@ -594,8 +594,10 @@ class Claim:
         """
         with self._lock:
             self._check_claim()
-            checkpoints, stored_forms = _unzipped([*self._unwritten, *map(self._packed, new)])
-            used = self._used_argument(checkpoints)
+            checkpoints, stored_forms = _unzip_checkpoints(
+                [*self._unwritten, *map(self._pack_checkpoint, new)]
+            )
+            used = self._usage_argument(checkpoints)
             call = self.limiter.admission_arguments(expected)
             arguments = [
                 self.handoff_id,
@@ -618,7 +620,7 @@ class Claim:
             self.apply_answer(answer[0])
             return answer
 
-    def _used_argument(self, checkpoints: Sequence[Checkpoint]) -> str:
+    def _usage_argument(self, checkpoints: Sequence[Checkpoint]) -> str:
         """Return the usage of the model call in these checkpoints as JSON, or '' if there is
         no call. There is at most one call, because each is settled before the next is made.
         """
@@ -627,10 +629,10 @@ class Claim:
             return ""
         if isinstance(call, BatchClosed):
             return self._zero_usage()
-        used = _used_fields(call.usage)
+        used = _usage_for_settle(call.usage)
         if isinstance(call, ModelCallFailed):
             used["failed"] = True
-        return json_argument(used | self.limiter.returned_share(call.usage))
+        return json_argument(used | self.limiter.release_unused_share(call.usage))
 
     def _run_until_answered(
         self, script: str, arguments: Sequence[Any], script_keys: Sequence[str] | None = None
@@ -696,7 +698,7 @@ class Claim:
         self._check_claim()
 
 
-def _used_fields(usage: Usage) -> dict[str, Any]:
+def _usage_for_settle(usage: Usage) -> dict[str, Any]:
     """Return the usage of one call in the form of `settle` in `parts/budgets.lua`."""
     used: dict[str, Any] = {}
     for amount in AMOUNTS:
@@ -727,7 +729,7 @@ def _refusal(whose: str, limit: str, worst: WorstCase) -> str:
     return text
 
 
-def _unzipped(
+def _unzip_checkpoints(
     packed: Sequence[tuple[Checkpoint, bytes]],
 ) -> tuple[list[Checkpoint], list[bytes]]:
     """Return the checkpoints, and their stored forms."""

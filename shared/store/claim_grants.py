@@ -195,7 +195,7 @@ class Claims:
         without checkpoints, or with checkpoints that this version cannot read, are left out.
         """
         roles = roles_of(self._connection, job_id, handoff_ids)
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for handoff_id, role in roles.items():
                 pipe.lrange(keys.turns(job_id, role, handoff_id), 0, -1)

@@ -119,7 +119,7 @@ class DeadLetters:
         """
         before = self._connection.now() - self._keep_s
         redis = self._connection.redis
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             redis.ltrim(keys.DEAD, 0, MAX_LETTERS - 1)
             for stored in redis.lrange(keys.DEAD, -AT_ONCE, -1):
                 with suppress(MalformedMessage, ValueError):
@@ -156,20 +156,20 @@ class DeadLetters:
         """Return the readable letters among the newest `count`, the newest first. A letter
         that this version cannot read is skipped; only `drop_all` deletes it.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             stored = self._connection.redis.lrange(keys.DEAD, 0, count - 1)
         return read_entries(stored, DeadLetter.from_json, keys.DEAD)
 
     def drop(self, letter: DeadLetter) -> bool:
         """Delete the letter. Return False if another process or retention had deleted it."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             return int(self._connection.redis.lrem(keys.DEAD, 1, letter.to_json())) > 0
 
     def drop_all(self) -> int:
         """Delete all letters and return their number. A letter that arrives during the call is
         deleted and counted, or stays.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=True)
             pipe.llen(keys.DEAD)
             pipe.unlink(keys.DEAD)

@@ -88,7 +88,7 @@ class DueWork:
 
     def _drop_due(self, member: bytes) -> None:
         """Remove an entry that another program wrote, and that names no job."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             self._connection.redis.zrem(keys.DUE, member)
 
 
@@ -102,12 +102,12 @@ class UnwantedBatches:
 
     def oldest(self) -> list[str]:
         """Return the ids of the batches that were dropped first."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             stored = self._connection.redis.zrange(keys.BATCHES, 0, MAX_AT_ONCE - 1)
         return [name_in(batch_id) for batch_id in stored]
 
     def forget(self, batch_ids: Sequence[str]) -> None:
         """Remove batches that were cancelled, or that the provider does not know."""
         if batch_ids:
-            with self._connection.translated_errors():
+            with self._connection.translate_errors():
                 self._connection.redis.zrem(keys.BATCHES, *batch_ids)

@@ -161,7 +161,7 @@ class Sealing:
             )
         for key in self._keys.of(tenant):
             if key_id(key) == stored_key_id:
-                return _decrypted(key, scope, place, stored)
+                return _decrypt_text(key, scope, place, stored)
         raise NoTenantKey(
             f"texts of tenant {tenant} are encrypted with the key {stored_key_id.hex()}, and this"
             " process does not have this key"
@@ -265,7 +265,7 @@ def _header_of(stored: bytes) -> tuple[str, bytes]:
         raise UnreadablePayload("it is cut off") from None
 
 
-def _decrypted(key: bytes, scope: str, place: str, stored: bytes) -> bytes:
+def _decrypt_text(key: bytes, scope: str, place: str, stored: bytes) -> bytes:
     """Return the packed text of a sealed text whose header was read.
 
     Raises:

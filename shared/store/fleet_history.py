@@ -73,7 +73,7 @@ class History:
             StoreUnavailable: Redis is unreachable.
         """
         names = sorted(set(roles))
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.lrange(keys.history(name), 0, MAX_SAMPLES - 1)

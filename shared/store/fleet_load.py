@@ -134,13 +134,13 @@ class FleetLoad:
         """Return the number of slots that run handoffs of this queue."""
         return len([each for each in self._handoffs_of_queue(queue) if each.deferred_until is None])
 
-    def deferred(self, queue: str) -> int:
+    def count_deferred(self, queue: str) -> int:
         """Return the number of deferred handoffs of this queue."""
         return len(
             [each for each in self._handoffs_of_queue(queue) if each.deferred_until is not None]
         )
 
-    def limited(self, queue: str) -> int:
+    def count_rate_limited(self, queue: str) -> int:
         """Return the number of handoffs of this queue that are deferred because of rate limits. A
         handoff that waits for an approval or a batch needs no slot.
         """
@@ -179,7 +179,7 @@ class FleetLoadReader:
             "running_handoffs", script_keys, [MAX_DUE_HANDOFFS, int(counts_jobs)]
         )
         at = int(at_ms) / 1000
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.zrangebyscore(
                 keys.SERVING, at_ms, int(at_ms) + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
@@ -217,7 +217,7 @@ class FleetLoadReader:
         """Return the backlog of each role's queue, in one round trip. A role whose queue cannot be
         read is left out: a worker can announce a name whose queue this process may not read.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 for waiting in (keys.WAITING + role, keys.ON_HOLD + role):
@@ -238,7 +238,7 @@ class FleetLoadReader:
 
     def _role_slots(self, supervisors: list[str]) -> int:
         """Return the slots of these supervisors for their roles, in one round trip."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in supervisors:
                 pipe.getrange(keys.supervisor(name), 0, MAX_ANNOUNCED_BYTES)
@@ -252,7 +252,7 @@ class FleetLoadReader:
 
     def _buckets(self, names: list[str], at: float) -> tuple[RateLimitBucket, ...]:
         """Return the rate-limit buckets of these names, in one round trip."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.hmget(keys.bucket(name), _BUCKET_FIELDS)

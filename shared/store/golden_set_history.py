@@ -70,7 +70,7 @@ class Evaluations:
             StoreRefusesWrites: Redis is full or read-only.
         """
         replaced = [old for old in self.newest() if (old.run, old.golden) == (run.run, run.golden)]
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=True)
             for old in replaced:
                 pipe.lrem(keys.EVALUATIONS, 0, old.to_json())
@@ -86,6 +86,6 @@ class Evaluations:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             stored = self._connection.redis.lrange(keys.EVALUATIONS, 0, count - 1)
         return read_entries(stored, EvaluationRun.from_json, keys.EVALUATIONS)

@@ -47,7 +47,7 @@ class PastClaim:
     left: str = ""
     """How the claim ended without a result, such as `lost` or `released`; otherwise empty."""
 
-    def lasted_s(self, now: float) -> float:
+    def duration_s(self, now: float) -> float:
         """Return the duration in seconds, up to `now` for an open claim."""
         end = now if self.ended_at is None else self.ended_at
         return max(0.0, end - self.began_at)
@@ -127,7 +127,7 @@ def roles_of(
     """Return the role of each handoff; unknown handoffs are left out."""
     if not handoff_ids:
         return {}
-    with connection.translated_errors():
+    with connection.translate_errors():
         stored = connection.redis.hmget(keys.roles(job_id), handoff_ids)
     roles: dict[HandoffId, str] = {}
     for handoff_id, role in zip(handoff_ids, stored, strict=True):
@@ -145,7 +145,7 @@ def hashes_of(
     if not handoff_ids:
         return {}
     roles = roles_of(connection, job_id, handoff_ids)
-    with connection.translated_errors():
+    with connection.translate_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for handoff_id, role in roles.items():
             pipe.hgetall(keys.handoff(job_id, role, handoff_id))
@@ -168,7 +168,7 @@ def _add_amounts_of_children(connection: Connection, hashes: Iterable[dict[bytes
             done_by_children.append(fields)
     if not done_by_children:
         return
-    with connection.translated_errors():
+    with connection.translate_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for fields in done_by_children:
             pipe.hmget(keys.progress(JobId(name_in(fields[b"child"]))), SPENT_FIELDS)

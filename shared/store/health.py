@@ -57,7 +57,7 @@ class Health:
             StoreUnavailable: Redis cannot be reached, or refuses the client.
             UnusableRedis: Redis is a cluster.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             info: dict[str, Any] = self._connection.redis.info()
         self._check_no_cluster(info)
         version_parts = str(info.get("redis_version", "")).split(".")
@@ -74,7 +74,7 @@ class Health:
 
     def check_no_cluster(self) -> None:
         """Raise `UnusableRedis` if Redis is a cluster. Do nothing if Redis does not allow INFO."""
-        with self._connection.translated_errors(), suppress(redis.exceptions.NoPermissionError):
+        with self._connection.translate_errors(), suppress(redis.exceptions.NoPermissionError):
             self._check_no_cluster(self._connection.redis.info("cluster"))
 
     def refusal(self) -> str | None:
@@ -85,7 +85,7 @@ class Health:
         to a key that no process reads.
         """
         try:
-            with self._connection.translated_errors():
+            with self._connection.translate_errors():
                 self._connection.redis.setrange(keys.WRITE_CHECK, 0, "")
         except StoreUnavailable as error:
             return str(error)
@@ -98,7 +98,7 @@ class Health:
         Args:
             mark: part of maxmemory, from 0 to 1. Redis without a maxmemory always has room.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             info: dict[str, Any] = self._connection.redis.info("memory")
         limit = int(info.get("maxmemory", 0))
         used = int(info.get("used_memory", 0))
@@ -112,7 +112,7 @@ class Health:
 
     def messages(self, queues: Sequence[str]) -> dict[str, int]:
         """Return the number of messages in each queue, in one round trip."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.llen(queue)
@@ -121,7 +121,7 @@ class Health:
 
     def depths(self) -> list[QueueDepth]:
         """Return the depth of every queue to which a handoff was ever published, by name."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             queues = sorted(map(name_in, self._connection.redis.hkeys(keys.QUEUES)))
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
@@ -141,7 +141,7 @@ class Health:
     def _setting(self, name: str) -> str | None:
         """Return a setting, or None if a hosted Redis or an ACL refuses CONFIG."""
         try:
-            with self._connection.translated_errors():
+            with self._connection.translate_errors():
                 value = self._connection.redis.config_get(name).get(name)
         except StoreUnavailable as error:
             if "cannot be reached" in str(error):

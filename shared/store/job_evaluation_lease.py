@@ -117,7 +117,7 @@ class EvaluationLease:
         """Return the keys and arguments of `evaluate_job.lua` for a heartbeat of `Leases`."""
         return self._keys, [self.name, "heartbeat"]
 
-    def interrupted(self) -> None:
+    def remove_note(self) -> None:
         """Remove the note, because the evaluation was interrupted through no fault of the job.
         If Redis is unreachable, the note stays.
         """

@@ -15,7 +15,7 @@ from handoff_queue.shared.store.job_info import JobInfo, parse_job_info, with_pr
 from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES, handoff_id_in, name_in
-from handoff_queue.shared.store.user_messages import StoredMessage, stored_message_in
+from handoff_queue.shared.store.user_messages import StoredMessage, parse_stored_message
 from handoff_queue.shared.types.budget_measures import SPENT_FIELDS
 from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob
 from handoff_queue.shared.types.events import RecordedEvent, Routed
@@ -151,7 +151,7 @@ class JobSummaries:
             raise UnknownJob.for_job(job_id)
         at_ms, submitted_ms, values, first, tail, running, deferred, more = answer[:8]
         question, messages, version = answer[8:]
-        fields = with_progress(*map(_named, values))
+        fields = with_progress(*map(_fields_by_name, values))
         if question:
             fields[b"approval:" + fields[b"asked_last"]] = question
         job = parse_job_info(job_id, fields, version, float(submitted_ms or 0))
@@ -167,15 +167,15 @@ class JobSummaries:
             is_cut=bool(more),
             first=parse_entry(*first[0]),
             tail=_events(tail),
-            messages=tuple(map(stored_message_in, messages[::2], messages[1::2])),
+            messages=tuple(map(parse_stored_message, messages[::2], messages[1::2])),
         )
 
-    def routed(self, job_id: JobId) -> Routed | None:
+    def read_routing_decision(self, job_id: JobId) -> Routed | None:
         """Return the router's decision for a job of mode `auto`, or None if there is no
         decision yet. Only the first events are read, because a job issues few steps before the
         decision.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             entries = self._connection.redis.lrange(keys.log(job_id), 0, HEAD_EVENTS - 1)
         short = [entry if len(entry) <= MAX_EVENT_BYTES else b"" for entry in entries]
         for recorded in _events(list(enumerate(short, start=1))):
@@ -193,7 +193,7 @@ class JobSummaries:
         return handoffs
 
 
-def _named(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
+def _fields_by_name(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
     """Return the existing fields of a hash. `values`: in the order of the arguments."""
     fields: dict[bytes, bytes] = {}
     for name, value in zip((*_JOB_FIELDS, *_SHORT), values, strict=True):

@@ -53,7 +53,7 @@ class Jobs:
         """Return the information about each job, in one round trip; unknown jobs are left out.
         A job whose record cannot be read has the status `unreadable`.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hgetall(keys.job(job_id))
@@ -76,7 +76,7 @@ class Jobs:
 
     def tenant(self, job_id: JobId) -> str:
         """Return the tenant of a job; the default tenant if the job does not exist."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             tenant = self._connection.redis.hget(keys.job(job_id), "tenant")
         return tenant.decode() if tenant else DEFAULT_TENANT
 
@@ -88,7 +88,7 @@ class Jobs:
         """Return the tenant of each existing job, in one round trip. A job whose record cannot be
         read has no tenant: ''.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hmget(keys.job(job_id), ["status", "tenant"])
@@ -165,7 +165,7 @@ class Jobs:
 
     def labels(self, job_ids: Sequence[JobId]) -> dict[JobId, JobLabels]:
         """Return the fixed properties of each job, in one round trip."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hmget(keys.job(job_id), "tenant", "mode", "priority")
@@ -210,12 +210,12 @@ class Jobs:
             keys.log(job_id),
             keys.newest_event(job_id),
             keys.blobs(job_id),
-            keys.fetched(job_id),
-            keys.refused(job_id),
+            keys.fetched_pages(job_id),
+            keys.refused_events(job_id),
             keys.roles(job_id),
         ]
         due: dict[str, list[str]] = {keys.DUE: [job_id]}
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hgetall(keys.roles(job_id))
             (roles,) = answers_of(pipe)
@@ -238,7 +238,7 @@ class Jobs:
         has deleted. Older jobs that still exist stay.
         """
         redis, remaining = self._connection.redis, 0
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             while old := redis.zrange(
                 keys.JOBS, "-inf", unix_s * 1000, byscore=True, offset=remaining, num=FORGET_AT_ONCE
             ):
@@ -260,13 +260,13 @@ class Traces:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def kept(self, job_id: JobId) -> StoredTrace:
+    def load_trace_context(self, job_id: JobId) -> StoredTrace:
         """Return the trace context of a job and its parent job; both None for an unknown job.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             traceparent, parent = self._connection.redis.hmget(
                 keys.job(job_id), "traceparent", "parent"
             )

@@ -266,7 +266,7 @@ class Journal:
             count = MAX_EVENTS_A_READ
             if limit is not None:
                 count = min(count, limit - len(recorded))
-            with self._connection.translated_errors():
+            with self._connection.translate_errors():
                 entries = self._connection.redis.lrange(keys.log(job_id), after, after + count - 1)
             recorded.extend(self.parse(after, entries))
             if len(entries) < count:
@@ -277,7 +277,7 @@ class Journal:
         return recorded
 
     def _version(self, job_id: JobId) -> int:
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             return int(self._connection.redis.llen(keys.log(job_id)))
 
     def _whole_batches(self, job_id: JobId, after: int, limit: int | None) -> list[RecordedEvent]:
@@ -335,7 +335,7 @@ class Journal:
 
     def _entries(self, job_id: JobId, after: int, count: int) -> list[bytes]:
         """Return at most `count` entries after a version, which are not parsed."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             return list(self._connection.redis.lrange(keys.log(job_id), after, after + count - 1))
 
     def parse(self, after: int, entries: Sequence[bytes]) -> list[RecordedEvent]:
@@ -367,7 +367,7 @@ class Journal:
         A worker can append to the journal of a job that does not exist. It cannot write the hash of
         a job, and the submission of a job replaces such a journal.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.exists(keys.job(job_id))
@@ -383,7 +383,7 @@ class Journal:
         """Return why each job ended. A job whose end is not in its newest events, or has no reason,
         is left out. With a keyring, the signature of the end is checked.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.llen(keys.log(job_id))
@@ -429,7 +429,7 @@ class Journal:
             wait_s: seconds to wait until one of the jobs has a new event.
 
         Raises:
-            StoreUnavailable: see `translated_errors`.
+            StoreUnavailable: see `translate_errors`.
         """
         news = self._wait_for_events(positions, wait_s)
         events_by_job = self.read_each({job_id: positions[job_id] for job_id in news})
@@ -450,7 +450,7 @@ class Journal:
         Args:
             positions: job -> last known version.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id, after in positions.items():
                 pipe.lrange(keys.log(job_id), after, after + MAX_EVENTS_OF_EACH - 1)
@@ -463,7 +463,7 @@ class Journal:
             if not entries:
                 continue
             try:
-                events = self._checked(job_id, after, self.parse(after, entries))
+                events = self._verify_new_events(job_id, after, self.parse(after, entries))
             except MalformedMessage as error:
                 events_by_job[job_id] = error
                 continue
@@ -478,7 +478,7 @@ class Journal:
                 events_by_job[job_id] = events
         return events_by_job
 
-    def _checked(
+    def _verify_new_events(
         self, job_id: JobId, after: int, events: list[RecordedEvent]
     ) -> list[RecordedEvent]:
         """Return new events as `read` returns them."""
@@ -499,7 +499,7 @@ class Journal:
             key = keys.newest_event(job_id)
             streams[key] = f"{version}-0"
             jobs[f"{self._connection.prefix}{key}".encode()] = job_id
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             answer = self._connection.waiting.xread(
                 streams, block=max(1, int(wait_s * 1000)), count=1
             )

@@ -78,7 +78,7 @@ def read_ends(
     if not wanted:
         return {}
     roles = roles_of(connection, job_id, list(wanted))
-    with connection.translated_errors():
+    with connection.translate_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for handoff_id, role in roles.items():
             pipe.hmget(keys.handoff(job_id, role, handoff_id), "fence", "end_version")
@@ -297,7 +297,7 @@ class JournalCheck:
                     raise UntrustedMessage(
                         f"{signer.name} has signed other long events that cannot be read"
                     )
-                recorded = _parsed(recorded)  # noqa: PLW2901
+                recorded = _parse_long_event(recorded)  # noqa: PLW2901
                 if recorded.problem and _is_worker(signer):
                     self._unread_signers.add(signer.name)
             events.append(recorded)
@@ -444,7 +444,7 @@ def _is_worker(signer: Signer) -> bool:
     return not (signer.may(Right.DECIDE) or signer.may(Right.SUBMIT))
 
 
-def _parsed(recorded: RecordedEvent) -> RecordedEvent:
+def _parse_long_event(recorded: RecordedEvent) -> RecordedEvent:
     """Return a long event after it was parsed. An event that cannot be read has a `problem`."""
     try:
         event = parse_event(without_signature(recorded.raw)[0])
@@ -489,10 +489,10 @@ class RefusedEvents:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def recorded_to(self, job_id: JobId) -> int:
+    def read_recorded_version(self, job_id: JobId) -> int:
         """Return the version up to which supervisors have recorded refused events; 0 if none."""
-        with self._connection.translated_errors():
-            version = self._connection.redis.hget(keys.refused(job_id), RECORDED_TO)
+        with self._connection.translate_errors():
+            version = self._connection.redis.hget(keys.refused_events(job_id), RECORDED_TO)
         return int(version or 0)
 
     def record(self, job_id: JobId, version: int, keep_s: int) -> None:
@@ -501,10 +501,10 @@ class RefusedEvents:
         Args:
             keep_s: seconds for which the record stays.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.hset(keys.refused(job_id), RECORDED_TO, version)
-            pipe.expire(keys.refused(job_id), keep_s)
+            pipe.hset(keys.refused_events(job_id), RECORDED_TO, version)
+            pipe.expire(keys.refused_events(job_id), keep_s)
             pipe.execute()
 
     def reopen_handoff(self, job_id: JobId, handoff_id: HandoffId, version: int) -> bool:

@@ -223,12 +223,12 @@ def draft(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
     return f"{job(job_id)}:draft:{role}:{handoff_id}"
 
 
-def refused(job_id: JobId) -> str:
+def refused_events(job_id: JobId) -> str:
     """hash: `recorded_to` -> version up to which the refused events of the journal are recorded."""
     return f"{job(job_id)}:refused"
 
 
-def fetched(job_id: JobId) -> str:
+def fetched_pages(job_id: JobId) -> str:
     """list: the pages that were fetched for this job, each as a `Document` in JSON. The newest is
     the last. The first entry is empty. Workers may only append to it.
     """

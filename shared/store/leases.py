@@ -78,7 +78,7 @@ class Leases:
             self._watchdog.stop()
 
     @contextmanager
-    def held(self, claim: Claim) -> Iterator[None]:
+    def keep_renewed(self, claim: Claim) -> Iterator[None]:
         """Renew this claim until the block ends."""
         with self._lock:
             self._held[id(claim)] = claim

@@ -34,7 +34,7 @@ class Notes:
         that was taken over has written them, and no note is returned.
         """
         now = self._connection.now()
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             if self._connection.redis.hlen(keys.notes(tenant)) > MAX_NOTES:
                 return []
             entries = self._connection.redis.hgetall(keys.notes(tenant))
@@ -47,7 +47,7 @@ class Notes:
 
     def find(self, tenant: str, path: str) -> StoredNote | None:
         """Return a note, or None if the tenant has no readable note at this path."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             stored = self._connection.redis.hget(keys.notes(tenant), path)
         if stored is None:
             return None
@@ -78,7 +78,7 @@ class Notes:
 
     def forget(self, tenant: str) -> int:
         """Remove all notes of a tenant, also unreadable ones. Return their number."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipeline = self._connection.redis.pipeline()
             pipeline.hlen(keys.notes(tenant))
             pipeline.delete(keys.notes(tenant), keys.note_expiry(tenant))

@@ -58,7 +58,7 @@ class Metrics:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             fields = self._connection.redis.hgetall(keys.METRICS)
         counts: list[Count] = []
         for field, value in fields.items():
@@ -91,7 +91,7 @@ class Metrics:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.zcard(keys.WAITING + queue)
@@ -107,13 +107,13 @@ class Metrics:
             backlogs.append(Backlog(name_in(stored_queue), name_in(tenant), int(number), since))
         return backlogs
 
-    def held(self, roles: Sequence[str]) -> dict[str, int]:
+    def count_held_handoffs(self, roles: Sequence[str]) -> dict[str, int]:
         """Return the number of handoffs that each role holds while it is paused.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 pipe.zcard(keys.ON_HOLD + role)
@@ -128,5 +128,5 @@ class Metrics:
             StoreUnavailable: Redis is unreachable.
         """
         part_ms = max(1, int(interval_s * 900))  # 90 % of the interval: no interval is skipped
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             return bool(self._connection.redis.set(keys.EXPORTED, 1, nx=True, px=part_ms))

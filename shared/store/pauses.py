@@ -54,7 +54,7 @@ class Pauses:
     def pause(self, role: str, reason: str) -> None:
         """Pause a role from now on. A second pause replaces the reason."""
         pause = Pause(at=self._connection.now(), reason=reason)
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             self._connection.redis.hset(keys.PAUSED, role, pause.to_json())
 
     def unpause(self, role: str) -> int | None:
@@ -66,11 +66,11 @@ class Pauses:
 
     def all(self) -> dict[str, Pause]:
         """Return all pauses by role."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             stored = self._connection.redis.hgetall(keys.PAUSED)
         return pauses_in(stored)
 
-    def held(self, roles: Sequence[str], limit: int) -> tuple[list[HeldHandoff], int]:
+    def read_held_handoffs(self, roles: Sequence[str], limit: int) -> tuple[list[HeldHandoff], int]:
         """Return the handoffs that these roles hold, the oldest first, and their number.
 
         Args:
@@ -79,7 +79,7 @@ class Pauses:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 pipe.zcard(keys.ON_HOLD + role)
@@ -99,7 +99,7 @@ class Pauses:
 
     def roles(self) -> frozenset[str]:
         """Return the names of the paused roles."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             roles = self._connection.redis.hkeys(keys.PAUSED)
         return frozenset(map(name_in, roles))
 

@@ -57,7 +57,7 @@ less than 10.
 REMEMBERED_CHARS = 50_000
 """Characters up to which the process keeps the compressed form of a payload for the next job."""
 FETCHED = "fetched"
-"""Place of the sealed entries of `keys.fetched`."""
+"""Place of the sealed entries of `keys.fetched_pages`."""
 DOCUMENTS_AT_ONCE = 1_000
 """Documents that one script looks for."""
 UPLOAD_CHARS = 4_000_000
@@ -133,19 +133,21 @@ def payload_arguments(sealing: Sealing, job_id: JobId, texts: Iterable[str]) -> 
     arguments: list[str | bytes] = []
     for text in texts:
         if len(text) <= REMEMBERED_CHARS:
-            digest, packed = _stored_again(text)
+            digest, packed = _digest_and_pack_cached(text)
         else:
-            digest, packed = _stored(text)
+            digest, packed = _digest_and_pack(text)
         arguments += (digest, sealing.seal(job_id, digest, packed))
     return arguments
 
 
-def _stored(text: str) -> tuple[str, bytes]:
+def _digest_and_pack(text: str) -> tuple[str, bytes]:
     return digest_of(text), pack(text)
 
 
-_stored_again = lru_cache(maxsize=256)(_stored)
-"""`_stored` with a cache, because each job stores the instructions of roles and specialists."""
+_digest_and_pack_cached = lru_cache(maxsize=256)(_digest_and_pack)
+"""`_digest_and_pack` with a cache, because each job stores the instructions of roles and
+specialists.
+"""
 
 
 @dataclass(slots=True)
@@ -204,7 +206,7 @@ class PayloadStore:
         wanted = list(dict.fromkeys((*digests, *results)))
         if not wanted:
             return {}
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             values = self._redis.hmget(keys.blobs(job_id), wanted)
         stored = dict(zip(wanted, values, strict=True))
         room = _Room.for_payloads(values)
@@ -237,7 +239,7 @@ class PayloadStore:
         wanted = list(dict.fromkeys(digests))
         if not wanted:
             return {}
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._redis.pipeline(transaction=False)
             for digest in wanted:
                 pipe.hstrlen(key, digest)
@@ -256,13 +258,13 @@ class PayloadStore:
 
     def _proven(self, job_id: JobId, digest: str, stored: bytes, max_bytes: int = MAX_BYTES) -> str:
         """Return the text of a payload. Raises as `Sealing.open` and `proven`."""
-        return proven(digest, opened(self._sealing, job_id, digest, stored), max_bytes)
+        return proven(digest, open_payload(self._sealing, job_id, digest, stored), max_bytes)
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
         """Return the answer that a handoff is writing; '' if there is no draft, or if it
         cannot be read.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             role = self._redis.hget(keys.roles(job_id), handoff_id)
             if role is None:
                 return ""
@@ -344,7 +346,7 @@ class PayloadStore:
         """Store the texts by digest for `work_s` seconds and the retention time. A text that
         is stored already stays unchanged.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
                 name = self._sealing.document_names(tenant, digest)[0]
@@ -368,7 +370,7 @@ class PayloadStore:
             for name in self._document_names(tenant, digest):
                 document_keys.append(keys.document(name))
                 digest_of_key.append(digest)
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             stored = self._redis.mget(document_keys)
         texts: dict[str, str] = {}
         room = _Room.for_payloads(stored)
@@ -401,12 +403,12 @@ class PayloadStore:
         """Return the seconds for which a document is stored."""
         return self._keep_s + math.ceil(work_s)
 
-    def fetched(self, job_id: JobId) -> list[Document]:
+    def load_fetched_pages(self, job_id: JobId) -> list[Document]:
         """Return the pages that were fetched for this job, each once, the newest first. Entries
         that cannot be read are left out. The text of a page is a payload of the job.
         """
-        with self._connection.translated_errors():
-            entries = self._redis.lrange(keys.fetched(job_id), 1, -1)
+        with self._connection.translate_errors():
+            entries = self._redis.lrange(keys.fetched_pages(job_id), 1, -1)
 
         def page_in(entry: bytes) -> Document:
             if entry[:1] != SEALED:
@@ -419,11 +421,11 @@ class PayloadStore:
             except UnreadablePayload as error:
                 raise MalformedMessage(str(error)) from None
 
-        pages = read_entries(reversed(entries), page_in, keys.fetched(job_id))
+        pages = read_entries(reversed(entries), page_in, keys.fetched_pages(job_id))
         return list(dict.fromkeys(pages))
 
 
-def opened(sealing: Sealing, job_id: JobId, digest: str, stored: bytes) -> bytes:
+def open_payload(sealing: Sealing, job_id: JobId, digest: str, stored: bytes) -> bytes:
     """Return a packed payload. An error names the payload.
 
     Raises:

@@ -156,7 +156,7 @@ class PresenceStore:
 
     def announce(self, announcement: Announcement) -> None:
         """Announce this worker for another `ANNOUNCED_FOR_S`."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             stored = sign_announcement(self._trust, announcement, self._connection.now())
             pipe.set(keys.worker(announcement.worker), stored, ex=ANNOUNCED_FOR_S)
@@ -165,7 +165,7 @@ class PresenceStore:
 
     def withdraw(self, announcement: Announcement) -> None:
         """Withdraw the announcement of a worker that takes no more messages."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.delete(keys.worker(announcement.worker))
             pipe.zrem(keys.SERVING, "", *_members(announcement))
@@ -177,7 +177,7 @@ class PresenceStore:
         Return the time at which the caps of a day were set, in Unix ms by Redis's clock, as
         `DailyBudgets.set_caps` stored it; 0 if Redis has no caps.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             if node is not None:
                 pipe.set(keys.supervisor(name), node.to_json(), ex=ANNOUNCED_FOR_S)
@@ -190,7 +190,7 @@ class PresenceStore:
 
     def withdraw_supervisor(self, name: str) -> None:
         """Withdraw the announcement of a supervisor that takes no more messages."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.zrem(keys.SERVING, f"{SUPERVISOR_QUEUE}/{name}")
             pipe.delete(keys.supervisor(name))
@@ -223,7 +223,7 @@ class PresenceStore:
         jobs_key = f"{keys.UNPLANNED}:{names}"
         now_ms = self._connection.now() * 1000
         until_ms = (check_at + CHECKED_WITHIN_S) * 1000
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for key, member in ((keys.UNPLANNED, names), (jobs_key, job_id)):
                 pipe.zremrangebyscore(key, "-inf", now_ms)
@@ -231,12 +231,12 @@ class PresenceStore:
                 pipe.pexpireat(key, int(until_ms))
             pipe.execute(raise_on_error=False)
 
-    def unplanned(self) -> dict[tuple[str, ...], int]:
+    def count_unplanned_jobs(self) -> dict[tuple[str, ...], int]:
         """Return the number of announced jobs that wait for a worker, by the specialists that
         they may use; `()`: any. Two round trips at any number of jobs.
         """
         now_ms = self._connection.now() * 1000
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             redis = self._connection.redis
             entries = redis.zrangebyscore(keys.UNPLANNED, now_ms, "+inf", start=0, num=MAX_WISHES)
             wishes = list(map(name_in, entries))
@@ -284,20 +284,20 @@ class PresenceStore:
         """Return the announcements of the live workers. Announcements that this version cannot
         read, or whose signatures do not hold, are skipped.
         """
-        return [signed.announcement for signed in self._signed_announcements()]
+        return [signed.announcement for signed in self._read_signed_announcements()]
 
     def needs_keys(self) -> bool:
         """Return whether this process has no keys, and a live worker signs its messages."""
         if self._trust.is_on:
             return False
         _, workers = self._live_names()
-        for text in self._announced(list(map(keys.worker, workers))):
+        for text in self._read_announced_values(list(map(keys.worker, workers))):
             has_signature = text is not None and text_of_announcement(text) is not text
             if has_signature:
                 return True
         return False
 
-    def refused_announcements(self) -> list[tuple[str, str, str]]:
+    def read_refused_announcements(self) -> list[tuple[str, str, str]]:
         """Return the name, the reason and the text of each announcement of a live worker whose
         signature does not hold.
         """
@@ -305,7 +305,7 @@ class PresenceStore:
         if not self._trust.is_on:
             return refused
         _, workers = self._live_names()
-        stored = self._announced(list(map(keys.worker, workers)))
+        stored = self._read_announced_values(list(map(keys.worker, workers)))
         now = self._connection.now()
         for worker, text in zip(workers, stored, strict=True):
             if text is None:
@@ -318,9 +318,9 @@ class PresenceStore:
                 continue  # a worker of another version has signed it
         return refused
 
-    def _signed_announcements(self) -> list[SignedAnnouncement]:
+    def _read_signed_announcements(self) -> list[SignedAnnouncement]:
         _, workers = self._live_names()
-        stored = self._announced(list(map(keys.worker, workers)))
+        stored = self._read_announced_values(list(map(keys.worker, workers)))
         now = self._connection.now()
 
         def read(text: bytes) -> SignedAnnouncement:
@@ -334,7 +334,9 @@ class PresenceStore:
     def processes(self) -> list[LiveProcess]:
         """Return the live workers and supervisors, by kind and name."""
         supervisors, workers = self._live_names()
-        stored = self._announced([*map(keys.supervisor, supervisors), *map(keys.worker, workers)])
+        stored = self._read_announced_values(
+            [*map(keys.supervisor, supervisors), *map(keys.worker, workers)]
+        )
         of_supervisors, of_workers = stored[: len(supervisors)], stored[len(supervisors) :]
         processes: list[LiveProcess] = []
         for name, text in zip(supervisors, of_supervisors, strict=True):
@@ -346,7 +348,7 @@ class PresenceStore:
     def _live_names(self) -> tuple[list[str], list[str]]:
         """Return the names of the live supervisors and of the live workers, each in order."""
         now_ms = self._connection.now() * 1000
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             members = self._connection.redis.zrangebyscore(
                 keys.SERVING, now_ms, now_ms + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
             )
@@ -360,7 +362,7 @@ class PresenceStore:
                 workers.add(name)
         return sorted(supervisors), sorted(workers)
 
-    def _announced(self, announced_at: Sequence[str]) -> list[bytes | None]:
+    def _read_announced_values(self, announced_at: Sequence[str]) -> list[bytes | None]:
         """Return the value at each key; None if it is missing or larger than
         `MAX_ANNOUNCED_BYTES`, or if the values before it have `MAX_READ_BYTES` together.
         """
@@ -387,7 +389,7 @@ class PresenceStore:
         for part in rows(announced_at, max(1, READ_AT_ONCE // size)):
             if left <= 0:
                 return
-            with self._connection.translated_errors():
+            with self._connection.translate_errors():
                 pipe = self._connection.redis.pipeline(transaction=False)
                 for key in part:
                     pipe.getrange(key, 0, size)
@@ -395,7 +397,7 @@ class PresenceStore:
             left -= sum(map(len, stored))
             yield from zip(part, stored, strict=True)
 
-    def served(self) -> dict[str, ServedSpecialist]:
+    def load_served_specialists(self) -> dict[str, ServedSpecialist]:
         """Return each served specialist by name, as read in the last `GOOD_FOR_S`. If workers
         serve different versions, the version that most workers serve is returned.
         """
@@ -407,13 +409,13 @@ class PresenceStore:
     def _read(self) -> dict[str, ServedSpecialist]:
         """Read the served specialists from Redis, in two round trips."""
         versions_by_name: dict[str, dict[str, _ServedVersion]] = {}
-        for signed in self._signed_announcements():
+        for signed in self._read_signed_announcements():
             for spec in signed.announcement.specialists:
                 versions = versions_by_name.setdefault(spec.name, {})
                 version = versions.setdefault(spec.content_digest, _ServedVersion(spec))
                 version.announcements.append(signed)
         names = sorted(versions_by_name)
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.llen(queue_of(name))
@@ -424,11 +426,11 @@ class PresenceStore:
         for name, (depth, held, stored_pause) in zip(names, rows(answers, 3), strict=True):
             pause = pause_in(stored_pause) if stored_pause else None
             all_versions = list(versions_by_name[name].values())
-            specialists[name] = _served(all_versions, int(depth) + int(held), pause)
+            specialists[name] = _merge_versions(all_versions, int(depth) + int(held), pause)
         return specialists
 
 
-def _served(
+def _merge_versions(
     versions: Sequence[_ServedVersion], queued: int, pause: Pause | None
 ) -> ServedSpecialist:
     """Return a specialist by its versions. The workers of all versions count."""

@@ -25,7 +25,7 @@ class PromptPrefixes:
         key = _key(prefix)
         redis = self._connection.redis
         try:
-            with self._connection.translated_errors():
+            with self._connection.translate_errors():
                 is_first = redis.set(key, PrefixState.SENT, nx=True, px=int(MAX_WAIT_S * 1000))
                 value = None if is_first else redis.get(key)
         except StoreError:
@@ -37,11 +37,11 @@ class PromptPrefixes:
         return PrefixState.SENT
 
     def note_cached(self, prefix: str) -> None:
-        with suppress(StoreError), self._connection.translated_errors():
+        with suppress(StoreError), self._connection.translate_errors():
             self._connection.redis.set(_key(prefix), PrefixState.CACHED, px=int(CACHED_S * 1000))
 
     def release(self, prefix: str) -> None:
-        with suppress(StoreError), self._connection.translated_errors():
+        with suppress(StoreError), self._connection.translate_errors():
             self._connection.redis.delete(_key(prefix))
 
 

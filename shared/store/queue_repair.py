@@ -54,7 +54,7 @@ class QueueRepair:
             self._passed = {}
             return 0
         served = self._presence.presence().queues
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             names = self._connection.redis.hkeys(keys.QUEUES)
         known = {name.decode() for name in names}
         unserved = sorted(known - served)
@@ -66,7 +66,7 @@ class QueueRepair:
     def _take_ownership(self) -> bool:
         """Return whether this supervisor owns the repair. Take it if no supervisor owns it."""
         redis = self._connection.redis
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             is_free = redis.set(keys.ORPHANS, self._name, nx=True, ex=OWNERSHIP_S)
             if is_free or redis.get(keys.ORPHANS) != self._name.encode():
                 return bool(is_free)
@@ -76,10 +76,10 @@ class QueueRepair:
     def _drop_in(self, queue: str) -> int:
         """Check the next messages of a queue, and drop the orphans. Return their number."""
         passed = self._passed.pop(queue, 0)
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             frames = self._connection.redis.lrange(queue, -passed - MESSAGES_A_CHECK, -passed - 1)
         messages = list(map(_job_and_entry, frames))
-        deleted_jobs = self._deleted(messages)
+        deleted_jobs = self._find_deleted_jobs(messages)
         orphans: list[Any] = []
         for place, (frame, (job_id, entry)) in enumerate(zip(frames, messages, strict=True), 1):
             if job_id in deleted_jobs:
@@ -93,13 +93,13 @@ class QueueRepair:
             self._passed[queue] = passed + len(frames) - dropped
         return dropped
 
-    def _deleted(self, messages: Sequence[tuple[JobId | None, str]]) -> set[JobId]:
+    def _find_deleted_jobs(self, messages: Sequence[tuple[JobId | None, str]]) -> set[JobId]:
         """Return the jobs of these messages that the store no longer has."""
         job_ids: dict[JobId, None] = {}
         for job_id, _ in messages:
             if job_id:
                 job_ids[job_id] = None
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.exists(keys.job(job_id))

@@ -84,7 +84,7 @@ class RateLimiter:
                 expected.bucket, bool(limited), bool(ahead), at_ms, input_tokens, output_tokens
             )
 
-    def returned_share(self, usage: Usage | None) -> dict[str, Any]:
+    def release_unused_share(self, usage: Usage | None) -> dict[str, Any]:
         """End the admitted call, and return the unused share that goes back to the bucket.
 
         A call that was cut off may have used its full share. Tokens read from a cache do not

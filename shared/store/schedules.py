@@ -41,14 +41,14 @@ class Schedules:
         Raises:
             UserError: the tenant has `MAX_SCHEDULES` schedules.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             sealed = self._connection.sealing.seal_for(
                 schedule.tenant, SCHEDULES, schedule.id, pack(job.to_json())
             )
             self._connection.redis.set(keys.schedule_job(schedule.id), sealed, ex=ADD_WITHIN_S)
         answer = self._replace(schedule, "", schedule.to_json())
         if answer == _TOO_MANY:
-            with self._connection.translated_errors():
+            with self._connection.translate_errors():
                 self._connection.redis.delete(keys.schedule_job(schedule.id))
             raise UserError(
                 f"tenant {schedule.tenant[:60]} has {MAX_SCHEDULES:,} schedules: remove some"
@@ -66,17 +66,17 @@ class Schedules:
 
     def find(self, tenant: str, name: str) -> StoredSchedule | None:
         """Return a schedule, or None if the tenant has no schedule of this name."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             text = self._connection.redis.hget(keys.SCHEDULES, _member(tenant, name))
         if text is None:
             return None
-        return _stored(text)
+        return _parse_schedule(text)
 
     def all(self, tenant: str | None = None) -> list[Schedule]:
         """Return the schedules of one tenant or of all tenants, in the order of their names.
         Unreadable schedules are left out.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             texts = self._connection.redis.hvals(keys.SCHEDULES)
         schedules: list[Schedule] = []
         for schedule in read_entries(texts, Schedule.from_json, keys.SCHEDULES):
@@ -89,13 +89,13 @@ class Schedules:
         out: a supervisor of another version may read them.
         """
         now_ms = int(self._connection.now() * 1000)
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             redis = self._connection.redis
             members = redis.zrangebyscore(keys.SCHEDULE_SLOTS, "-inf", now_ms)
             if not members:
                 return []
             texts = redis.hmget(keys.SCHEDULES, members)
-        return read_entries([text for text in texts if text], _stored, keys.SCHEDULES)
+        return read_entries([text for text in texts if text], _parse_schedule, keys.SCHEDULES)
 
     def job(self, schedule: Schedule) -> ScheduledJob:
         """Return the job of a schedule.
@@ -104,16 +104,16 @@ class Schedules:
             MalformedMessage: the job was lost, or a version that is not this one stored it.
             UnreadablePayload: the stored bytes are damaged, or encrypted with another key.
         """
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             stored = self._connection.redis.get(keys.schedule_job(schedule.id))
         if stored is None:
             raise MalformedMessage("the job of the schedule is not stored")
         packed = self._connection.sealing.open_for(schedule.tenant, SCHEDULES, schedule.id, stored)
         return ScheduledJob.from_json(unpack(packed))
 
-    def spent_microusd(self, schedule_id: str, month: str) -> int:
+    def read_spent_microusd(self, schedule_id: str, month: str) -> int:
         """Return the money that the jobs of a month have spent, in micro-dollars."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             counters = self._connection.redis.mget(
                 keys.schedule_month(schedule_id, month), keys.verified_month(schedule_id, month)
             )
@@ -139,5 +139,5 @@ def _member(tenant: str, name: str) -> str:
     return f"{name}/{tenant}"
 
 
-def _stored(text: bytes) -> StoredSchedule:
+def _parse_schedule(text: bytes) -> StoredSchedule:
     return StoredSchedule(Schedule.from_json(text), text.decode())

@@ -112,7 +112,7 @@ class SpendingHistory:
             StoreUnavailable: Redis is unreachable.
         """
         wanted = list(numbers)
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for number in wanted:
                 pipe.hgetall(keys.spending(number))

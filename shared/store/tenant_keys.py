@@ -132,7 +132,7 @@ def read_key_file(file: Path) -> tuple[bytes, ...]:
             keys.append(b"")
     if not keys:
         raise NoTenantKey(f"{file} holds no key: write one, or remove the file")
-    return _checked(keys, f"{file}: each line")
+    return _validate_keys(keys, f"{file}: each line")
 
 
 class KeyHook:
@@ -172,10 +172,10 @@ class KeyHook:
             raise NoTenantKey(
                 f"{self._place} has no key of tenant {tenant} now ({type(error).__name__})"
             ) from None
-        return _checked(keys, f"{self._place}: each key")
+        return _validate_keys(keys, f"{self._place}: each key")
 
 
-def _checked(keys: Sequence[object], what: str) -> tuple[bytes, ...]:
+def _validate_keys(keys: Sequence[object], what: str) -> tuple[bytes, ...]:
     """Return the keys.
 
     Raises:

@@ -57,7 +57,7 @@ class Tenants:
         redis = self._connection.redis
         children: list[JobId] = []
         manifests: list[tuple[JobId, str]] = []
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.lindex(keys.log(job_id), 0)
@@ -68,7 +68,7 @@ class Tenants:
             manifest_digest = _manifest_digest_in(first_entry)
             if manifest_digest:
                 manifests.append((job_id, manifest_digest))
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             pipe = redis.pipeline(transaction=False)
             for job_id, digest in manifests:
                 pipe.hget(keys.blobs(job_id), digest)
@@ -96,7 +96,7 @@ class Tenants:
         """Note stored documents that the deletion may delete at its end."""
         key = keys.deletion(tenant)
         redis = self._connection.redis
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             for part in _parts(names):
                 pipe = redis.pipeline(transaction=False)
                 for name in part:
@@ -109,9 +109,9 @@ class Tenants:
                     redis.sadd(key, *stored)
                     redis.expire(key, self._keep_s)
 
-    def noted_documents(self, tenant: str) -> set[str]:
+    def read_noted_documents(self, tenant: str) -> set[str]:
         """Return the documents that a deletion of the tenant has noted."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             members = self._connection.redis.smembers(keys.deletion(tenant))
         return set(map(name_in, members))
 
@@ -119,7 +119,7 @@ class Tenants:
         """Begin to note all documents that jobs need. Return the time in Unix ms."""
         redis = self._connection.redis
         since_ms = int(self._connection.now() * 1000)
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             redis.zadd(keys.USED_DOCUMENTS, {"": 0})
             redis.expire(keys.USED_DOCUMENTS, MARK_S)
         return since_ms
@@ -134,7 +134,7 @@ class Tenants:
 
     def end_deletion(self, tenant: str) -> None:
         """Forget the notes of a deletion."""
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             self._connection.redis.delete(keys.deletion(tenant))
 
     def forget_statistics(self, tenant: str, today: int, days: int) -> None:
@@ -145,7 +145,7 @@ class Tenants:
             days: days of which there may be statistics.
         """
         redis = self._connection.redis
-        with self._connection.translated_errors():
+        with self._connection.translate_errors():
             for number in range(today - days, today + 1):
                 redis.delete(keys.day(number, tenant))
                 self._drop_fields(keys.spending(number), tenant)

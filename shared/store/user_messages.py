@@ -54,7 +54,7 @@ class StoredMessage:
     """The handoffs that took the message while they ran, each with the turn."""
 
 
-def stored_message_in(stored: bytes, takers: bytes) -> StoredMessage:
+def parse_stored_message(stored: bytes, takers: bytes) -> StoredMessage:
     """Return a message.
 
     Args:

@@ -132,7 +132,7 @@ def require_processes(jobs: Client, model: str | None = None) -> None:
     from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 
     require_keys(jobs)
-    served = jobs.store.presence.served()
+    served = jobs.store.presence.load_served_specialists()
     has_supervisor = SUPERVISOR_QUEUE in jobs.store.presence.presence().queues
     if not served or not has_supervisor:
         refusal = jobs.store.health.refusal()

@@ -280,7 +280,7 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
 
 
 def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
-    served = jobs.store.presence.served()
+    served = jobs.store.presence.load_served_specialists()
     if not served and not can_announce:
         yield Finding(Level.WARN, "workers", UNASKED)
     elif not served:

@@ -69,7 +69,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
         model: the model that the user chose. None: the model of the settings, unless the workers
             have only the offline model.
     """
-    served = jobs.store.presence.served()
+    served = jobs.store.presence.load_served_specialists()
     if not model:
         model = _default_model(served, settings)
     if JUDGE in served:
@@ -92,7 +92,7 @@ def is_free(jobs: Client, models: tuple[str | None, ...], judging: AnswerJudge |
         models: the models of the jobs. None: the default models of the workers.
         judging: the judge, or None without a judge.
     """
-    if served_models(jobs.store.presence.served()) == {OFFLINE_MODEL}:
+    if served_models(jobs.store.presence.load_served_specialists()) == {OFFLINE_MODEL}:
         return True
     if judging is not None:
         models = (*models, judging.model)

@@ -79,7 +79,7 @@ def specialists(
         store = client_with(settings).store
     served = None
     if store is not None:
-        served = store.presence.served()
+        served = store.presence.load_served_specialists()
     specs: Mapping[str, SpecialistSpec]
     if served is not None:
         specs = {name: specialist.spec for name, specialist in served.items()}

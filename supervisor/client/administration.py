@@ -134,7 +134,7 @@ def check_pausable(store: Store, role: str) -> None:
     Raises:
         UserError: no worker serves or has served the role.
     """
-    served = store.presence.served()
+    served = store.presence.load_served_specialists()
     known = _known(store, served)
     is_name = re.fullmatch(NAME_PATTERN, role) is not None and role not in RESERVED
     may_be_served = not served and is_name and not close_names(role, known, alike=_ALIKE)
@@ -154,7 +154,7 @@ def unpause(store: Store, role: str, actor: Actor | None = None) -> int | None:
     if role in store.pauses.roles():
         return audited(store, actor, AuditAction.UNPAUSE, role, lambda: store.pauses.unpause(role))
     held = store.pauses.unpause(role)
-    if held is None and role not in _known(store, store.presence.served()):
+    if held is None and role not in _known(store, store.presence.load_served_specialists()):
         if paused := close_names(role, store.pauses.all()):
             raise UserError(f"{role[:64]!r} is not paused: did you mean {paused[0]}?")
         check_pausable(store, role)

@@ -57,7 +57,7 @@ class Admission:
     @cached_property
     def _models(self) -> set[str]:
         models: set[str] = set()
-        for served in self._store.presence.served().values():
+        for served in self._store.presence.load_served_specialists().values():
             models.update(served.models)
         return models
 
@@ -92,7 +92,7 @@ def check_fact_checker(store: Store, name: str | None) -> None:
         UserError: no worker serves or has served the fact-checker, and other workers are running.
     """
     if name:
-        served = store.presence.served()
+        served = store.presence.load_served_specialists()
     else:
         served = {}
     if name and served and name not in served and not store.history.read([name])[0][name]:

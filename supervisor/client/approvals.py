@@ -405,7 +405,7 @@ def _own_plan(
             f"{state.job_id} waits for {describe_awaited_answer(question.what)}: only a plan can be"
             " edited: leave out plan (--edit)"
         )
-    served = store.presence.served()
+    served = store.presence.load_served_specialists()
     edited = parse_edited_plan(plan, state, served)
     event, text = make_plan_event(
         edited,

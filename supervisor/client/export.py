@@ -113,7 +113,7 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         manifest = Manifest.from_json(record.payloads[submitted.manifest.digest])
     else:
         manifest = Manifest()
-    pages = store.payloads.fetched(job_id)
+    pages = store.payloads.load_fetched_pages(job_id)
     document_texts = None
     if texts:
         document_texts = store.payloads.documents(

@@ -138,7 +138,7 @@ def stats_now(store: Store, load: FleetLoad) -> FleetStats:
     Raises:
         StoreUnavailable: Redis is away.
     """
-    served = store.presence.served()
+    served = store.presence.load_served_specialists()
     samples, _ = store.history.read({*served, *load.waiting, *ROLES})
     amounts = Amounts()
     for spending in store.spending.days([int(load.at) // DAY_S]):
@@ -205,7 +205,7 @@ def _role_stats(
         busy=load.busy(name),
         queued=waiting.handoffs,
         oldest_s=oldest_s,
-        deferred=load.deferred(name),
+        deferred=load.count_deferred(name),
         is_paused=name in load.paused,
         seconds=median_s,
         wanted_slots=wanted,

@@ -127,7 +127,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         forked_from = submitted.fork.job_id
     mode = submitted.mode
     if mode is Mode.AUTO:
-        routed = store.job_summaries.routed(job.job_id)
+        routed = store.job_summaries.read_routing_decision(job.job_id)
         mode = routed.mode if routed else mode
     plan = None
     if summary.plan:

@@ -197,7 +197,7 @@ def status_of(store: Store, schedule: Schedule) -> ScheduleStatus:
     if not schedule.is_paused:
         next_slot = schedule.next_slot
     computed: dict[str, object] = {
-        "spent_microusd": store.schedules.spent_microusd(schedule.id, month),
+        "spent_microusd": store.schedules.read_spent_microusd(schedule.id, month),
         "next_slot": next_slot,
         "running": tuple(running),
     }
@@ -288,7 +288,7 @@ def run_now(
         if store.jobs.read([job_id]):
             return job_id
     month = month_of(schedule.timezone, store.connection.now())
-    spent = store.schedules.spent_microusd(schedule.id, month)
+    spent = store.schedules.read_spent_microusd(schedule.id, month)
     if is_spent(schedule, spent):
         raise BudgetSpent(f"schedule {name}: {spent_note(schedule, spent)}")
     after = None
@@ -339,7 +339,7 @@ def advance(
         if info.cancelled:
             cancelled.add(info.job_id)
     month = month_of(schedule.timezone, now)
-    spent = store.schedules.spent_microusd(schedule.id, month)
+    spent = store.schedules.read_spent_microusd(schedule.id, month)
     decision = decide_next(schedule, ended, spent, now)
     for job_id in set(decision.to_cancel) - cancelled:
         event = CancelRequested(by=f"{BY_SCHEDULE}{schedule.name}", actor=schedule.actor)

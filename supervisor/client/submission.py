@@ -593,7 +593,7 @@ def _admitted(
 
 def _start_telemetry(store: Store, settings: Settings) -> None:
     start_telemetry("handoff", settings, flush_s=FLUSH_S)
-    telemetry().set_trace_reader(store.traces.kept)
+    telemetry().set_trace_reader(store.traces.load_trace_context)
 
 
 def _batches(requests: Iterable[PreparedJob]) -> Iterator[list[PreparedJob]]:

@@ -152,7 +152,7 @@ def _delete_documents(store: Store, tenant: str) -> tuple[int, int]:
     """Delete the noted documents that no job holds. Return the numbers of deleted and of kept
     documents.
     """
-    noted = store.tenants.noted_documents(tenant)
+    noted = store.tenants.read_noted_documents(tenant)
     if not noted:
         return 0, 0
     since_ms = store.tenants.begin_look()

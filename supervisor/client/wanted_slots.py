@@ -114,7 +114,7 @@ def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
     if role in load.paused:
         return 0
     following = sum(work.role == role and work.follows for work in load.at_work)
-    limited = load.limited(role) - following  # a copy of a result takes a moment
+    limited = load.count_rate_limited(role) - following  # a copy of a result takes a moment
     waiting = limited + load.waiting.get(role, NO_BACKLOG).handoffs
     return load.busy(role) + math.ceil(round(waiting * (1.0 - refused_part), 6))
 
@@ -135,7 +135,7 @@ def _refused_part(
                 refused_turns += sample["turns"]
     if turns:
         return refused_turns / turns
-    if refused and (load.limited(role) > 0 or len(refused) == len(load.buckets)):
+    if refused and (load.count_rate_limited(role) > 0 or len(refused) == len(load.buckets)):
         return 1.0
     return 0.0
 

@@ -106,7 +106,8 @@ class RoleBriefs:
 
     def usable_specialists(self, state: JobState) -> Mapping[str, ServedSpecialist]:
         """Return the served specialists that this job may use, by name."""
-        allowed, served = state.submitted.specialists, self._store.presence.served()
+        allowed = state.submitted.specialists
+        served = self._store.presence.load_served_specialists()
         if not allowed:
             return served
         usable: dict[str, ServedSpecialist] = {}

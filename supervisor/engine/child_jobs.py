@@ -280,7 +280,7 @@ class ChildJobs:
         person, and its parent's review comes after it. The handoffs of a child job allow no
         tool with effects either (`acts_with`).
         """
-        served = self._store.presence.served()
+        served = self._store.presence.load_served_specialists()
         acts = acting(served)
         if not acts:
             return allowed

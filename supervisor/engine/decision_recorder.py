@@ -200,7 +200,7 @@ def pin_spec(
     pinned = state.specialists.get(name)
     if pinned:
         return spec_from(payload_cache.payloads(state.job_id, [pinned])[pinned]), pinned, None
-    served = presence.served().get(name)
+    served = presence.load_served_specialists().get(name)
     if served is None:  # no live worker announces this specialist
         spec = placeholder_spec(name)
         return spec, spec.content_digest, spec.to_json()
@@ -368,7 +368,7 @@ class DecisionRecorder:
         event, text = make_plan_event(
             plan,
             is_reviewed=is_reviewed or submitted.rubric is not None,
-            acting=acting(self._store.presence.served()),
+            acting=acting(self._store.presence.load_served_specialists()),
             origins=origins,
         )
         writes.ref(text)
@@ -377,7 +377,7 @@ class DecisionRecorder:
     def _patch_plan(self, state: JobState, command: PatchPlan, writes: PendingWrites) -> None:
         texts = self._loader.texts(state, [command.proposal], writes)
         plan = self._loader.plan(state, writes)
-        acts = acting(self._store.presence.served())
+        acts = acting(self._store.presence.load_served_specialists())
         record_patch(state, plan, command.proposal, texts, writes, acts)
 
     def _issue_group(self, state: JobState, command: IssueGroup, writes: PendingWrites) -> None:
@@ -449,7 +449,7 @@ class DecisionRecorder:
         allowed = handoff.acts_with
         if allowed == ():
             return False
-        served = self._store.presence.served().get(spec.name)
+        served = self._store.presence.load_served_specialists().get(spec.name)
         if served is None:  # no live worker: the plan says whether it has tools with effects
             return bool(outline.acts)
         if spec.task_with_effect is not None:

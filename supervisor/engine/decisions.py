@@ -352,7 +352,9 @@ class DecisionMaker:
         for handoff_id, info in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
             handoffs[handoff_id] = _make_observed_handoff(info)
         checker = state.submitted.fact_checker
-        is_away = checker is not None and checker not in self._store.presence.served()
+        is_away = (
+            checker is not None and checker not in self._store.presence.load_served_specialists()
+        )
         return Observations(
             specialists=frozenset(served),
             loads=loads,

@@ -120,7 +120,7 @@ class JobLoop:
             with self._attempts.leases.evaluating(evaluation.heartbeat):
                 self._advance(job_id, ticket, evaluation)
         except (StoreUnavailable, Interrupted):
-            evaluation.interrupted()
+            evaluation.remove_note()
             raise
         except TooManyEvaluators as why:
             log.warning("job not evaluated", job_id=job_id, why=str(why))
@@ -157,7 +157,7 @@ class JobLoop:
                 if state and state.handoffs - known.handoffs >= MAX_HANDOFFS_A_DECISION:
                     # Another process has published a whole batch and continues. Two processes
                     # would prepare the same next batch.
-                    evaluation.interrupted()
+                    evaluation.remove_note()
                     return
 
     def run_queued_role(self, handoff: AgentHandoff, text: str) -> AttemptOutcome:

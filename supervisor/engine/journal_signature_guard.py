@@ -92,7 +92,7 @@ class JournalGuard:
         """
         if not refused:
             return
-        known = self._store.refused_events.recorded_to(job_id)
+        known = self._store.refused_events.read_recorded_version(job_id)
         new = [event for event in refused if event.recorded.version > known]
         if not new:
             return

@@ -178,7 +178,7 @@ class RoleRunner:
         digests = [request.digest]
         acts: Collection[str] = ()
         if handoff.assigned_to == "planner":
-            acts = acting(self._attempts.store.presence.served())
+            acts = acting(self._attempts.store.presence.load_served_specialists())
             if state.plan:
                 digests.append(state.plan.plan.digest)
         earlier = [ref.digest for ref in earlier_results(handoff, state)]

@@ -112,7 +112,7 @@ class Sweeper:
         """Record the announcements of workers whose signatures do not hold, each worker's once in
         the life of this process.
         """
-        for worker, why, text in self._store.presence.refused_announcements():
+        for worker, why, text in self._store.presence.read_refused_announcements():
             if (worker, why) not in self._refused and len(self._refused) < MAX_REFUSED:
                 self._refused.add((worker, why))
                 log.warning("announcement refused", worker=worker, why=why)

@@ -109,7 +109,7 @@ def _estimate_as_json(estimate: Estimate | None, unit: float, name: str) -> dict
 
 def make_quote(state: JobState, store: Store) -> Quote:
     """Return the quote of a job that has a plan, in one round trip."""
-    work = _work(state, store.presence.served())
+    work = _work(state, store.presence.load_served_specialists())
     stored_samples, scores = store.history.read(work.names)
     samples: dict[str, list[CostSample]] = {}
     for name, entries in stored_samples.items():

@@ -80,7 +80,7 @@ async def specialists(access: Reads) -> list[dict[str, Any]]:
 def listed_specialists(access: Access) -> list[dict[str, Any]]:
     """Return the specialists of live workers. A tenant does not see the fields about workers."""
     listed: list[dict[str, Any]] = []
-    for specialist in access.store.presence.served().values():
+    for specialist in access.store.presence.load_served_specialists().values():
         shown = specialist if access.tenant is None else None
         listed.append(specialist_as_json(specialist.spec, shown))
     return listed

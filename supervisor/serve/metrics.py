@@ -267,9 +267,9 @@ class StoreMetrics(Collector):
         stats = stats_now(self._store, load)
         queues = sorted({stats.supervisor_roles.role, *(role.role for role in stats.roles)})
         waiting = self._store.metrics.waiting(queues)
-        held = self._store.metrics.held([*queues, *ROLES])
+        held = self._store.metrics.count_held_handoffs([*queues, *ROLES])
         families = [*_counted(counts), *_fleet(stats, held), *_backlogs(waiting, stats.at)]
-        families.append(_unplanned(stats, self._store.presence.unplanned()))
+        families.append(_unplanned(stats, self._store.presence.count_unplanned_jobs()))
         for family in families:
             if self._tenant is None:
                 yield family

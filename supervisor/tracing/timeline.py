@@ -84,7 +84,7 @@ class TimelineBar:
 
     def seconds_with_claim(self, now: float) -> float:
         """Return the seconds with a claim, so far."""
-        return sum(past_claim.lasted_s(now) for past_claim in self.past_claims)
+        return sum(past_claim.duration_s(now) for past_claim in self.past_claims)
 
     def seconds_without_claim(self, now: float) -> float:
         """Return the seconds without a claim so far: before the first claim, and between claims."""

@@ -50,7 +50,7 @@ def test_a_worker_without_the_key_says_why_and_a_worker_with_the_key_does_the_ha
         others = {name: value for name, value in worker.environment.items() if name not in keys}
         system.processes.start(replace(worker, environment=others, restart=False))
         jobs = client.connect(system.redis_url, Settings(offline=True, tenant_keys=folder))
-        wait_until(jobs.store.presence.served, timeout_s=60, expected="the worker")
+        wait_until(jobs.store.presence.load_served_specialists, timeout_s=60, expected="the worker")
         job_id = jobs.submit(Request(WORDS, tenant="acme", documents=DOCUMENTS))
         log = system.processes.log_of("w1")
         wait_until(

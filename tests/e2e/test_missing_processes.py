@@ -135,7 +135,7 @@ def test_the_next_command_finds_all_processes_of_a_ready_system(
         jobs = system.jobs()
         require_processes(jobs)
 
-        assert jobs.store.presence.served()
+        assert jobs.store.presence.load_served_specialists()
         assert SUPERVISOR_QUEUE in jobs.store.presence.presence().queues
 
 

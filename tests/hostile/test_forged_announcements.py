@@ -46,7 +46,7 @@ def announce(connection: Connection, trust: Trust, *announcements: Announcement)
 
 def served(connection: Connection, keys: Path) -> dict[str, str]:
     """Return the instructions of each served specialist, as a supervisor sees them."""
-    specialists = PresenceStore(connection, trust_of(keys, "supervisor")).served()
+    specialists = PresenceStore(connection, trust_of(keys, "supervisor")).load_served_specialists()
     return {name: specialist.spec.instructions for name, specialist in specialists.items()}
 
 
@@ -148,7 +148,9 @@ def test_an_announcement_with_a_number_that_no_float_holds_is_not_read(
     hostile = announcement("w1").model_copy(update=numbers)
     announce(store.connection, trust, hostile, announcement("w2"))
 
-    specialists = PresenceStore(store.connection, trust_of(keys, "supervisor")).served()
+    specialists = PresenceStore(
+        store.connection, trust_of(keys, "supervisor")
+    ).load_served_specialists()
 
     assert specialists["researcher"].workers == ("w2",)
     assert specialists["researcher"].slots == 4

@@ -420,9 +420,9 @@ def test_a_long_entry_of_a_fetched_page_is_left_out(store: Store) -> None:
     job_id = a_job(store)
     page = Document(path="https://example.org/", digest="a" * 64, media_type="text/html", chars=5)
     long = page.model_copy(update={"path": "https://example.org/" + "x" * SHORT_BYTES})
-    store.connection.redis.rpush(keys.fetched(job_id), long.to_json(), page.to_json())
+    store.connection.redis.rpush(keys.fetched_pages(job_id), long.to_json(), page.to_json())
 
-    assert store.payloads.fetched(job_id) == [page]
+    assert store.payloads.load_fetched_pages(job_id) == [page]
 
 
 def test_a_long_sample_of_the_history_is_left_out(store: Store) -> None:

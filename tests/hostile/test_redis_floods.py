@@ -150,7 +150,7 @@ def test_a_flood_of_long_announcements_is_not_read(server: Server) -> None:
     with server.store("supervisor") as supervisor, redis.Redis.from_url(server.address) as admin:
         before = int(admin.info("stats")["total_net_output_bytes"])
 
-        assert supervisor.presence.served() == {}
+        assert supervisor.presence.load_served_specialists() == {}
 
         read = int(admin.info("stats")["total_net_output_bytes"]) - before
         assert read <= MAX_READ_BYTES + 2 * READ_AT_ONCE

@@ -323,7 +323,7 @@ def test_an_entry_of_a_worker_hides_no_decision_of_the_router(server: Server) ->
         routed = Routed(mode=Mode.SINGLE)
         supervisor.journal.append(job_id, routed)
 
-        assert supervisor.job_summaries.routed(job_id) == routed
+        assert supervisor.job_summaries.read_routing_decision(job_id) == routed
 
 
 def test_an_entry_of_a_worker_without_a_time_leaves_a_job_readable(server: Server) -> None:

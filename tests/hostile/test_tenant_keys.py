@@ -150,7 +150,7 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
         return [
             reader.store.claims.checkpoints_of(job_id, [handoff_id]) != {},
             SECRET in reader.store.payloads.draft(job_id, handoff_id),
-            reader.store.payloads.fetched(job_id) == [page],
+            reader.store.payloads.load_fetched_pages(job_id) == [page],
         ]
 
     assert read_by(jobs) == [True, True, True]

@@ -48,7 +48,7 @@ def test_each_span_lasts_from_before_to_after_its_commit_and_is_a_root(
         assert span.parent is None
         assert span.status.status_code is StatusCode.UNSET
         assert span.context is not None
-        assert f"{span.context.trace_id:032x}" in str(jobs.store.traces.kept(job_id))
+        assert f"{span.context.trace_id:032x}" in str(jobs.store.traces.load_trace_context(job_id))
 
 
 def test_spans_of_refused_commits_are_errors(

@@ -143,8 +143,8 @@ class OpenTelemetry(Telemetry):
         self._load_trace_context: Callable[[JobId], StoredTrace] = lambda _: StoredTrace()
         self._known = lru_cache(KNOWN_JOBS)(self._look_up)
 
-    def set_trace_reader(self, kept: Callable[[JobId], StoredTrace]) -> None:
-        self._load_trace_context = kept
+    def set_trace_reader(self, load_trace_context: Callable[[JobId], StoredTrace]) -> None:
+        self._load_trace_context = load_trace_context
 
     @contextmanager
     def submitting(self, job_id: JobId) -> Iterator[str | None]:

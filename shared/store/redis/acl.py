@@ -531,7 +531,7 @@ class Database:
 
 def rules_of(access: Access, database: Database) -> list[str]:
     """Return the rules of a user in the order of the ACL file, without name and passwords."""
-    rules = ["resetkeys", "resetchannels", "-@all", *_allowed(access.commands)]
+    rules = ["resetkeys", "resetchannels", "-@all", *_allow_rules(access.commands)]
     # Another installation may use another database of the server, with the same keys.
     rules.append(f"+select|{database.number}")
     if database.has_key_permissions:
@@ -544,7 +544,7 @@ def rules_of(access: Access, database: Database) -> list[str]:
         rules += OWN_CLIENT_OF_REDIS_6
         patterns = [*access.both, *access.read]
         for selector in access.selectors:
-            rules += _allowed(selector.commands)
+            rules += _allow_rules(selector.commands)
             if selector is not ANY_SCRIPT:
                 patterns += selector.patterns
             rules += _channels(selector.channels, database)
@@ -565,7 +565,7 @@ ADMIN = "admin"
 ADMIN_RULES = ("~*", "&*", "+@all")
 
 
-def _allowed(commands: Iterable[str]) -> list[str]:
+def _allow_rules(commands: Iterable[str]) -> list[str]:
     return [f"+{command}" for command in commands]
 
 
@@ -578,7 +578,7 @@ def _channels(patterns: Iterable[str], database: Database) -> list[str]:
 
 
 def _selector(selector: Selector, database: Database) -> str:
-    rules = ["-@all", *_allowed(selector.commands), *_channels(selector.channels, database)]
+    rules = ["-@all", *_allow_rules(selector.commands), *_channels(selector.channels, database)]
     if selector is ANY_SCRIPT:
         rules.append("~*")
     else:

@@ -170,26 +170,26 @@ class Connection:
         """Run `lua/<name>.lua` and return its answer.
 
         Raises:
-            StoreUnavailable: see `translated_errors`.
+            StoreUnavailable: see `translate_errors`.
         """
         script = script_of(name).with_prefix(self.prefix)
 
         def run() -> Any:
             return script.run(self.redis, [len(keys), *keys, *args])
 
-        try:  # `translated_errors` takes as long as all else here does
+        try:  # `translate_errors` takes as long as all else here does
             return around("script", name, run, redis.ConnectionError)
         except redis.RedisError as error:
-            raise _translated(error, self.url_name) from error
+            raise _translate_error(error, self.url_name) from error
 
     def script_for_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run `lua/<name>.lua` once for each call, in one round trip. Return the answer of each
         call, or its `StoreError` if that call failed.
 
         Raises:
-            StoreUnavailable: see `translated_errors`.
+            StoreUnavailable: see `translate_errors`.
         """
-        with self.translated_errors():
+        with self.translate_errors():
             answers = self._answers_of_each(name, calls)
             missing = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
             if missing:
@@ -200,7 +200,7 @@ class Connection:
         translated: list[Any] = []
         for answer in answers:
             is_error = isinstance(answer, redis.RedisError)
-            translated.append(_translated(answer, self.url_name) if is_error else answer)
+            translated.append(_translate_error(answer, self.url_name) if is_error else answer)
         return translated
 
     def _answers_of_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
@@ -222,7 +222,7 @@ class Connection:
         """
         scripts = [script_of(name).with_prefix(self.prefix) for name in script_names()]
         scripts += map(Script, of_libraries)
-        with self.translated_errors():
+        with self.translate_errors():
             known = self.redis.script_exists(*[script.digest for script in scripts])
             for script, is_known in zip(scripts, known, strict=True):
                 if not is_known:
@@ -258,7 +258,7 @@ class Connection:
         shortest_s = float("inf")
         for _ in range(MAX_CLOCK_READINGS):
             asked_at = time.monotonic()
-            with self.translated_errors():
+            with self.translate_errors():
                 seconds, microseconds = self.redis.time()
             trip_s = time.monotonic() - asked_at
             if trip_s < shortest_s:
@@ -269,9 +269,9 @@ class Connection:
                 break
         return offset
 
-    def translated_errors(self) -> AbstractContextManager[None]:
+    def translate_errors(self) -> AbstractContextManager[None]:
         """Return a context that translates Redis's errors; see the function of this name."""
-        return translated_errors(self.url_name)
+        return translate_errors(self.url_name)
 
     def close(self) -> None:
         """Close all sockets, including those to sentinels. `close` of redis-py does not close
@@ -329,7 +329,7 @@ def answers_of(pipe: Any) -> list[Any]:
 
 
 @contextmanager
-def translated_errors(url_name: str = URL_VARIABLE) -> Iterator[None]:
+def translate_errors(url_name: str = URL_VARIABLE) -> Iterator[None]:
     """Translate Redis's errors into one line that says how to fix the cause.
 
     Raises:
@@ -344,10 +344,10 @@ def translated_errors(url_name: str = URL_VARIABLE) -> Iterator[None]:
     try:
         yield
     except redis.RedisError as error:
-        raise _translated(error, url_name) from error
+        raise _translate_error(error, url_name) from error
 
 
-def _translated(error: redis.RedisError, url_name: str) -> StoreError:
+def _translate_error(error: redis.RedisError, url_name: str) -> StoreError:
     """Return the error of the store for an error of redis-py."""
     if NO_CONNECTION_LEFT in str(error):
         return StoreUnavailable(

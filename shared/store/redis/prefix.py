@@ -66,7 +66,7 @@ def with_prefix(prefix: str, command: Sequence[Any]) -> tuple[Any, ...]:
     elif kind == "XREAD":
         first = 1 + _place_of_streams(arguments)
         end = first + (len(arguments) - first) // 2
-    prefixed = [_prefixed(prefix, key) for key in arguments[first:end]]
+    prefixed = [_add_prefix(prefix, key) for key in arguments[first:end]]
     return (name, *arguments[:first], *prefixed, *arguments[end:])
 
 
@@ -78,7 +78,7 @@ def _place_of_streams(arguments: Sequence[Any]) -> int:
     raise ValueError("XREAD without STREAMS")
 
 
-def _prefixed(prefix: str, key: str | bytes) -> str | bytes:
+def _add_prefix(prefix: str, key: str | bytes) -> str | bytes:
     if isinstance(key, bytes):
         return prefix.encode() + key
     return prefix + key

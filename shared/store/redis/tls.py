@@ -26,7 +26,7 @@ class _SharesContexts:
     def _wrap_socket_with_ssl(self: Any, plain: Any) -> ssl.SSLSocket:
         """Return `plain`, a connected socket, after the handshake."""
         files = (self.ca_certs, self.ca_path, self.certfile, self.keyfile)
-        as_of = tuple(map(_written_at, filter(None, files)))
+        as_of = tuple(map(_read_modified_ns, filter(None, files)))
         context = _context(*files, self.cert_reqs, self.check_hostname, as_of)
         # without a timeout, a silent server would block the handshake
         plain.settimeout(self.socket_connect_timeout)
@@ -58,7 +58,7 @@ def _sharing(kind: type) -> type:
     return type(kind.__name__, (_SharesContexts, kind), {})
 
 
-def _written_at(place: str) -> int:
+def _read_modified_ns(place: str) -> int:
     """Return the modification time in ns of a file, or of a folder or its newest file."""
     path = Path(place)
     newest = path.stat().st_mtime_ns

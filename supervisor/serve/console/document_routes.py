@@ -193,7 +193,7 @@ def _documents(
             yield None, document
     family = [job_id]
     for member in family:  # the loop also visits the child jobs that it appends
-        for page in store.payloads.fetched(member):
+        for page in store.payloads.load_fetched_pages(member):
             yield member, page
         if len(family) >= max_jobs:
             continue

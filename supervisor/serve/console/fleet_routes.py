@@ -75,7 +75,7 @@ def read_fleet(store: Store) -> FleetPage:
     load = store.fleet_load.now()
     stats = stats_now(store, load)
     roles = sorted({*load.waiting, *load.paused, *ROLES})
-    held, held_count = store.pauses.held(roles, MAX_HANDOFFS)
+    held, held_count = store.pauses.read_held_handoffs(roles, MAX_HANDOFFS)
     return FleetPage(
         stats=stats,
         load=load,

@@ -100,7 +100,7 @@ async def jobs(request: Request, visit: Reads) -> Response:
     """Show the jobs that match the filter in the URL, the newest first."""
     shown = filter_in(request.query_params, visit.access.tenant)
     now, rows, place = await run_in_threadpool(_page, visit.access, shown)
-    served = await run_in_threadpool(visit.access.store.presence.served)
+    served = await run_in_threadpool(visit.access.store.presence.load_served_specialists)
     cursor = cursor_of(place)
     return render(
         request,

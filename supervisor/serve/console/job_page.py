@@ -238,7 +238,7 @@ def _open_steps(
     """Return the first `MAX_OPEN` open handoffs, each with its activity or its reason to wait."""
     if not open_handoffs:
         return []
-    served = store.presence.served()
+    served = store.presence.load_served_specialists()
     load = store.fleet_load.now()
     roles: dict[HandoffId, str] = {}
     for recorded in record.journal:

@@ -146,7 +146,7 @@ def test_a_tools_result_that_is_cited_is_stored_with_the_jobs_documents(
     result = result_of(attempts.attempt(handoff.to_json(), handoff, with_tool))
     leases.stop()
 
-    (document,) = store.payloads.fetched(handoff.job_id)
+    (document,) = store.payloads.load_fetched_pages(handoff.job_id)
     assert (document.path, result.claims[0].sources[0].source) == (name, name)
     assert store.payloads.get(handoff.job_id, [document.digest]) == {document.digest: text}
 

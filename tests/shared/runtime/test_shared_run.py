@@ -451,7 +451,7 @@ def test_a_copy_keeps_the_cited_results_of_tools_for_its_job(bench: Bench) -> No
     copied = bench.attempt(second).result
 
     assert copied is not None
-    (page,) = bench.store.payloads.fetched(second.job_id)
+    (page,) = bench.store.payloads.load_fetched_pages(second.job_id)
     assert (page.path, page.digest) == (name, copied.claims[0].sources[0].digest)
 
 

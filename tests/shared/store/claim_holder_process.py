@@ -28,7 +28,7 @@ def main(url: str, lease_s: float, ending: str) -> None:
     issue(store, job_id, *NAMES)
     with ExitStack() as claims:
         for name in NAMES:
-            claims.enter_context(leases.held(granted_claim(store, job_id, name)))
+            claims.enter_context(leases.keep_renewed(granted_claim(store, job_id, name)))
         print("held", flush=True)
         sys.stdin.readline()
         if ending == "freezes":

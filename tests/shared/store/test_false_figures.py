@@ -88,7 +88,7 @@ def test_a_negative_amount_of_a_call_lowers_no_counter(store: Store, name: str) 
     assert (after["input_tokens"], after["output_tokens"], after["usd"]) == (300, 80, 50)
     assert store.daily_budgets.today("acme").tenant == before.tenant
     assert store.daily_budgets.today("acme").installation == before.installation
-    assert store.schedules.spent_microusd("news", MONTH) == 50
+    assert store.schedules.read_spent_microusd("news", MONTH) == 50
 
 
 def test_smaller_and_negative_sums_of_results_lower_no_verified_usage(store: Store) -> None:
@@ -116,7 +116,7 @@ def test_a_huge_result_neither_empties_nor_blocks_the_verified_usage(
 
     store.refusals.move_reports()
     assert store.daily_budgets.today("acme").tenant.microusd == MAX_MICROUSD
-    assert store.schedules.spent_microusd("news", MONTH) == MAX_MICROUSD
+    assert store.schedules.read_spent_microusd("news", MONTH) == MAX_MICROUSD
     issue(store, job_id, "find.1")
     answer = reservation_answer(granted_claim(store, job_id, "find.1"), CALL)
     assert answer == [b"limit", b"tenant", b"max_usd"]
@@ -156,7 +156,7 @@ def test_a_false_figure_of_a_month_stops_no_schedule(store: Store, text: str) ->
     store.connection.redis.set(keys.schedule_month("news", MONTH), text, ex=60)
     store.connection.redis.set(keys.verified_month("news", MONTH), 50, ex=60)
 
-    assert store.schedules.spent_microusd("news", MONTH) == 50
+    assert store.schedules.read_spent_microusd("news", MONTH) == 50
 
 
 @pytest.mark.parametrize("text", NUMBERS)

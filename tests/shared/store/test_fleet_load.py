@@ -44,7 +44,7 @@ def test_only_handoffs_with_a_slot_count_as_at_work(store: Store, job_id: JobId)
         "researcher",
         "host:1",
     )
-    assert (load.open_jobs, load.busy("researcher"), load.deferred("researcher")) == (1, 1, 0)
+    assert (load.open_jobs, load.busy("researcher"), load.count_deferred("researcher")) == (1, 1, 0)
 
 
 def test_an_ended_job_is_not_open_while_its_webhook_is_pending(store: Store, job_id: JobId) -> None:
@@ -64,7 +64,7 @@ def test_a_handoff_that_waits_for_its_provider_is_deferred_without_a_slot(
 
     load = store.fleet_load.now()
 
-    assert (load.busy("researcher"), load.deferred("researcher")) == (0, 1)
+    assert (load.busy("researcher"), load.count_deferred("researcher")) == (0, 1)
     assert [handoff.doing for handoff in load.at_work] == ["rate limit"]
 
 

@@ -91,7 +91,7 @@ def test_a_handoff_finishes_with_any_garbage_in(
     assert len(samples[ROLE]) == 1, "the sample of this handoff can be read"
     assert store_with_shared_keys.daily_budgets.refusal("default") is None
     assert store_with_shared_keys.presence.presence([job_id]).unclaimed == {}
-    assert store_with_shared_keys.presence.served() == {}
+    assert store_with_shared_keys.presence.load_served_specialists() == {}
     assert store_with_shared_keys.presence.announce_supervisor("s") == 0
     assert store_with_shared_keys.fleet_load.now().open_jobs >= 1
 

@@ -103,7 +103,7 @@ def test_a_completed_evaluation_removes_itself_and_earlier_ones(
         case "record_failure":
             store.journal.record_failure(job_id, evaluation_id=ending.name)
         case _:
-            ending.interrupted()
+            ending.remove_note()
 
     assert store.connection.redis.hget(keys.job(job_id), "evaluations").startswith(
         later.name.encode()
@@ -258,7 +258,7 @@ def test_a_long_evaluation_gives_signs_of_life(redis_url: str) -> None:
 def test_a_heartbeat_restores_no_removed_evaluation(store: Store, job_id: JobId) -> None:
     evaluation = store.evaluation_leases.at(job_id)
     evaluation.begin()
-    evaluation.interrupted()
+    evaluation.remove_note()
 
     store.connection.script("evaluate_job", *evaluation.heartbeat)
 

@@ -99,8 +99,8 @@ def test_held_claims_are_renewed_and_released_claims_are_not(redis_url: str) -> 
     issue(store, job_id, "held.1", "left.1")
     held, left = granted_claim(store, job_id, "held.1"), granted_claim(store, job_id, "left.1")
 
-    with leases.held(held):
-        with leases.held(left):
+    with leases.keep_renewed(held):
+        with leases.keep_renewed(left):
             pass
         wait_until(
             lambda: claim(store, job_id, "left.1", "w2").verdict is ClaimVerdict.GRANTED,
@@ -133,7 +133,7 @@ def test_a_claim_survives_an_outage_of_redis_that_is_longer_than_its_lease(
     issue(store, job_id, "held.1")
     held = granted_claim(store, job_id, "held.1")
 
-    with leases.held(held), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
+    with leases.keep_renewed(held), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
         os.kill(processes.pids()["redis"], signal.SIGSTOP)
         saved = pool.submit(held.checkpoint, model_reply())
         wait_until(

@@ -72,14 +72,14 @@ def test_held_handoffs_are_listed_with_the_oldest_first(store: Store, job_id: Jo
         )
     store.connection.redis.zadd(keys.ON_HOLD + "researcher", {f"{job_id}/find.1": 5_000})
 
-    held, count = store.pauses.held(["writer", "researcher"], 1)
+    held, count = store.pauses.read_held_handoffs(["writer", "researcher"], 1)
 
     assert ([(handoff.handoff_id, handoff.role, handoff.since) for handoff in held], count) == (
         [("find.1", "researcher", 5.0)],
         2,
     )
-    assert len(store.pauses.held(["researcher"], 9)[0]) == 2
-    assert store.pauses.held([], 9) == ([], 0)
+    assert len(store.pauses.read_held_handoffs(["researcher"], 9)[0]) == 2
+    assert store.pauses.read_held_handoffs([], 9) == ([], 0)
 
 
 def test_other_roles_continue(store: Store, job_id: JobId) -> None:

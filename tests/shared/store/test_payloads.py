@@ -137,8 +137,8 @@ def test_a_fetched_page_belongs_to_its_job(store: Store) -> None:
     )
     store.payloads.put_fetched(job_id, page, "text")
 
-    assert store.payloads.fetched(job_id) == [page]
-    assert store.payloads.fetched(other) == []
+    assert store.payloads.load_fetched_pages(job_id) == [page]
+    assert store.payloads.load_fetched_pages(other) == []
     assert store.payloads.get(job_id, [page.digest]) == {page.digest: "text"}
 
 
@@ -153,7 +153,7 @@ def test_each_version_of_a_fetched_page_can_be_cited_and_the_newest_is_found_fir
     for page, text in zip((*versions, versions[0]), ("old", "new", "old"), strict=True):
         store.payloads.put_fetched(job_id, page, text)
 
-    assert store.payloads.fetched(job_id) == versions
+    assert store.payloads.load_fetched_pages(job_id) == versions
 
 
 def _poison(store: Store, job_id: JobId, digest: str, stored: bytes) -> None:
@@ -220,6 +220,6 @@ def test_an_unreadable_entry_among_fetched_pages_is_skipped(store: Store) -> Non
         path="https://example.com/", digest=digest_of("t"), media_type="text/plain", chars=1
     )
     store.payloads.put_fetched(job_id, page, "t")
-    store.connection.redis.rpush(keys.fetched(job_id), '{"path": NaN')
+    store.connection.redis.rpush(keys.fetched_pages(job_id), '{"path": NaN')
 
-    assert store.payloads.fetched(job_id) == [page]
+    assert store.payloads.load_fetched_pages(job_id) == [page]

@@ -37,7 +37,7 @@ def test_announced_specialists_are_served(store: Store, presence: PresenceStore)
     presence.announce(announcement_of("w1", a_spec(name="researcher"), a_spec(name="writer")))
     presence.announce(announcement_of("w2", a_spec(name="researcher"), slots=3, model="anthropic"))
 
-    served = store.presence.served()
+    served = store.presence.load_served_specialists()
     assert sorted(served) == ["researcher", "writer"]
     assert served["researcher"].workers == ("w1", "w2")
     assert (served["researcher"].slots, served["researcher"].models) == (
@@ -51,7 +51,7 @@ def test_queued_messages_are_counted(store: Store, presence: PresenceStore) -> N
     presence.announce(announcement_of("w1", a_spec(name="researcher")))
     store.connection.redis.lpush("researcher", "one", "two")
 
-    assert store.presence.served()["researcher"].queued == 2
+    assert store.presence.load_served_specialists()["researcher"].queued == 2
 
 
 def test_an_announcement_holds_for_a_while_only(store: Store, presence: PresenceStore) -> None:
@@ -59,7 +59,7 @@ def test_an_announcement_holds_for_a_while_only(store: Store, presence: Presence
     assert 0 < store.connection.redis.ttl(keys.worker("w1")) <= ANNOUNCED_FOR_S
 
     store.connection.redis.delete(keys.worker("w1"))  # has the effect of its expiry
-    assert store.presence.served() == {}
+    assert store.presence.load_served_specialists() == {}
 
 
 def test_workers_that_left_long_ago_are_not_looked_up(
@@ -76,7 +76,7 @@ def test_a_leaving_worker_withdraws_its_announcement(store: Store, presence: Pre
     presence.announce(announcement_of("w1", a_spec()))
     presence.withdraw(announcement_of("w1", a_spec()))
 
-    assert store.presence.served() == {}
+    assert store.presence.load_served_specialists() == {}
 
 
 def test_the_majority_decides_if_workers_differ(store: Store, presence: PresenceStore) -> None:
@@ -85,8 +85,8 @@ def test_the_majority_decides_if_workers_differ(store: Store, presence: Presence
     presence.announce(announcement_of("w2", new))
     presence.announce(announcement_of("w3", new))
 
-    assert store.presence.served()["researcher"].digest == new.content_digest
-    assert store.presence.served()["researcher"].workers == ("w1", "w2", "w3")
+    assert store.presence.load_served_specialists()["researcher"].digest == new.content_digest
+    assert store.presence.load_served_specialists()["researcher"].workers == ("w1", "w2", "w3")
 
 
 def test_a_worker_of_another_version_does_not_hide_the_rest(
@@ -96,7 +96,7 @@ def test_a_worker_of_another_version_does_not_hide_the_rest(
     presence.announce(announcement_of("w2", a_spec()))
     store.connection.redis.set(keys.worker("w2"), '{"schema_version": 99}', ex=10)
 
-    assert store.presence.served()["researcher"].workers == ("w1",)
+    assert store.presence.load_served_specialists()["researcher"].workers == ("w1",)
 
 
 def test_fields_of_a_later_version_are_ignored(store: Store, presence: PresenceStore) -> None:
@@ -106,7 +106,7 @@ def test_fields_of_a_later_version_are_ignored(store: Store, presence: PresenceS
     }
     store.connection.redis.set(keys.worker("w1"), json.dumps(text), ex=10)
 
-    assert store.presence.served()["researcher"].workers == ("w1",)
+    assert store.presence.load_served_specialists()["researcher"].workers == ("w1",)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_live_process_with_an_unreadable_announcement_is_still_listed(
         LiveProcess("supervisor", "s1", None),
         LiveProcess("worker", "w1", None),
     ]
-    assert store.presence.served() == {}
+    assert store.presence.load_served_specialists() == {}
 
 
 def test_names_that_are_not_text_stop_no_reader(store: Store, presence: PresenceStore) -> None:
@@ -134,7 +134,7 @@ def test_names_that_are_not_text_stop_no_reader(store: Store, presence: Presence
     store.connection.redis.hset(keys.PAUSED, b"\xff", b"{")
 
     assert "researcher" in store.presence.presence().queues
-    assert sorted(store.presence.served()) == ["researcher"]
+    assert sorted(store.presence.load_served_specialists()) == ["researcher"]
     assert len(store.presence.processes()) == 3
     store.connection.redis.delete(keys.SERVING, keys.PAUSED)
 
@@ -144,7 +144,7 @@ def test_a_pause_that_cannot_be_read_still_holds(store: Store, presence: Presenc
     store.connection.redis.hset(keys.PAUSED, "researcher", b"\xff")
 
     assert list(presence.presence().paused) == ["researcher"]
-    assert presence.served()["researcher"].paused == Pause(at=0, reason=UNREADABLE)
+    assert presence.load_served_specialists()["researcher"].paused == Pause(at=0, reason=UNREADABLE)
     assert store.pauses.all()["researcher"].reason == UNREADABLE
     store.pauses.unpause("researcher")
     assert presence.presence().paused == {}

@@ -91,7 +91,7 @@ def test_fetched_pages_stay_as_long_as_their_job(store: Store, job_id: JobId) ->
     )
     store.payloads.put_fetched(job_id, page, "text")
 
-    assert shortest_s(store, [keys.fetched(job_id)]) > JOB_S + KEEP_S / 2
+    assert shortest_s(store, [keys.fetched_pages(job_id)]) > JOB_S + KEEP_S / 2
 
 
 def test_a_job_that_has_ended_gets_no_more_pages(store: Store, job_id: JobId) -> None:
@@ -102,7 +102,7 @@ def test_a_job_that_has_ended_gets_no_more_pages(store: Store, job_id: JobId) ->
 
     store.payloads.put_fetched(job_id, page, "text")
 
-    assert store.payloads.fetched(job_id) == []
+    assert store.payloads.load_fetched_pages(job_id) == []
 
 
 def test_a_decision_does_not_shorten_the_retention_of_a_running_job(

@@ -176,7 +176,7 @@ def test_the_month_of_a_schedule_counts_at_least_the_results(store: Store) -> No
     verify(store, job_id)
     store.connection.redis.incrby(month, -1_000)
 
-    assert store.schedules.spent_microusd("news", "2026-11") == 50
+    assert store.schedules.read_spent_microusd("news", "2026-11") == 50
 
 
 def test_an_amount_after_the_money_does_not_count_as_money_of_the_month(
@@ -194,4 +194,4 @@ def test_an_amount_after_the_money_does_not_count_as_money_of_the_month(
 
     verify(store, job_id, (*USED, 0))
 
-    assert store.schedules.spent_microusd("news", "2026-11") == 50
+    assert store.schedules.read_spent_microusd("news", "2026-11") == 50

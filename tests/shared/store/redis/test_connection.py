@@ -16,7 +16,7 @@ from handoff_queue.shared.store.redis.connection import (
     MAX_CONNECTIONS,
     Connection,
     retry_until_answered,
-    translated_errors,
+    translate_errors,
 )
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UserError
@@ -115,7 +115,7 @@ def test_a_redis_cluster_is_refused_at_its_first_error(
         pytest.raises(
             UserError, match=r"Redis Cluster, which is not supported.* HANDOFF_REDIS_URL"
         ) as raised,
-        translated_errors(),
+        translate_errors(),
     ):
         raise error
 
@@ -159,7 +159,7 @@ def test_scripts_are_loaded_again_after_the_server_lost_them(store: Store) -> No
 
 @pytest.mark.parametrize("code", ["BUSY", "NOREPLICAS", "MASTERDOWN", "TRYAGAIN", "UNKILLABLE"])
 def test_a_passing_condition_is_not_an_internal_error(store: Store, code: str) -> None:
-    with pytest.raises(StoreUnavailable, match="cannot run the command now"), translated_errors():
+    with pytest.raises(StoreUnavailable, match="cannot run the command now"), translate_errors():
         store.connection.redis.eval(f"return redis.error_reply('{code} not now')", 0)
 
 
@@ -175,7 +175,7 @@ def test_a_passing_condition_is_not_an_internal_error(store: Store, code: str) -
 def test_a_redis_that_asks_for_a_certificate_differs_from_a_redis_without_tls(openssl: str) -> None:
     with (
         pytest.raises(StoreUnavailable, match="requires a client certificate"),
-        translated_errors(),
+        translate_errors(),
     ):
         raise redis.ConnectionError(
             f"Error while reading from h:1 : (1, '[SSL: {openssl}] no (_ssl.c:2580)')"
