@@ -48,7 +48,7 @@ from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import Registry, build_registry
 from handoff_queue.workers.tools.run_code import RUN_CODE
 from handoff_queue.workers.tools.sandbox import sandbox_fault
-from handoff_queue.workers.tools.user_tools import installed_points
+from handoff_queue.workers.tools.user_tools import read_entry_points
 
 SERVICE = "handoff-worker"
 log = log_of(__name__)
@@ -117,11 +117,15 @@ class LazyWorker:
             UserError: the key may not do the work of all specialists, a setting that such a
                 specialist needs is missing or invalid, or no specialist can be served.
         """
-        with_code = [spec.name for spec in self._served() if RUN_CODE in spec.tools]
+        with_code = [spec.name for spec in self._specialists_to_serve() if RUN_CODE in spec.tools]
         self._leave_out(with_code, "no sandbox", sandbox_fault)
-        with_runner = [spec.name for spec in self._served() if spec.runner is RunnerKind.AGENT_SDK]
+        with_runner = [
+            spec.name
+            for spec in self._specialists_to_serve()
+            if spec.runner is RunnerKind.AGENT_SDK
+        ]
         self._leave_out(with_runner, "no Claude Agent SDK", agent_sdk_fault)
-        served = self._served()
+        served = self._specialists_to_serve()
         open_trust(self._settings).check_worker([spec.name for spec in served])
         for spec in served:
             if spec.celery_task is not None:
@@ -143,18 +147,18 @@ class LazyWorker:
         if not fault:
             return
         names = ", ".join(needing)
-        if len(needing) == len(self._served()):
+        if len(needing) == len(self._specialists_to_serve()):
             raise UserError(f"cannot serve {names}: {lack} on this machine: {fault}")
         log.warning(f"{lack} on this machine, so it does not serve", names=names, why=fault)
         self._not_served |= dict.fromkeys(needing, f"{lack}: {fault}")
         self._app.amqp.queues.deselect(needing)
 
-    def started(self, sender: Any, **_: Any) -> None:
+    def on_worker_ready(self, sender: Any, **_: Any) -> None:
         """Start the telemetry and the thread of announcements. Return after the first try to
         announce this worker, or after `FOUND_WITHIN_S`.
         """
         start_telemetry(SERVICE, self._settings)
-        served = self._served()
+        served = self._specialists_to_serve()
         queues = [spec.name for spec in served]
         self._consumption.attach(sender, queues, lambda queue: queue not in self._paused)
         tried = threading.Event()
@@ -167,7 +171,7 @@ class LazyWorker:
         self._announcing.start()
         tried.wait(FOUND_WITHIN_S)
 
-    def held(self, role: str) -> None:
+    def stop_consuming(self, role: str) -> None:
         """Stop consuming the queue of a role at once, because one of its handoffs was put on
         hold.
         """
@@ -187,13 +191,13 @@ class LazyWorker:
         if self._built is not None:
             self._built.process.drain.begin(self._settings.drain_s)
 
-    def stopped(self, **_: Any) -> None:
+    def on_worker_shutdown(self, **_: Any) -> None:
         """Wait for the end of the announcements, and stop the telemetry. Nothing else runs then."""
         if self._announcing is not None:
             self._announcing.join(WITHDRAWN_WITHIN_S)
         telemetry().stop()
 
-    def _served(self) -> list[SpecialistSpec]:
+    def _specialists_to_serve(self) -> list[SpecialistSpec]:
         """Return the specialists whose queues this worker consumes, sorted by name."""
         served: list[SpecialistSpec] = []
         for queue in self._app.amqp.queues.consume_from:
@@ -269,7 +273,7 @@ def prepare_forks() -> None:
     """Read the built-in specialists and the list of installed tools once, for forked workers."""
     load_servers(BUILT_IN)
     load_specialists(BUILT_IN)
-    installed_points()
+    read_entry_points()
 
 
 def make_workers_app(settings: Settings, make_model: MakeModel | None = None) -> Celery:
@@ -305,10 +309,10 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     worker = WorkerSignals(app)
     worker.connect(signals.worker_init, exits_on_error(lazy_worker.starting))
     worker.connect(signals.celeryd_after_setup, exits_on_error(lazy_worker.check))
-    worker.connect(signals.worker_ready, exits_on_error(lazy_worker.started))
+    worker.connect(signals.worker_ready, exits_on_error(lazy_worker.on_worker_ready))
     touch_while_alive(app)  # after the receiver that announces the process
     worker.connect(signals.worker_shutting_down, lazy_worker.stopping)
-    worker.connect(signals.worker_shutdown, lazy_worker.stopped)
+    worker.connect(signals.worker_shutdown, lazy_worker.on_worker_shutdown)
     worker.connect(signals.worker_shutdown, lambda **_: index.close())
     worker.connect(signals.worker_shutdown, lambda **_: registry.close())
     return app
@@ -331,7 +335,7 @@ def _specialist(lazy_worker: LazyWorker, spec: SpecialistSpec, wake: Any) -> Any
                 lazy_worker.host,
             )
             if ended.end is AttemptEnd.HELD:
-                lazy_worker.held(spec.name)
+                lazy_worker.stop_consuming(spec.name)
             return ended
 
         return run_task(self, worker.process.store, spec.name, text, attempt)

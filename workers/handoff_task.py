@@ -76,7 +76,7 @@ def run_handoff(
                 host, handoff, spec, loaded, documents.tool_context, answer_format, now
             )
             return AgentSetup(answer_format, runner=runner)
-        tools = _allowed_tools(handoff, spec, registry)
+        tools = _select_allowed_tools(handoff, spec, registry)
         return AgentSetup(answer_format, tools, external_model=_external_model_of(spec))
 
     limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
@@ -89,7 +89,7 @@ def run_handoff(
     return outcome
 
 
-def _allowed_tools(
+def _select_allowed_tools(
     handoff: AgentHandoff, spec: SpecialistSpec, registry: Registry
 ) -> tuple[Tool, ...]:
     """Return the tools of a specialist for a handoff, without tools with effects that are not in

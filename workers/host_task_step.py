@@ -155,7 +155,7 @@ class HostTaskRunner:
             limit = ends_at
         acts = self.spec.task_with_effect is not None
         if acts and self.handoff.acts_with == ():
-            return self._failed(f"this step may not run {self._name}, which has an effect")
+            return self._failed_result(f"this step may not run {self._name}, which has an effect")
         failure = None
         if not self._is_sent(checkpoints, acts=acts):
             failure = self._send(checkpoints, limit, acts=acts)
@@ -181,7 +181,7 @@ class HostTaskRunner:
             checkpoints.checkpoint(ToolCallStarted(tool_use_id=self.task_id))
         problem = self._send_message(message, checkpoints, limit)
         if problem:
-            return self._failed(f"the task {self._name} was not sent: {problem}")
+            return self._failed_result(f"the task {self._name} was not sent: {problem}")
         checkpoints.checkpoint(ToolObserved(tool_use_id=self.task_id, text="sent"))
         return None
 
@@ -194,9 +194,9 @@ class HostTaskRunner:
             checkpoints.heartbeat(f"waits for the task {self._name}")
             end, problem = self._task_end()
             if end is not None:
-                return self._ended(end)
+                return self._result_of_ended_task(end)
             if self.now() >= limit:
-                return self._failed(
+                return self._failed_result(
                     f"the task {self._name} ({self.task_id}) has no result in time{problem};"
                     f" is a worker of its queue {self._queue!r} running?",
                     StopReason.DEADLINE,
@@ -250,7 +250,7 @@ class HostTaskRunner:
         }
         length = len(json.dumps(call))
         if length > MAX_ARGUMENT_CHARS:
-            return self._failed(
+            return self._failed_result(
                 f"the argument of the task {self._name} has {length:,} characters as"
                 f" JSON, at most {MAX_ARGUMENT_CHARS:,} are sent: let the step use fewer results"
             )
@@ -278,17 +278,17 @@ class HostTaskRunner:
                 return ""
         return problem or "the time of the step is over"
 
-    def _ended(self, end: HostResult) -> HandoffResult:
+    def _result_of_ended_task(self, end: HostResult) -> HandoffResult:
         """Return the result of a task that has ended."""
         if end.error:
-            return self._failed(
+            return self._failed_result(
                 f"the task {self._name} ({self.task_id}) ended as {end.error};"
                 " see the log of its worker"
             )
         try:
             return self._result(end.value)
         except (InvalidAnswer, ValueError, RecursionError) as problem:
-            return self._failed(
+            return self._failed_result(
                 f"the result of the task {self._name} cannot be used:"
                 f" {problem or 'it is nested too deep'}",
                 StopReason.INVALID_OUTPUT,
@@ -328,5 +328,7 @@ class HostTaskRunner:
             origins=union(origins_or_unknown(self.handoff.origins), (own_origin,)),
         )
 
-    def _failed(self, why: str, reason: StopReason = StopReason.INTERNAL_ERROR) -> HandoffResult:
+    def _failed_result(
+        self, why: str, reason: StopReason = StopReason.INTERNAL_ERROR
+    ) -> HandoffResult:
         return failed_result(self.handoff, why, reason)

@@ -100,7 +100,7 @@ class Batches:
         Args:
             what: method and rest of the path, such as `POST cancel`.
         """
-        batch = self._named(batch_id)
+        batch = self._find_batch(batch_id)
         if batch is None or what not in ("GET ", "GET results", "POST cancel"):
             return _not_found_reply(batch_id)
         if what == "GET results":
@@ -110,7 +110,7 @@ class Batches:
             return Reply(body=lines, headers={"content-type": "application/x-jsonl"})
         if what == "POST cancel":
             self._cancel(batch)
-        return _json_reply(_shown(batch, url))
+        return _json_reply(_batch_to_json(batch, url))
 
     def advance(self) -> None:
         """End the batches whose time is over."""
@@ -138,7 +138,7 @@ class Batches:
         batch = Batch(
             f"msgbatch_{secrets.token_hex(12)}", requests, dict(headers), now, now + self.duration_s
         )
-        shown = _shown(batch, url)
+        shown = _batch_to_json(batch, url)
         with self._lock:
             self.created.append(batch)
         if self.on_created is not None:
@@ -169,7 +169,7 @@ class Batches:
             return {"type": "errored", "error": json.loads(reply.body)}
         return {"type": "succeeded", "message": message_json(reply)}
 
-    def _named(self, batch_id: str) -> Batch | None:
+    def _find_batch(self, batch_id: str) -> Batch | None:
         for batch in self.created:
             if batch.batch_id == batch_id:
                 return batch
@@ -185,7 +185,7 @@ class Batches:
         limit = min(MAX_LISTED, int(query.get("limit", [str(_USUAL_PAGE)])[0]))
         page = newest_first[first : first + limit]
         return {
-            "data": [_shown(batch, url) for batch in page],
+            "data": [_batch_to_json(batch, url) for batch in page],
             "has_more": first + limit < len(newest_first),
             "first_id": page[0].batch_id if page else None,
             "last_id": page[-1].batch_id if page else None,
@@ -200,7 +200,7 @@ def _json_reply(value: Json) -> Reply:
     return Reply(body=json.dumps(value))
 
 
-def _shown(batch: Batch, url: str) -> Json:
+def _batch_to_json(batch: Batch, url: str) -> Json:
     """Return a batch in the form of the API. Its counts stay at `processing` until its end."""
     counts = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
     for result in batch.results:

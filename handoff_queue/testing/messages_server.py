@@ -192,7 +192,9 @@ class MessagesServer(LoopbackServer):
         if connection.path.startswith(BATCHES):
             self._respond_about_batches(connection, request)
             return
-        reply = self._refusal(request, headers, length) or self._signed(request, headers)
+        reply = self._refusal(request, headers, length) or self._answer_with_signatures(
+            request, headers
+        )
         is_stream = bool(request.get("stream")) and not reply.as_json
         is_connected = True
         try:
@@ -203,7 +205,7 @@ class MessagesServer(LoopbackServer):
         if reply.on_sent is not None:
             reply.on_sent(is_connected)
 
-    def _signed(self, request: Json, headers: Mapping[str, str]) -> Reply:
+    def _answer_with_signatures(self, request: Json, headers: Mapping[str, str]) -> Reply:
         """Return the reply of the script, with its thinking signed."""
         reply = self.answer(request, headers)
         blocks = self._signatures.sign(reply.blocks, reply.stop_reason)
@@ -216,7 +218,7 @@ class MessagesServer(LoopbackServer):
             return error_reply(
                 400, "stream: Extra inputs are not permitted", "invalid_request_error"
             )
-        return self._refusal(request, headers, 0) or self._signed(request, headers)
+        return self._refusal(request, headers, 0) or self._answer_with_signatures(request, headers)
 
     def _respond_to_get(self, connection: BaseHTTPRequestHandler) -> None:
         self._respond_about_batches(connection, {})

@@ -109,7 +109,7 @@ def blocks_of(message: Json) -> list[Json]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def merged(messages: Iterable[Json]) -> list[Json]:
+def merge_messages(messages: Iterable[Json]) -> list[Json]:
     """Return the messages with neighbours of the same role joined, as the API reads them.
     System messages are left out.
     """
@@ -144,7 +144,7 @@ def _ids_of(blocks: Iterable[Json], kind: str, field: str) -> list[str]:
     return ids
 
 
-def _repeated(names: Iterable[str]) -> list[str]:
+def _find_repeated_names(names: Iterable[str]) -> list[str]:
     """Return the names that occur more than once, in alphabetical order."""
     counts = Counter(names)
     return sorted(name for name, count in counts.items() if count > 1)
@@ -154,7 +154,7 @@ def _roles(request: Json) -> Iterator[str]:
     """Check that a user's message comes first, and that the last message is a user's unless
     the provider paused the model's turn.
     """
-    messages = merged(request["messages"])
+    messages = merge_messages(request["messages"])
     if not messages or messages[0]["role"] != "user":
         yield "messages.0.role: the first message must use the `user` role"
     if not messages or messages[-1]["role"] != "assistant":
@@ -247,7 +247,7 @@ def _ids(request: Json) -> Iterator[str]:
     for block in all_blocks(request["messages"]):
         if block["type"] in ("tool_use", "server_tool_use"):
             ids.append(str(block.get("id")))
-    for name in _repeated(ids):
+    for name in _find_repeated_names(ids):
         yield f"messages: `tool_use` ids must be unique: {name}"
 
 
@@ -255,7 +255,7 @@ def _results(request: Json) -> Iterator[str]:
     """Check that each call of an assistant message is answered exactly once, at the beginning
     of the next message.
     """
-    messages = merged(request["messages"])
+    messages = merge_messages(request["messages"])
     call_ids: list[str] = []
     for place, message in enumerate(messages):
         blocks = message["content"]
@@ -305,7 +305,7 @@ def open_server_calls(blocks: Iterable[Json]) -> list[str]:
 
 def _server_results(request: Json) -> Iterator[str]:
     """Check that each result of a server-side call comes after its call."""
-    messages = merged(request["messages"])
+    messages = merge_messages(request["messages"])
     known: set[str] = set()
     for place, message in enumerate(messages):
         for index, block in enumerate(message["content"]):
@@ -322,7 +322,7 @@ def _server_calls(request: Json) -> Iterator[str]:
     """Check that a message whose server-side call never gets a result is followed by results
     of the client's tools only.
     """
-    messages = merged(request["messages"])
+    messages = merge_messages(request["messages"])
     model_blocks: list[Json] = []
     for message in messages:
         if message["role"] == "assistant":
@@ -344,7 +344,7 @@ def _server_calls(request: Json) -> Iterator[str]:
 def _tools(request: Json) -> Iterator[str]:
     tools = request.get("tools", [])
     names = [str(tool.get("name")) for tool in tools]
-    for name in _repeated(names):
+    for name in _find_repeated_names(names):
         yield f"tools: Tool names must be unique: {name}"
     for place, tool in enumerate(tools):
         if not _is(TOOL_NAME, tool.get("name")):

@@ -23,7 +23,7 @@ from handoff_queue.testing.request_rules import (
     blocks_of,
     is_server_call,
     is_server_result,
-    merged,
+    merge_messages,
 )
 
 
@@ -78,7 +78,7 @@ class Signatures:
         Args:
             request: a request without a violation of `request_rules`.
         """
-        messages = merged(request["messages"])
+        messages = merge_messages(request["messages"])
         last_assistant = None
         for place, message in enumerate(messages):
             if message["role"] == "assistant":
@@ -90,7 +90,7 @@ class Signatures:
             if is_paused and not are_tool_results(following["content"]):
                 yield f"messages.{place + 1}: nothing can follow a paused turn"
         if last_assistant is not None:
-            yield from self._kept(last_assistant)
+            yield from self._check_kept_thinking(last_assistant)
 
     def _thinking(self, place: int, message: Json) -> Iterator[str]:
         """Check that the thinking of each reply in this message is unchanged, complete and in
@@ -104,7 +104,7 @@ class Signatures:
             if block["type"] not in THINKING:
                 continue
             where = f"messages.{place}.content.{index}"
-            parts = self._verified(block, _next_kind(kinds, index))
+            parts = self._verify_signature(block, _next_kind(kinds, index))
             if parts is None:
                 yield f"{where}: Invalid `signature` in `thinking` block"
             else:
@@ -118,7 +118,7 @@ class Signatures:
                     " in their order"
                 )
 
-    def _verified(self, block: Json, following: str) -> tuple[int, int, int] | None:
+    def _verify_signature(self, block: Json, following: str) -> tuple[int, int, int] | None:
         """Return the number of the block's reply, the block's place among the reply's
         thinking, and the number of thinking blocks in the reply. Return None if the signature
         is wrong.
@@ -138,7 +138,7 @@ class Signatures:
                 return reply, place, total
         return None
 
-    def _kept(self, message: Json) -> Iterator[str]:
+    def _check_kept_thinking(self, message: Json) -> Iterator[str]:
         """Check that the last assistant message holds the thinking of its calls."""
         there: set[str] = set()
         for block in message["content"]:

@@ -50,14 +50,14 @@ def test_the_frame_of_a_tool_is_not_validated(
 ) -> None:
     monkeypatch.setattr(tool_call_process, "CallResult", never)
 
-    assert tool_call_process.parsed_result(frame) is None
+    assert tool_call_process.parse_result(frame) is None
 
 
 def test_the_result_of_a_sandbox_is_not_validated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox.SandboxRun, "model_validate_json", never)
 
     with pytest.raises(ToolFailed, match="ended its sandbox without a result"):
-        sandbox.parsed_run(b'{"files": {' + MANY + b"}}")
+        sandbox.parse_run(b'{"files": {' + MANY + b"}}")
 
 
 def test_the_result_of_a_worker_is_unreadable_and_not_validated(
@@ -76,7 +76,7 @@ def test_a_sandbox_cannot_forge_a_number_that_no_text_can_hold(digits: str) -> N
     text = json.dumps(forged)[:-1] + f', "left_out": {digits}}}'
 
     with pytest.raises(ToolFailed, match="ended its sandbox without a result"):
-        sandbox.parsed_run(text.encode())
+        sandbox.parse_run(text.encode())
 
 
 @pytest.mark.parametrize(("path", "body"), BODIES.values(), ids=BODIES)

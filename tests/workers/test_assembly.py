@@ -93,7 +93,7 @@ def test_a_worker_sets_higher_thresholds_of_the_garbage_collector(worker: LazyWo
 
 
 def test_a_worker_withdraws_its_announcement(worker: LazyWorker, store: Store) -> None:
-    worker.started(consumer(worker))
+    worker.on_worker_ready(consumer(worker))
     wait_until(store.presence.announcements, expected="the announcement")
 
     worker.stopping()
@@ -124,7 +124,7 @@ def test_a_worker_without_a_sandbox_announces_the_specialists_that_it_cannot_ser
     worker = worker_of(redis_url, tmp_path, "now", "run_code")
 
     worker.check()
-    worker.started(consumer(worker))
+    worker.on_worker_ready(consumer(worker))
     (announcement,) = wait_until(store.presence.announcements, expected="the announcement")
     worker.stopping()
 
@@ -172,7 +172,7 @@ def test_a_worker_announces_its_lost_slots(
 ) -> None:
     monkeypatch.setattr("handoff_queue.workers.assembly.ANNOUNCED_FOR_S", 0.3)
     monkeypatch.setattr(worker_state, "active_requests", [SimpleNamespace(id="never-ends")])
-    worker.started(consumer(worker))
+    worker.on_worker_ready(consumer(worker))
 
     wait_until(
         lambda: [
@@ -196,7 +196,7 @@ def test_no_exception_ends_the_announcements(
         return build(self)
 
     monkeypatch.setattr(LazyWorker, "__call__", fail_once)
-    worker.started(consumer(worker))
+    worker.on_worker_ready(consumer(worker))
 
     wait_until(store.presence.announcements, expected="the announcement")
 
@@ -208,7 +208,7 @@ def test_a_failed_announcement_is_repeated(
     monkeypatch.setattr("handoff_queue.workers.assembly.ANNOUNCED_FOR_S", 0.3)
     with redis.Redis.from_url(redis_url) as admin:
         admin.set(keys.SERVING, "no sorted set", ex=60)
-        worker.started(consumer(worker))
+        worker.on_worker_ready(consumer(worker))
         wait_until(
             lambda: admin.keys(f"{keys.PREFIX}worker:*"),
             expected="an announcement that failed after its first write",

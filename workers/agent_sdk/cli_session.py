@@ -159,7 +159,7 @@ class Session:
         self._prompts: asyncio.Queue[str | list[Block]] = asyncio.Queue()
         self._prompts.put_nowait(_texts_of(call.messages[0]["content"]))
         self._talking: asyncio.Task[None] | None = None
-        options, process = self._prepared(call)
+        options, process = self._prepare_options_and_process(call)
         self._thread = threading.Thread(
             target=self._talk, args=(options, process), name="agent-sdk", daemon=True
         )
@@ -202,7 +202,9 @@ class Session:
         self._gateway.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _prepared(self, call: ModelCall) -> tuple[ClaudeAgentOptions, CliProcess]:
+    def _prepare_options_and_process(
+        self, call: ModelCall
+    ) -> tuple[ClaudeAgentOptions, CliProcess]:
         """Return the options of the SDK and the process. No secret is an argument."""
         tools: list[SdkMcpTool[Any]] = []
         for definition in call.tools:
@@ -283,13 +285,13 @@ class Session:
         """
         try:
             async for _message in query(
-                prompt=self._prompted(), options=options, transport=process
+                prompt=self._stream_prompts(), options=options, transport=process
             ):
                 pass
         finally:
             await process.close()
 
-    async def _prompted(self) -> AsyncIterator[dict[str, Any]]:
+    async def _stream_prompts(self) -> AsyncIterator[dict[str, Any]]:
         while True:
             content = await self._prompts.get()
             message = {"role": "user", "content": content}

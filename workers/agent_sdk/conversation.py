@@ -128,7 +128,7 @@ def _with_additions(
                     **recorded_message,
                     "content": [
                         *_blocks_of(recorded_message),
-                        *_added(recorded_message, requested_message),
+                        *_find_added_blocks(recorded_message, requested_message),
                     ],
                 }
             )
@@ -137,7 +137,7 @@ def _with_additions(
     return tuple(merged)
 
 
-def _added(recorded: MessageParam, requested: MessageParam) -> list[Block]:
+def _find_added_blocks(recorded: MessageParam, requested: MessageParam) -> list[Block]:
     known = _text_in(_blocks_of(recorded))
     added: list[Block] = []
     for block in _blocks_of(requested):

@@ -122,8 +122,8 @@ def find_passages(
     for enough, phrases, must_be_rare in _queries(connection, words, limit):
         candidates = _candidates(connection, phrases, scope, must_be_rare=must_be_rare)
         if len(candidates) >= enough:
-            ranked = _ranked(candidates, words, scope.paths)
-            return _shown(connection, _varied(_without_junk(ranked), limit))
+            ranked = _rank_passages(candidates, words, scope.paths)
+            return _load_matches(connection, _limit_per_document(_without_junk(ranked), limit))
     return []
 
 
@@ -143,19 +143,19 @@ def _queries(
     and for words with a similar spelling. Each query comes with the number of matches that
     makes the later queries unnecessary, and with a flag: True if a match needs a rare phrase.
     """
-    phrases = _counted(connection, map(phrase_of, words))
+    phrases = _count_phrases(connection, map(phrase_of, words))
     rare = [phrase for phrase in phrases if not phrase.is_frequent]
     if rare and len(rare) < len(phrases):
         yield limit, phrases, True
     yield 1, phrases, False
-    yield 1, _counted(connection, beginnings_of(words)), False
+    yield 1, _count_phrases(connection, beginnings_of(words)), False
     similar: list[str] = []
     for word in words:
         similar += _spelt_like(connection, word)
-    yield 1, _counted(connection, similar), False
+    yield 1, _count_phrases(connection, similar), False
 
 
-def _counted(connection: sqlite3.Connection, phrases: Iterable[str]) -> list[_Phrase]:
+def _count_phrases(connection: sqlite3.Connection, phrases: Iterable[str]) -> list[_Phrase]:
     """Return the phrases that passages of the scope have, each once."""
     counted: list[_Phrase] = []
     for phrase in dict.fromkeys(phrases):
@@ -216,11 +216,11 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
     )
     terms = [term for (term,) in rows]
     similar = difflib.get_close_matches(word, terms, n=_SIMILAR_OF_ALL, cutoff=0.75)
-    counted = _counted(connection, map(phrase_of, similar))
+    counted = _count_phrases(connection, map(phrase_of, similar))
     return [phrase.text for phrase in counted[:_SIMILAR]]
 
 
-def _ranked(
+def _rank_passages(
     candidates: list[tuple[int, float]], words: Sequence[str], paths: Mapping[int, str]
 ) -> list[tuple[int, float]]:
     """Return the passages with their scores, the best first. The score grows with the number
@@ -248,7 +248,7 @@ def _without_junk(ranked: Sequence[tuple[int, float]]) -> list[tuple[int, float]
     return [passage for passage in ranked if passage[1] >= least]
 
 
-def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
+def _limit_per_document(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
     """Return `limit` passages in the order of their rank, at most `_MAX_OF_ONE_DOCUMENT` of
     one document if the other documents have enough.
     """
@@ -265,7 +265,9 @@ def _varied(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, floa
     return [ranked[position] for position in sorted((taken + spare)[:limit])]
 
 
-def _shown(connection: sqlite3.Connection, ranked: list[tuple[int, float]]) -> list[PassageMatch]:
+def _load_matches(
+    connection: sqlite3.Connection, ranked: list[tuple[int, float]]
+) -> list[PassageMatch]:
     marks = ",".join("?" * len(ranked))
     rows = connection.execute(
         f"SELECT id, first, last, snippet FROM passages WHERE id IN ({marks})",  # noqa: S608 - question marks only

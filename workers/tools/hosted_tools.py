@@ -36,7 +36,7 @@ from handoff_queue.workers.tools.tool_host_protocol import (
     ToolDefinition,
     ToolLimits,
 )
-from handoff_queue.workers.tools.user_tools import installed_points
+from handoff_queue.workers.tools.user_tools import read_entry_points
 
 _DEFAULT_RULES = PolicyRules()
 _PUBLIC = Network()
@@ -58,7 +58,7 @@ def start_user_tools(settings: Settings) -> HostedTools:
     Raises:
         InvalidTool: a tool cannot be loaded.
     """
-    if not settings.tools_dirs and not installed_points():
+    if not settings.tools_dirs and not read_entry_points():
         return HostedTools()
     return host_tools(
         settings.tools_dirs,
@@ -88,7 +88,7 @@ def host_tools(
     host = ToolHost(folders, limits, may_limit_networks=bool(rules.networks))
     sources: list[tuple[str, tuple[Tool, ...]]] = []
     try:
-        loaded = host.loaded()
+        loaded = host.wait_for_tools()
         for source in loaded.sources:
             tools: list[Tool] = []
             for definition in source.tools:

@@ -113,7 +113,7 @@ def _search(notes: TenantNotes, query: str, context: ToolContext) -> ToolOutput:
         scored.append((score, note))
     scored.sort(key=lambda entry: -entry[0])
     best = [note for _, note in scored[:MAX_HITS]]
-    shown = [_shown(note, context) for note in best]
+    shown = [_show_note(note, context) for note in best]
     return _output({"notes": shown, "searched": len(stored)}, best)
 
 
@@ -131,7 +131,7 @@ def _view(notes: TenantNotes, path: str, context: ToolContext) -> ToolOutput:
     stored = notes.all()
     note = _find(stored, path)
     if note is not None:
-        return _output(_shown(note, context), [note])
+        return _output(_show_note(note, context), [note])
     below = [note.path for note in stored if not path or note.subject == path]
     if path and not below:
         raise ToolFailed(f"memory: there is no note {path[:140]!r}: use `view` with an empty path")
@@ -151,7 +151,7 @@ def _rename(notes: TenantNotes, arguments: _Memory, call: str) -> str:
     A kill may come between the two. Then the repeated call finds both notes.
     """
     old_path = _plain(arguments.old_path)
-    path = _checked(arguments.new_path)
+    path = _validate_path(arguments.new_path)
     stored = notes.all()
     new = _changeable(stored, path)
     if new is not None and new.call == call:
@@ -172,7 +172,7 @@ def _write(notes: TenantNotes, arguments: _Memory, context: ToolContext) -> str:
     """Create a note, or change the text of a note. A call that is repeated after a kill changes
     nothing if it has written the note before.
     """
-    path = _checked(arguments.path)
+    path = _validate_path(arguments.path)
     call = _digest_of(context)
     existing = _changeable(notes.all(), path)
     if existing is not None and existing.call == call:
@@ -269,7 +269,7 @@ def _existing(notes: list[Note], path: str) -> Note:
     raise ToolFailed(f"memory: there is no note {path[:140]!r}: use `view` with an empty path")
 
 
-def _checked(path: str) -> str:
+def _validate_path(path: str) -> str:
     plain = _plain(path)
     if not re.match(NOTE_PATH, plain):
         raise ToolFailed(
@@ -279,7 +279,7 @@ def _checked(path: str) -> str:
     return plain
 
 
-def _shown(note: Note, context: ToolContext) -> dict[str, Any]:
+def _show_note(note: Note, context: ToolContext) -> dict[str, Any]:
     """Return a note for the model, and make its proof a source that an answer can cite.
 
     The proof is the quote, which code has found in its document. A model wrote the text, so an

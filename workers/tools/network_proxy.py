@@ -97,7 +97,7 @@ class ProcessorShare:
         """Let no thread rest any more."""
         self._ended.set()
 
-    def paced(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def pace_pieces(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the pieces, and rest between them. The work of the caller counts, too."""
         for piece in pieces:
             yield piece
@@ -268,7 +268,7 @@ def _relay(
         client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
     back = _start_thread(_copy if request.head is None else _copy_response, server, client, share)
     try:
-        for piece in share.paced(request.pieces(client.recv)):
+        for piece in share.pace_pieces(request.pieces(client.recv)):
             server.sendall(piece)
         if request.head is None:
             server.shutdown(socket.SHUT_WR)
@@ -308,7 +308,7 @@ def _copy_response(server: socket.socket, client: socket.socket, share: Processo
 def _copy(source: socket.socket, target: socket.socket, share: ProcessorShare) -> None:
     """Copy bytes until the source ends, and end the target's input then."""
     try:
-        for piece in share.paced(iter(partial(source.recv, _PIECE), b"")):
+        for piece in share.pace_pieces(iter(partial(source.recv, _PIECE), b"")):
             target.sendall(piece)
         target.shutdown(socket.SHUT_WR)
     except OSError:

@@ -117,7 +117,9 @@ def parse_request(data: bytes) -> ProxyRequest:
         raise NoProxyRequest(f"the header Host is not {host}, the host of the address")
     if path is None:
         return ProxyRequest(host, port, None, data[end.end() :], incoming)
-    return ProxyRequest(host, port, _written(request, host, port, path), b"", incoming)
+    return ProxyRequest(
+        host, port, _build_forwarded_request(request, host, port, path), b"", incoming
+    )
 
 
 def _check_lines(head: bytes) -> None:
@@ -170,7 +172,7 @@ def _target(request: h11.Request) -> tuple[str, int, str | None]:
     return place["host"].lower(), int(place["port"]), path
 
 
-def _written(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
+def _build_forwarded_request(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
     """Return the request that the proxy sends to the host."""
     shown = host if port == 80 else f"{host}:{port}"
     headers = [(b"Host", shown.encode()), (b"Connection", b"close")]

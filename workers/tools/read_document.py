@@ -51,7 +51,7 @@ def read_document_tool() -> Tool:
 def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
     document = context.manifest.document_with_label(arguments.source.strip())
     if document is None:
-        document = named_document(
+        document = find_document(
             arguments.source, (*context.manifest.documents, *context.fetched())
         )
     text = context.text_of(document.digest)
@@ -80,7 +80,7 @@ def origin_of(document: Document, context: ToolContext) -> Origin:
     return WEB
 
 
-def named_document(source: str, documents: Sequence[Document]) -> Document:
+def find_document(source: str, documents: Sequence[Document]) -> Document:
     """Return the document with this path. Models add `./` and forget folders, so the only
     document with the same file name is accepted, too.
 

@@ -87,10 +87,10 @@ class Registry:
             if name in self.tools:
                 chosen[name] = self.tools[name]
             elif name not in self.not_offered:
-                raise InvalidTool(self._unknown(name))
+                raise InvalidTool(self._error_of_unknown_tool(name))
         return tuple(chosen.values())
 
-    def _unknown(self, name: str) -> str:
+    def _error_of_unknown_tool(self, name: str) -> str:
         hint = suggestion(name, self.names, otherwise="add the folder of its file (--tools DIR)")
         return f"unknown tool {name[:64]!r}: {hint}"
 
@@ -125,7 +125,7 @@ def build_registry(
                 own.append(tool.name)
             if tool.name in tools or tool.name == READ_RESULT:
                 hosted.close()
-                raise InvalidTool(_taken_name(where, tool.name))
+                raise InvalidTool(_error_of_taken_name(where, tool.name))
             tools[tool.name] = tool
     not_offered: dict[str, str] = {}
     if settings.is_offline:
@@ -153,7 +153,7 @@ def build_registry(
     )
 
 
-def _taken_name(where: str, name: str) -> str:
+def _error_of_taken_name(where: str, name: str) -> str:
     """Return the error of a user's tool whose name is taken."""
     taken = "is taken by another of your tools"
     if name in (*BUILT_IN, *TOOL_OF_SANDBOX.values(), READ_RESULT):

@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.documents.media_types import PLAIN
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import tool_origin
-from handoff_queue.workers.tools.read_document import named_document
+from handoff_queue.workers.tools.read_document import find_document
 from handoff_queue.workers.tools.sandbox import SandboxRun, run_in_sandbox
 from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
@@ -119,7 +119,7 @@ def _document(source: str, context: ToolContext) -> Document:
         return labelled
     documents = (*context.manifest.documents, *context.fetched())
     if not _DIGEST.fullmatch(source):
-        return named_document(source, documents)
+        return find_document(source, documents)
     for document in documents:
         if document.digest == source:
             return document

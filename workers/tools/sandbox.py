@@ -30,7 +30,7 @@ from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.workers.tools.sandbox_limits import (
     FOLDERS_IN_MEMORY,
     SandboxLimits,
-    exceeded_limit,
+    find_exceeded_limit,
 )
 from handoff_queue.workers.tools.seccomp_filter import sandbox_filter
 
@@ -124,10 +124,10 @@ def run_in_sandbox(
         output = _run(json.dumps(request).encode(), limits, is_abandoned, python)
     finally:
         _free.release()
-    return parsed_run(output)
+    return parse_run(output)
 
 
-def parsed_run(output: bytes) -> SandboxRun:
+def parse_run(output: bytes) -> SandboxRun:
     """Return the end of a run from all that its sandbox has written.
 
     Raises:
@@ -207,7 +207,7 @@ class _Run:
                 ends_at = time.monotonic() + self._limits.seconds + PACKED_WITHIN_S
             if time.monotonic() > ends_at:
                 raise ToolFailed(self._too_late(has_started))
-            if exceeded := self._exceeded_limit():
+            if exceeded := self._find_exceeded_limit():
                 raise ToolFailed(exceeded)
         if len(self._output) > limit:
             raise ToolFailed(f"the result has more than {limit:,} bytes")
@@ -215,9 +215,9 @@ class _Run:
             raise ToolFailed(self._reason())
         return bytes(self._output)
 
-    def _exceeded_limit(self) -> str:
+    def _find_exceeded_limit(self) -> str:
         try:
-            return exceeded_limit(self._process.pid, self._limits)
+            return find_exceeded_limit(self._process.pid, self._limits)
         except PermissionError as error:
             return f"the worker cannot measure its sandbox: {error}"
 

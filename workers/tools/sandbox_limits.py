@@ -63,7 +63,7 @@ class SandboxLimits:
         return 2 * self.output_bytes + 12 * self.kept_bytes + 100_000
 
 
-def exceeded_limit(bubblewrap: int, limits: SandboxLimits) -> str:
+def find_exceeded_limit(bubblewrap: int, limits: SandboxLimits) -> str:
     """Return a sentence about the limit that a sandbox exceeds, or "".
 
     Args:
@@ -75,7 +75,7 @@ def exceeded_limit(bubblewrap: int, limits: SandboxLimits) -> str:
     """
     with suppress(*_ENDED):  # the sandbox starts, or ends
         root = _root(bubblewrap)
-        return _exceeded_counts(root, limits) or _exceeded_memory(root, limits)
+        return _find_exceeded_count(root, limits) or _find_exceeded_memory(root, limits)
     return ""
 
 
@@ -92,7 +92,7 @@ def _root(bubblewrap: int) -> Path:
     raise FileNotFoundError(f"process {bubblewrap} has no sandbox")
 
 
-def _exceeded_counts(root: Path, limits: SandboxLimits) -> str:
+def _find_exceeded_count(root: Path, limits: SandboxLimits) -> str:
     if _inodes(root) > limits.files:
         return f"the code made more than {limits.files:,} files"
     if _sockets(root) > limits.sockets:
@@ -102,7 +102,7 @@ def _exceeded_counts(root: Path, limits: SandboxLimits) -> str:
     return ""
 
 
-def _exceeded_memory(root: Path, limits: SandboxLimits) -> str:
+def _find_exceeded_memory(root: Path, limits: SandboxLimits) -> str:
     limit = limits.memory_bytes
     if _memory(root, exact=False) <= limit or _memory(root, exact=True) <= limit:
         return ""

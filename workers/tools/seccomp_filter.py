@@ -191,9 +191,9 @@ def sandbox_filter() -> bytes:
             *_refuse_anonymous_shared_memory(number),
             *_refuse_huge_pages(number),
             *_tcp_and_udp_only(number),
-            *_refused_values(number["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
-            *_refused_values(number["fcntl"], _SECOND, _REFUSED_COMMANDS),
-            *_refused_values(number["setsockopt"], _THIRD, _REFUSED_OPTIONS),
+            *_instructions_to_refuse(number["prctl"], _FIRST, (_PR_SET_SECCOMP,)),
+            *_instructions_to_refuse(number["fcntl"], _SECOND, _REFUSED_COMMANDS),
+            *_instructions_to_refuse(number["setsockopt"], _THIRD, _REFUSED_OPTIONS),
         ],
     )
 
@@ -226,7 +226,7 @@ def own_process_filter() -> bytes:
             (_RETURN, 0, 0, _REFUSE),
             (_LOAD, 0, 0, _NUMBER),
         ]
-    return _assembled([*instructions, (_RETURN, 0, 0, _ALLOW)])
+    return _assemble_instructions([*instructions, (_RETURN, 0, 0, _ALLOW)])
 
 
 def filter_system_calls(program: bytes) -> None:
@@ -275,7 +275,7 @@ def _beginning() -> list[Instruction]:
 
 def _filter(number: Mapping[str, int], refusals: Iterable[Instruction]) -> bytes:
     """Return the filter with these refusals, and the rules about sockets."""
-    return _assembled(
+    return _assemble_instructions(
         [
             *_beginning(),
             *refusals,
@@ -375,7 +375,7 @@ def _refuse_huge_pages(number: Mapping[str, int]) -> list[Instruction]:
     ]
 
 
-def _refused_values(number: int, argument: int, values: Sequence[int]) -> list[Instruction]:
+def _instructions_to_refuse(number: int, argument: int, values: Sequence[int]) -> list[Instruction]:
     """Return instructions that refuse a call if an argument has one of these values."""
     last = len(values) - 1
     tests = [(_EQUALS, last - n, int(n == last), value) for n, value in enumerate(values)]
@@ -388,5 +388,5 @@ def _refused_values(number: int, argument: int, values: Sequence[int]) -> list[I
     ]
 
 
-def _assembled(instructions: Iterable[Instruction]) -> bytes:
+def _assemble_instructions(instructions: Iterable[Instruction]) -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in instructions)

@@ -46,7 +46,7 @@ def make_builtin_tool(
         origins: origins of its results, unless a result names others.
     """
 
-    def checked(values: dict[str, Any], context: ToolContext) -> str | ToolOutput:
+    def check_and_run(values: dict[str, Any], context: ToolContext) -> str | ToolOutput:
         try:
             parsed = arguments.model_validate(values)
         except ValidationError as error:
@@ -57,7 +57,7 @@ def make_builtin_tool(
         name=name,
         description=description,
         input_schema=_schema_of(arguments),
-        run=checked,
+        run=check_and_run,
         is_lookup=is_lookup,
         reads_documents=reads_documents,
         origins=origins,

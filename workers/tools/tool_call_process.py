@@ -78,7 +78,7 @@ def run_in_process(
         line = _run(host, limits, name, request, is_abandoned, network)
     except _NotStarted:  # the host had just ended, and the tool has not run
         line = _run(host, limits, name, request, is_abandoned, network)
-    result = parsed_result(line)
+    result = parse_result(line)
     if result is None:
         raise ToolFailed(f"{name} returned data that is not a result of a tool")
     if isinstance(result, Returned):
@@ -91,7 +91,7 @@ def run_in_process(
     raise ToolFailed(result.failed)
 
 
-def parsed_result(line: bytes) -> Returned | Failed | Raised | None:
+def parse_result(line: bytes) -> Returned | Failed | Raised | None:
     """Return the result in a line; None if it is not a result."""
     if has_more_values(line, MAX_RESULT_VALUES):
         return None

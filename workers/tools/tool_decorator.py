@@ -79,7 +79,7 @@ def tool(
         TypeError: the decorated object has no attributes that can be set.
     """
 
-    def marked(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    def mark_function(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
         try:
             vars(function).update(
                 secrets=secrets,
@@ -98,8 +98,8 @@ def tool(
         return function
 
     if function is None:
-        return marked
-    return marked(function)
+        return mark_function
+    return mark_function(function)
 
 
 def is_tool(value: object) -> bool:

@@ -149,7 +149,7 @@ class RunningHost(threading.Thread):
         self._output_bytes = 0
         self._is_closing = threading.Event()
 
-    def loaded(self) -> Loaded:
+    def wait_for_tools(self) -> Loaded:
         """Wait until the tools are loaded, and return their definitions.
 
         Raises:
@@ -182,7 +182,7 @@ class RunningHost(threading.Thread):
             with self.server:
                 if not self._is_closing.is_set():
                     self._listen()
-        except Exception as error:  # noqa: BLE001 - `loaded` raises it, in another thread
+        except Exception as error:  # noqa: BLE001 - `wait_for_tools` raises it, in another thread
             _log.exception("the tool host cannot be started")
             self._outcome = InvalidTool(
                 f"{self._place or 'the tools'}: the tool host cannot start"
@@ -283,13 +283,13 @@ class ToolHost:
         self._running: RunningHost | None = None
         self._is_closed = False
 
-    def loaded(self) -> Loaded:
+    def wait_for_tools(self) -> Loaded:
         """Return all tools that the host has loaded, by folder.
 
         Raises:
             InvalidTool: a tool cannot be loaded.
         """
-        return self._live().loaded()
+        return self._live().wait_for_tools()
 
     def running(self) -> RunningHost:
         """Return a host that has loaded the tools.
@@ -299,7 +299,7 @@ class ToolHost:
         """
         host = self._live()
         try:
-            host.loaded()
+            host.wait_for_tools()
         except InvalidTool as error:
             raise ToolFailed(f"the tools of this worker cannot be loaded: {error}") from None
         return host

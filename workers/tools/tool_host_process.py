@@ -55,9 +55,9 @@ from handoff_queue.workers.tools.tool_host_protocol import (
 )
 from handoff_queue.workers.tools.user_tools import (
     UserTool,
-    installed_points,
     load_installed_tools,
     load_tools,
+    read_entry_points,
 )
 
 _MAX_ROUNDS = 1_000
@@ -119,7 +119,7 @@ def _load(config: HostConfig, reports: int) -> dict[str, UserTool]:
         report(Loading(loading=replace_lone_surrogates(place)[:MAX_TEXT_CHARS]))
 
     try:
-        loaded = [(INSTALLED, load_installed_tools(installed_points(), loading))]
+        loaded = [(INSTALLED, load_installed_tools(read_entry_points(), loading))]
         for folder in config.folders:
             loaded.append((folder, load_tools(Path(folder), loading)))
     except UserError as error:

@@ -81,7 +81,7 @@ def load_tools(folder: Path, on_load: Callable[[str], None] = _ignore) -> tuple[
 
 
 @cache
-def installed_points() -> EntryPoints:
+def read_entry_points() -> EntryPoints:
     """Return the entry points of installed packages. This reads a file of every package."""
     return entry_points(group=ENTRY_POINT_GROUP)
 

@@ -350,7 +350,7 @@ def test_a_call_that_has_used_its_part_of_the_processor_rests_until_its_end(
     passed: list[bytes] = []
 
     def work() -> None:
-        for piece in share.paced([b"a", b"b", b"c"]):
+        for piece in share.pace_pieces([b"a", b"b", b"c"]):
             passed.append(piece)
         over.set()
 
@@ -369,7 +369,7 @@ def test_a_call_with_a_part_of_the_processor_left_does_not_rest() -> None:
     pieces = [b"a"] * 1_000
 
     with ThreadPoolExecutor(1) as new_thread:  # the whole time of a thread counts
-        passed = new_thread.submit(lambda: list(ProcessorShare().paced(pieces))).result()
+        passed = new_thread.submit(lambda: list(ProcessorShare().pace_pieces(pieces))).result()
 
     assert passed == pieces
 

@@ -107,11 +107,11 @@ class McpConnections:
 
     def _run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._started_loop()).result()
+            return asyncio.run_coroutine_threadsafe(coroutine, self._start_loop_once()).result()
         except CancelledError:
             raise ToolFailed("the worker stops: the call has no result") from None
 
-    def _started_loop(self) -> asyncio.AbstractEventLoop:
+    def _start_loop_once(self) -> asyncio.AbstractEventLoop:
         """Return the event loop. Its thread lives as long as the process, because the kernel ends
         a server with the thread that has started it.
         """
@@ -211,7 +211,7 @@ async def _keep_open(connection: _Connection) -> None:
         if isinstance(message, ToolListChangedNotification):
             connection.listing = None
 
-    async def opened() -> None:
+    async def open_connection() -> None:
         async with (
             _transport_of(connection) as transport,
             Client(transport, message_handler=on_message, cache=None) as client,
@@ -219,7 +219,7 @@ async def _keep_open(connection: _Connection) -> None:
             connection.ready.set_result(client)
             await connection.over.wait()
 
-    opening = asyncio.create_task(opened())
+    opening = asyncio.create_task(open_connection())
     stopping = asyncio.create_task(connection.over.wait())
     await asyncio.wait((opening, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not connection.ready.done():
