@@ -26,7 +26,7 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT, JobEnded
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.schedule import Missed, Overlap, Schedule
-from handoff_queue.supervisor.client.cron import last_slot, shown_slot, slots_between
+from handoff_queue.supervisor.client.cron import format_slot, last_slot, slots_between
 from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
 
 ZONE = "UTC"
@@ -230,7 +230,7 @@ class ScheduleUser:
                 continue
             must: dict[str, str] = {}
             for slot in sorted(planned.must):
-                must[job_of_slot(planned.added, slot)] = shown_slot(slot, ZONE)
+                must[job_of_slot(planned.added, slot)] = format_slot(slot, ZONE)
             ends_by_job: dict[str, int] = {}
             for info in self._jobs_of(planned.job.request):
                 events = self.store.journal.read(info.job_id)

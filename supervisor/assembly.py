@@ -95,7 +95,7 @@ class _LazySupervisor:
         if self._make_model is None:
             self._make_model = provider_models(self._settings)
 
-    def started(self, sender: Any = None, **_: Any) -> None:
+    def on_worker_ready(self, sender: Any = None, **_: Any) -> None:
         """Announce the supervisor, start its sweeper, and start to control the roles queue.
 
         Args:
@@ -124,7 +124,7 @@ class _LazySupervisor:
         if self._built is not None:
             self._end(self._built)
 
-    def stopped(self, **_: Any) -> None:
+    def on_worker_shutdown(self, **_: Any) -> None:
         """Wait for running deliveries, and until the announcement is withdrawn. Export the
         remaining telemetry.
         """
@@ -217,10 +217,10 @@ def make_supervisor_app(settings: Settings, make_model: MakeModel | None = None)
     keep_unreadable(app, lambda: supervisor().process.store)
     worker = WorkerSignals(app)
     worker.connect(signals.worker_init, exits_on_error(supervisor.starting))
-    worker.connect(signals.worker_ready, exits_on_error(supervisor.started))
+    worker.connect(signals.worker_ready, exits_on_error(supervisor.on_worker_ready))
     touch_while_alive(app)  # after the receiver that announces the process
     worker.connect(signals.worker_shutting_down, supervisor.stopping)
-    worker.connect(signals.worker_shutdown, supervisor.stopped)
+    worker.connect(signals.worker_shutdown, supervisor.on_worker_shutdown)
     return app
 
 

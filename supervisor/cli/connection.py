@@ -99,7 +99,7 @@ NO_WORKERS = f"no worker serves any specialist on this broker: {START_WORKERS}"
 START_A_SUPERVISOR = "start one: `handoff supervisor`, or the whole system: `handoff up`"
 
 
-def served_models(served: Mapping[str, ServedSpecialist]) -> set[str]:
+def models_of_specialists(served: Mapping[str, ServedSpecialist]) -> set[str]:
     """Return the names of the models that the workers of these specialists use."""
     models: set[str] = set()
     for specialist in served.values():
@@ -140,7 +140,7 @@ def require_processes(jobs: Client, model: str | None = None) -> None:
             raise StoreUnavailable(refusal)
     if not served:
         raise UserError(NO_WORKERS)
-    if model not in (None, OFFLINE_MODEL) and served_models(served) == {OFFLINE_MODEL}:
+    if model not in (None, OFFLINE_MODEL) and models_of_specialists(served) == {OFFLINE_MODEL}:
         raise UserError(
             f"--model {model} is not available: the workers of this broker have only the offline"
             " model; set ANTHROPIC_API_KEY there"

@@ -69,7 +69,7 @@ class JobPages:
             return
         url = f"http://{LOOPBACK}:{self._port}/jobs/{job_id}"
         print_progress(f"the page of the job: {url}")
-        if not opened_in_browser(url):
+        if not open_in_browser(url):
             print_message("no browser can be opened here: open the address above yourself")
 
     def stay(self) -> None:
@@ -104,7 +104,7 @@ def job_pages(
         yield JobPages(processes, port)
 
 
-def opened_in_browser(url: str) -> bool:
+def open_in_browser(url: str) -> bool:
     """Open an address in the browser of the user. Return False if there is no browser.
 
     A separate process opens the browser, so that nothing of its output is mixed with an answer.

@@ -35,13 +35,13 @@ from handoff_queue.shared.types.names import (
 )
 from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WORKERS, client_with
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
-from handoff_queue.supervisor.cli.doctor_models import named_models, of_contexts, of_models
+from handoff_queue.supervisor.cli.doctor_models import of_contexts, of_models, specialists_by_model
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
     Level,
-    announced_processes,
     brokers,
     live_processes,
+    processes_with_announcement,
     queues_by_node,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
@@ -140,7 +140,7 @@ def _check_shell(
     if level == "ok" and settings.model_provider == "anthropic":
         base, headers = _server(settings)
         defaults = (settings.supervisor_model, settings.specialist_model)
-        yield from of_models(base, headers, named_models(defaults, specialists))
+        yield from of_models(base, headers, specialists_by_model(defaults, specialists))
 
 
 def _policy(file: Path) -> Finding:
@@ -184,7 +184,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         if refusal is None:
             yield Finding(Level.OK, "broker and backend", "answers commands")
         else:
-            yield _refused(refusal)
+            yield _make_broker_finding(refusal)
         yield from persistence(facts)
         yield _signatures(jobs)
         nodes = None if refusal else queues_by_node(settings)
@@ -197,13 +197,13 @@ def _broker(settings: Settings) -> Iterator[Finding]:
                 specialists[spec.name] = spec
         yield from of_contexts(announcements, settings.price_as)
         if nodes is not None:
-            yield from brokers(announced_processes(processes), nodes)
+            yield from brokers(processes_with_announcement(processes), nodes)
         yield from find_paused_roles(jobs.store.pauses.all())
         yield from budgets(jobs.store.daily_budgets.today(DEFAULT_TENANT))
         yield from _waiting_jobs(jobs)
         yield from _leftovers(jobs)
     except (StoreUnavailable, UnusableRedis) as error:
-        yield _refused(str(error))
+        yield _make_broker_finding(str(error))
     yield from _check_shell(
         settings, is_fleet_live=bool(processes), specialists=specialists.values()
     )
@@ -222,7 +222,7 @@ def _signatures(jobs: Client) -> Finding:
         return Finding(Level.WARN, "signatures", str(error))
 
 
-def _refused(why: str) -> Finding:
+def _make_broker_finding(why: str) -> Finding:
     what, _, fix = why.partition(": ")
     return Finding(Level.FAIL, "broker", what, fix or "check HANDOFF_REDIS_URL")
 

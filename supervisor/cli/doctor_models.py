@@ -27,7 +27,7 @@ _OPTIONS = ("effort", "thinking")
 """Capabilities that a specialist's file can use."""
 
 
-def named_models(
+def specialists_by_model(
     defaults: Iterable[str], specialists: Iterable[SpecialistSpec]
 ) -> dict[str, list[str]]:
     """Return the models in use, each with the specialists whose files name it."""
@@ -49,7 +49,7 @@ def of_models(
     Args:
         base: base URL of the model's server.
         headers: headers with the key.
-        models: see `named_models`.
+        models: see `specialists_by_model`.
     """
     for name, users in models.items():
         facts = _facts(f"{base}/v1/models/{quote(name, safe='')}", headers)

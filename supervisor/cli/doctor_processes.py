@@ -62,7 +62,7 @@ class AnnouncedProcess:
     node: Node
 
 
-def announced_processes(processes: Iterable[LiveProcess]) -> list[AnnouncedProcess]:
+def processes_with_announcement(processes: Iterable[LiveProcess]) -> list[AnnouncedProcess]:
     """Return the processes whose announcement this version can read."""
     announced: list[AnnouncedProcess] = []
     for process in processes:
@@ -80,7 +80,7 @@ def live_processes(
         now: Unix seconds.
         own_version: version of the package that runs this command.
     """
-    announced = announced_processes(processes)
+    announced = processes_with_announcement(processes)
     yield from _unreadable(processes)
     yield from _facts(announced, now)
     yield from failing_models(announced, now)
@@ -109,7 +109,7 @@ def _facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Findin
     alike: dict[tuple[str, ...], list[AnnouncedProcess]] = defaultdict(list)
     for process in processes:
         node = process.node
-        models = _listed(sorted(set(node.models.values())))
+        models = _join_names(sorted(set(node.models.values())))
         same = (process.kind, node.version, node.broker, node.model, node.server, models)
         alike[same].append(process)
     for (_, version, broker, provider, server, models), group in alike.items():
@@ -129,7 +129,7 @@ def _facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Findin
             _newest_call(group, now),
         ]
         if len(group) > 1:
-            parts.append(_listed([process.name for process in group]))
+            parts.append(_join_names([process.name for process in group]))
         yield Finding(Level.OK, _process_names(group), shorten(", ".join(parts), 1_000))
 
 
@@ -208,7 +208,7 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
         yield Finding(
             Level.WARN,
             "this shell: version",
-            f"{own_version}, and the fleet runs {_listed(sorted(versions))}",
+            f"{own_version}, and the fleet runs {_join_names(sorted(versions))}",
             "use the version of the fleet here",
         )
     if len(_values(processes, "model")) > 1:
@@ -230,7 +230,7 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
             "give all processes the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
             " HANDOFF_REVIEWER_MODEL"
         )
-        yield Finding(Level.WARN, "models", f"processes differ: {_listed(differing)}", fix)
+        yield Finding(Level.WARN, "models", f"processes differ: {_join_names(differing)}", fix)
 
 
 def _values(processes: Iterable[AnnouncedProcess], field: str) -> set[str]:
@@ -286,7 +286,7 @@ def _group_by_value(processes: Sequence[AnnouncedProcess], field: str) -> str:
     for value, by_kind in sorted(groups.items()):
         kinds = ", ".join(_process_names(group) for _, group in sorted(by_kind.items()))
         parts.append(f"{value} ({kinds})")
-    return _listed(parts)
+    return _join_names(parts)
 
 
 def _process_names(group: Sequence[AnnouncedProcess]) -> str:
@@ -295,7 +295,7 @@ def _process_names(group: Sequence[AnnouncedProcess]) -> str:
     return count_text(len(group), group[0].kind)
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     more = ""
     if len(names) > MAX_NAMED:
         more = f" and {len(names) - MAX_NAMED} more"

@@ -65,13 +65,13 @@ def exit_code_of(status: JobStatus, *, allow_partial: bool = False) -> int:
 def run_guarded(command: Callable[[], object]) -> NoReturn:
     """Run a command and leave the process with its exit code."""
 
-    def flushed() -> object:
+    def run_and_flush() -> object:
         ended = command()
         sys.stdout.flush()
         return ended
 
     try:
-        code = _outcome(flushed)
+        code = _outcome(run_and_flush)
     except BrokenPipe:  # `handoff list | head` is not an error
         code = OK
     sys.exit(code)

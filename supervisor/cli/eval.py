@@ -191,13 +191,13 @@ def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: f
     """Print the cost and the problems. Return 1 if there is a problem, or else 0."""
     from handoff_queue.supervisor.cli.display.evaluation_report import (
         accounts_of,
-        unmeasured_sentences,
+        describe_unmeasured_parts,
     )
     from handoff_queue.supervisor.evaluation.summary import shortfalls
 
     for line in accounts_of(done):
         print_progress(line)
-    problems = [*shortfalls(done.rows, min_pass_rate, min_score), *unmeasured_sentences(done)]
+    problems = [*shortfalls(done.rows, min_pass_rate, min_score), *describe_unmeasured_parts(done)]
     for problem in problems:
         print_message(problem)
     if problems:

@@ -7,7 +7,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
-from handoff_queue.supervisor.cli.connection import require_processes, served_models, with_this_user
+from handoff_queue.supervisor.cli.connection import (
+    models_of_specialists,
+    require_processes,
+    with_this_user,
+)
 from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.request_options import check_model
@@ -80,7 +84,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
 
 
 def _default_model(served: Mapping[str, ServedSpecialist], settings: Settings) -> str | None:
-    if served_models(served) == {OFFLINE_MODEL}:
+    if models_of_specialists(served) == {OFFLINE_MODEL}:
         return None
     return settings.reviewer_model or settings.supervisor_model
 
@@ -92,7 +96,7 @@ def is_free(jobs: Client, models: tuple[str | None, ...], judging: AnswerJudge |
         models: the models of the jobs. None: the default models of the workers.
         judging: the judge, or None without a judge.
     """
-    if served_models(jobs.store.presence.load_served_specialists()) == {OFFLINE_MODEL}:
+    if models_of_specialists(jobs.store.presence.load_served_specialists()) == {OFFLINE_MODEL}:
         return True
     if judging is not None:
         models = (*models, judging.model)

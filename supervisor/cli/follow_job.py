@@ -67,7 +67,7 @@ def ask_in_place(
     elif draft is not None:
         print_progress(f"\n{readable(draft, console.width)}\n")
     keys = "y: approve; n: cancel the job; other text: reject with this feedback"
-    print_progress(f"{job_id} waits for {_awaited(question)}. {keys}")
+    print_progress(f"{job_id} waits for {_describe_awaited_answer(question)}. {keys}")
     question_version = question.version if call is not None else None
     answer = ""
     while not answer:
@@ -84,7 +84,7 @@ def ask_in_place(
         print_message(str(error))
 
 
-def _awaited(question: Question) -> str:
+def _describe_awaited_answer(question: Question) -> str:
     """Return the answer that the job waits for: `an approval of its plan`, `of its steps left,
     right`, or `of a call of send_mail`.
     """

@@ -64,11 +64,11 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
             " the job printed"
         )
     matches: list[JobId] = []
-    for name in kept_jobs(settings):
+    for name in find_kept_jobs(settings):
         if name.startswith(text):
             matches.append(name)
     if not matches:
-        there = ", ".join(kept_jobs(settings)) or "none"
+        there = ", ".join(find_kept_jobs(settings)) or "none"
         raise UnknownJob(
             f"this machine has no interrupted run {text} (it has: {there});"
             " for a job on a broker, set HANDOFF_REDIS_URL"
@@ -76,7 +76,7 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
     return only_match(text, matches)
 
 
-def kept_jobs(settings: Settings) -> list[JobId]:
+def find_kept_jobs(settings: Settings) -> list[JobId]:
     """Return the jobs of all kept `handoff run` commands, without evaluations."""
     return sorted(JobId(path.name) for path in _folder(settings).glob("j-*"))
 

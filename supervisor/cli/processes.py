@@ -29,7 +29,7 @@ from handoff_queue.supervisor.cli.embedded_system import surroundings_of
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
 
-def built_in_specialists() -> Path:
+def find_specialists_folder() -> Path:
     """Return the folder of the built-in specialists.
 
     Raises:
@@ -143,7 +143,7 @@ def specialist_names(settings: Settings) -> list[str]:
     """
     from handoff_queue.shared.specialists import load_specialists
 
-    return list(load_specialists(built_in_specialists(), *settings.specialists_dirs))
+    return list(load_specialists(find_specialists_folder(), *settings.specialists_dirs))
 
 
 def check_roles(roles: Collection[str], known: Collection[str]) -> None:

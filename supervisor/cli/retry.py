@@ -147,10 +147,10 @@ def _retry_on_broker(
 
 def _hint(job: str, settings: Settings) -> str:
     """Return what to do if the unknown job is an interrupted run of this machine."""
-    from handoff_queue.supervisor.cli.interrupted_runs import kept_jobs
+    from handoff_queue.supervisor.cli.interrupted_runs import find_kept_jobs
 
     kept: list[JobId] = []
-    for job_id in kept_jobs(settings):
+    for job_id in find_kept_jobs(settings):
         if job_id.startswith(job):
             kept.append(job_id)
     if not kept:

@@ -243,8 +243,8 @@ def _print_schedule(entry: ScheduleStatus, *, as_json: bool) -> None:
 
 def _next(entry: ScheduleStatus) -> str:
     """Return the next slot in words."""
-    from handoff_queue.supervisor.client.cron import shown_slot
+    from handoff_queue.supervisor.client.cron import format_slot
 
     if entry.next_slot is None:
         return "paused"
-    return f"next {shown_slot(entry.next_slot, entry.timezone)}"
+    return f"next {format_slot(entry.next_slot, entry.timezone)}"

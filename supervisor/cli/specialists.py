@@ -29,7 +29,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
-from handoff_queue.supervisor.cli.processes import built_in_specialists, check_own, with_own
+from handoff_queue.supervisor.cli.processes import check_own, find_specialists_folder, with_own
 from handoff_queue.supervisor.client.json_forms import specialist_as_json
 from handoff_queue.supervisor.text.sanitizing import plain_line
 
@@ -111,7 +111,7 @@ def _read_files(settings: Settings) -> dict[str, SpecialistSpec]:
     from handoff_queue.shared.specialists import load_specialists
     from handoff_queue.shared.specialists.policy_file import rules_in
 
-    folders = [built_in_specialists()]
+    folders = [find_specialists_folder()]
     for folder in settings.specialists_dirs:
         folders.append(expand_folder(folder, "--specialists"))
     specs = load_specialists(*folders)
@@ -178,7 +178,7 @@ def _table(
         if served is not None:
             load = (len(served[name].workers), served[name].slots, served[name].queued)
         table.add_row(
-            name + _paused(name, served),
+            name + _pause_suffix(name, served),
             *map(str, load),
             ", ".join(spec.tools) or "-",
             plain_line(spec.description),
@@ -191,25 +191,25 @@ def _paragraphs(
 ) -> RenderableType:
     parts: list[RenderableType] = []
     for name, spec in specs.items():
-        parts.append(Text(name + _paused(name, served), style="bold"))
+        parts.append(Text(name + _pause_suffix(name, served), style="bold"))
         if served is not None:
             live = served[name]
             workers = count_text(len(live.workers), "worker")
             slots = count_text(live.slots, "slot")
-            parts.append(_indented(f"{workers}, {slots}, {live.queued} queued"))
+            parts.append(_indent(f"{workers}, {slots}, {live.queued} queued"))
         if spec.celery_task is None:
-            parts.append(_indented(f"tools: {', '.join(spec.tools) or '-'}"))
+            parts.append(_indent(f"tools: {', '.join(spec.tools) or '-'}"))
         else:
-            parts.append(_indented(f"Celery task: {spec.celery_task}"))
-        parts.append(_indented(plain_line(spec.description)))
+            parts.append(_indent(f"Celery task: {spec.celery_task}"))
+        parts.append(_indent(plain_line(spec.description)))
     return Group(*parts)
 
 
-def _paused(name: str, served: Mapping[str, ServedSpecialist] | None) -> str:
+def _pause_suffix(name: str, served: Mapping[str, ServedSpecialist] | None) -> str:
     if served is not None and served[name].paused:
         return " (paused)"
     return ""
 
 
-def _indented(text: str) -> RenderableType:
+def _indent(text: str) -> RenderableType:
     return Padding(Text(text), (0, 0, 0, 2), expand=False)

@@ -100,8 +100,10 @@ def headline(fleet_stats: FleetStats) -> str:
     jobs = count_text(fleet_stats.open_jobs, "open job")
     if fleet_stats.waiting_jobs:
         jobs += f" ({fleet_stats.waiting_jobs:,} waiting for a person)"
-    saved = f"{_from_cache(fleet_stats)}{_shared(fleet_stats)}{_batched(fleet_stats)}"
-    spent = f"{_spent(fleet_stats.spent_today)} today{saved}"
+    saved = _from_cache(fleet_stats)
+    saved += _describe_shared_results(fleet_stats)
+    saved += _describe_batch_calls(fleet_stats)
+    spent = f"{_describe_spending(fleet_stats.spent_today)} today{saved}"
     return "  ".join((jobs, supervisors, spent, memory))
 
 
@@ -115,7 +117,7 @@ def _from_cache(fleet_stats: FleetStats) -> str:
     return f" ({fleet_stats.cached_share:.0%} of the input cached, {effect})"
 
 
-def _shared(fleet_stats: FleetStats) -> str:
+def _describe_shared_results(fleet_stats: FleetStats) -> str:
     """Return the number of copied results, and the money that the copies saved."""
     if not fleet_stats.shared_handoffs:
         return ""
@@ -123,7 +125,7 @@ def _shared(fleet_stats: FleetStats) -> str:
     return f" ({copies}, {money(fleet_stats.shared_saved_usd)} saved)"
 
 
-def _batched(fleet_stats: FleetStats) -> str:
+def _describe_batch_calls(fleet_stats: FleetStats) -> str:
     """Return the number of calls in batches, and the saved money."""
     if not fleet_stats.batch_calls:
         return ""
@@ -131,7 +133,7 @@ def _batched(fleet_stats: FleetStats) -> str:
     return f" ({calls} in batches, {money(fleet_stats.batch_saved_usd)} saved)"
 
 
-def _spent(spent: DaySpending) -> str:
+def _describe_spending(spent: DaySpending) -> str:
     """Return the spending with its limits, if there are any."""
     of_limit = ""
     if spent.most_microusd:

@@ -68,7 +68,7 @@ def trace(
         exports = _read_stored_jobs(job)
     first = exports[0]
     try:
-        traced = {export.job.job_id: _traced(export) for export in exports}
+        traced = {export.job.job_id: _make_traced_job(export) for export in exports}
         tree = tree_of(traced, first.job.job_id)
         text = page_of(tree, first.made_by)
     except (LookupError, MalformedMessage) as error:
@@ -82,12 +82,13 @@ def trace(
     absent = absent_from(tree)
     if absent:
         print_progress(
-            f"not in the page: {_named(absent)}; `handoff trace` shows each while it is stored"
+            f"not in the page: {_describe_absent_children(absent)};"
+            " `handoff trace` shows each while it is stored"
         )
     return OK
 
 
-def _named(absent: Sequence[JobId]) -> str:
+def _describe_absent_children(absent: Sequence[JobId]) -> str:
     more = ""
     if len(absent) > MAX_NAMED:
         more = f" and {len(absent) - MAX_NAMED} more"
@@ -126,7 +127,7 @@ def _children_of(export: Export) -> list[JobId]:
     return list(children)
 
 
-def _traced(export: Export) -> TracedJob:
+def _make_traced_job(export: Export) -> TracedJob:
     record = record_in(export)
     return TracedJob(
         record=record,

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.names import NAME_PATTERN, RESERVED, ROLES, ROLES_QUEUE
 from handoff_queue.supervisor.client.argument_types import check_type
-from handoff_queue.supervisor.client.audit import audited
+from handoff_queue.supervisor.client.audit import audit_change
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def revoke_token(store: Store, token_id: str, actor: Actor | None) -> None:
     """
     if not store.api_tokens.has(token_id):
         raise UserError(f"there is no token {token_id[:40]!r} (see `handoff token list`)")
-    audited(
+    audit_change(
         store,
         actor,
         AuditAction.REVOKE_TOKEN,
@@ -122,7 +122,9 @@ def pause(store: Store, role: str, reason: str, actor: Actor | None = None) -> N
     """
     check_pausable(store, role)
     short = " ".join(reason.split())[:MAX_REASON_CHARS]
-    audited(store, actor, AuditAction.PAUSE, role, lambda: store.pauses.pause(role, short), short)
+    audit_change(
+        store, actor, AuditAction.PAUSE, role, lambda: store.pauses.pause(role, short), short
+    )
 
 
 def check_pausable(store: Store, role: str) -> None:
@@ -135,7 +137,7 @@ def check_pausable(store: Store, role: str) -> None:
         UserError: no worker serves or has served the role.
     """
     served = store.presence.load_served_specialists()
-    known = _known(store, served)
+    known = _find_known_roles(store, served)
     is_name = re.fullmatch(NAME_PATTERN, role) is not None and role not in RESERVED
     may_be_served = not served and is_name and not close_names(role, known, alike=_ALIKE)
     if role not in known and not may_be_served:
@@ -152,16 +154,20 @@ def unpause(store: Store, role: str, actor: Actor | None = None) -> int | None:
         UserError: the role is not paused, and it is not a role that `check_pausable` accepts.
     """
     if role in store.pauses.roles():
-        return audited(store, actor, AuditAction.UNPAUSE, role, lambda: store.pauses.unpause(role))
+        return audit_change(
+            store, actor, AuditAction.UNPAUSE, role, lambda: store.pauses.unpause(role)
+        )
     held = store.pauses.unpause(role)
-    if held is None and role not in _known(store, store.presence.load_served_specialists()):
+    if held is None and role not in _find_known_roles(
+        store, store.presence.load_served_specialists()
+    ):
         if paused := close_names(role, store.pauses.all()):
             raise UserError(f"{role[:64]!r} is not paused: did you mean {paused[0]}?")
         check_pausable(store, role)
     return held
 
 
-def _known(store: Store, served: Iterable[str]) -> set[str]:
+def _find_known_roles(store: Store, served: Iterable[str]) -> set[str]:
     """Return the roles of the supervisor, and the specialists that have a queue or a worker."""
     known = {*ROLES, *served}
     for depth in store.health.depths():

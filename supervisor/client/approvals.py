@@ -483,14 +483,14 @@ def _problems_of_steps(
         if step.after and not state.is_reviewed:
             problem = f"step {step.id} waits for the review, and the job has none"
             problems.append((problem, places[step.id]))
-    allowed = _allowed_specialists(state, served)
+    allowed = _specialists_for_own_plan(state, served)
     for step in steps:
         for problem in name_problems([step], allowed):
             problems.append((problem, places[step.id]))
     return problems
 
 
-def _allowed_specialists(state: JobState, served: Collection[str]) -> set[str]:
+def _specialists_for_own_plan(state: JobState, served: Collection[str]) -> set[str]:
     """Return the specialists that a person's plan may name.
 
     These are the served specialists that the request allows, and the specialists of the job's

@@ -156,7 +156,7 @@ class AsyncClient:
                 `RECONNECT_FOR_S` seconds.
         """
         if not follow:
-            for recorded in await self._call(self._stored_events, job_id, after):
+            for recorded in await self._call(self._read_events, job_id, after):
                 yield recorded
             return
         async for news in self.event_batches(job_id, after, wait_s=None):
@@ -174,11 +174,11 @@ class AsyncClient:
         Raises:
             UnknownJob, StoreUnavailable: as `events`.
         """
-        info = await self._call(self._stored_info, job_id)
+        info = await self._call(self._read_info, job_id)
         subscription = self._hub.subscribe(job_id, info.version)
         is_over = info.status.ended
         try:
-            news = await self._read_through_outage(self._stored_events, job_id, after)
+            news = await self._read_through_outage(self._read_events, job_id, after)
             while True:
                 if news:
                     after = news[-1].version
@@ -189,13 +189,13 @@ class AsyncClient:
                 news = await subscription.news(wait_s)
                 if subscription.has_ended:
                     subscription.has_ended = False  # a job that is retried may end again
-                    info = await self._read_through_outage(self._stored_info, job_id)
-                    news = await self._read_through_outage(self._stored_events, job_id, after)
+                    info = await self._read_through_outage(self._read_info, job_id)
+                    news = await self._read_through_outage(self._read_events, job_id, after)
                     is_over = info.status.ended
                     continue
                 news = [recorded for recorded in news if recorded.version > after]
                 if news and news[0].version > after + 1:
-                    news = await self._read_through_outage(self._stored_events, job_id, after)
+                    news = await self._read_through_outage(self._read_events, job_id, after)
                 if not news:
                     yield []
         finally:
@@ -468,7 +468,7 @@ class AsyncClient:
         """
         return await self._call(self._client.read_documents, request)
 
-    def _stored_events(self, job_id: JobId, after: int) -> list[RecordedEvent]:
+    def _read_events(self, job_id: JobId, after: int) -> list[RecordedEvent]:
         """Return the stored events after a version. Raises `UnknownJob`."""
         return list(self._client.events(job_id, after, follow=False))
 
@@ -492,7 +492,7 @@ class AsyncClient:
                 patience.record_failure(error)
             await asyncio.sleep(RECONNECT_EVERY_S)
 
-    def _stored_info(self, job_id: JobId) -> JobInfo:
+    def _read_info(self, job_id: JobId) -> JobInfo:
         """Return the stored information about the job, without the reasons to wait."""
         return get_job_info(self._client.store, job_id)
 

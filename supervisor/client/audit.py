@@ -27,7 +27,7 @@ MAX_REFUSAL_CHARS = 200
 Answer = TypeVar("Answer")
 
 
-def audited(
+def audit_change(
     store: Store,
     actor: Actor | None,
     action: AuditAction,

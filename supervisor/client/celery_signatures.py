@@ -81,11 +81,11 @@ def _queue_of(signature: Mapping[str, Any]) -> str:
                 f"on_end has the option {str(name)!r:.60}; only queue can be set here,"
                 " and the task itself can do the rest"
             )
-    queue = options.get("queue") or _routed(signature)
+    queue = options.get("queue") or _queue_by_route(signature)
     return _name("queue", getattr(queue, "name", queue))
 
 
-def _routed(signature: Mapping[str, Any]) -> str:
+def _queue_by_route(signature: Mapping[str, Any]) -> str:
     """Return the queue by the settings of the signature's app (`task_routes`,
     `task_default_queue`).
     """

@@ -51,7 +51,7 @@ from handoff_queue.supervisor.client.administration import (
     unpause,
 )
 from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
-from handoff_queue.supervisor.client.audit import audited
+from handoff_queue.supervisor.client.audit import audit_change
 from handoff_queue.supervisor.client.job_lookup import check_job_id, find_job_info, get_job_info
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
@@ -174,10 +174,10 @@ class Client:
         Raises:
             UserError: see `submit`.
         """
-        from handoff_queue.supervisor.client.submission import first_clash, keyed_job_ids
+        from handoff_queue.supervisor.client.submission import first_clash, job_ids_with_key
 
         submissions = [self.submission(request) for request in requests]
-        stored = self.store.journal.first_events(keyed_job_ids(submissions))
+        stored = self.store.journal.first_events(job_ids_with_key(submissions))
         return first_clash(submissions, stored)
 
     def events(
@@ -265,7 +265,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.export import export_of
 
-        self._known(job_id)
+        self._load_job_info(job_id)
         return export_of(self.store, self._settings, job_id, texts=texts)
 
     def export_tenant(self, tenant: str, *, texts: bool = False) -> Iterator[str]:
@@ -288,7 +288,7 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        self._known(job_id)
+        self._load_job_info(job_id)
         version = self.store.journal.append_unless_ended(
             job_id, CancelRequested(actor=self._actor), {"cancelled": 1}
         )
@@ -395,7 +395,7 @@ class Client:
         if limits is not None:
             check_type("the limits", limits, NewLimits)
             check_bounds("the limits", limits)
-        self._known(job_id)
+        self._load_job_info(job_id)
         new = limits or NewLimits()
         retry_job(
             self.store, job_id, from_step, new, self._actor, key, must_have_gaps=must_have_gaps
@@ -422,7 +422,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.user_messages import say
 
-        self._known(job_id)
+        self._load_job_info(job_id)
         return say(self.store, job_id, text, step, key, self._actor)
 
     def approve(
@@ -453,7 +453,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.approvals import approve
 
-        self._known(job_id)
+        self._load_job_info(job_id)
         approve(self.store, job_id, note, plan, steps, rows, self._actor, question, arguments)
         self._dispatcher.wake(job_id)
 
@@ -486,7 +486,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.approvals import reject
 
-        self._known(job_id)
+        self._load_job_info(job_id)
         reject(self.store, job_id, note, steps, plan, rows, self._actor, question)
         self._dispatcher.wake(job_id)
 
@@ -536,7 +536,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.memory_notes import write_note
 
-        return self._audited(
+        return self._audit_change(
             AuditAction.WRITE_NOTE,
             path,
             lambda: write_note(self.store, path, text, tenant, self._actor),
@@ -552,7 +552,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.memory_notes import delete_note
 
-        self._audited(
+        self._audit_change(
             AuditAction.DELETE_NOTE,
             path,
             lambda: delete_note(self.store, path, tenant),
@@ -568,7 +568,7 @@ class Client:
             UserError: the letter holds no handoff and no job id, no job waits for the handoff, or
                 the job has ended.
         """
-        self._audited(
+        self._audit_change(
             AuditAction.REQUEUE,
             letter.id,
             lambda: put_back(self.store, self._dispatcher, letter),
@@ -578,13 +578,15 @@ class Client:
     def drop_dead(self, letter: DeadLetter) -> bool:
         """Drop a dead letter. Return False if another client has dropped it."""
         drop = self.store.dead_letters.drop
-        return self._audited(
+        return self._audit_change(
             AuditAction.DROP, letter.id, lambda: drop(letter), f"of {letter.queue}"
         )
 
     def drop_all_dead(self) -> int:
         """Drop all dead letters, and return their number."""
-        return self._audited(AuditAction.DROP, "all dead letters", self.store.dead_letters.drop_all)
+        return self._audit_change(
+            AuditAction.DROP, "all dead letters", self.store.dead_letters.drop_all
+        )
 
     def tokens(self) -> list[ApiToken]:
         """Return all tokens of the HTTP API, also expired tokens, without their secrets."""
@@ -732,7 +734,7 @@ class Client:
 
         if job_id is None:
             return self.store.audit.newest(count)
-        self._known(job_id)
+        self._load_job_info(job_id)
         return actions_in(job_id, self.store.journal.read(job_id))[-count:]
 
     def delete(self, job_id: JobId) -> None:
@@ -748,7 +750,7 @@ class Client:
                 f"{job_id} is a child job of {parent}: delete {parent}, which deletes both"
             )
         check_ended(info)
-        self._audited(AuditAction.DELETE, job_id, lambda: delete_job(self.store, job_id))
+        self._audit_change(AuditAction.DELETE, job_id, lambda: delete_job(self.store, job_id))
 
     def delete_tenant(self, tenant: str, *, wait_s: float = 60.0) -> TenantDeletion:
         """Delete everything of a tenant: tokens, schedules, jobs, documents and statistics.
@@ -767,7 +769,7 @@ class Client:
         from handoff_queue.supervisor.client.tenant_deletion import delete_tenant
 
         check_type("the tenant", tenant, str)
-        return self._audited(
+        return self._audit_change(
             AuditAction.DELETE_TENANT,
             tenant,
             lambda: delete_tenant(self.store, self.cancel, tenant, wait_s),
@@ -779,20 +781,20 @@ class Client:
         Raises:
             UnknownJob: there is no such job.
         """
-        return with_waiting(self.store, [self._known(job_id)])[0]
+        return with_waiting(self.store, [self._load_job_info(job_id)])[0]
 
     def _prepare(self, request: Request) -> tuple[Request, Submission]:
         self.check(request)
         return request, self.submission(request)
 
-    def _known(self, job_id: JobId) -> JobInfo:
+    def _load_job_info(self, job_id: JobId) -> JobInfo:
         return get_job_info(self.store, job_id)
 
-    def _audited(
+    def _audit_change(
         self, action: AuditAction, subject: str, change: Callable[[], Answer], detail: str = ""
     ) -> Answer:
         """Make a change on the fleet with its entry in the audit stream, and return its result."""
-        return audited(self.store, self._actor, action, subject, change, detail)
+        return audit_change(self.store, self._actor, action, subject, change, detail)
 
     @cached_property
     def _dispatcher(self) -> Dispatcher:

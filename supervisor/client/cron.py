@@ -106,7 +106,7 @@ def month_of(timezone: str, at: float) -> str:
     return f"{datetime.fromtimestamp(at, zone_of(timezone)):%Y-%m}"
 
 
-def shown_slot(slot: float, timezone: str) -> str:
+def format_slot(slot: float, timezone: str) -> str:
     """Return a slot as a local time of its zone, such as `2026-11-28 09:00 CET`."""
     return f"{datetime.fromtimestamp(slot, zone_of(timezone)):%Y-%m-%d %H:%M %Z}"
 

@@ -134,19 +134,19 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         waits=record.waits,
         letters=letters_about(store, job_id),
     )
-    return Export.of(cleaned(whole.model_dump(mode="json"), Redactor(secrets_of(settings))))
+    return Export.of(remove_secrets(whole.model_dump(mode="json"), Redactor(secrets_of(settings))))
 
 
-def cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
+def remove_secrets(value: Any, redactor: Redactor, name: str = "") -> Any:
     """Return a value without secrets. `name`: the key of the value in an object, or ''.
 
     JSON inside a text is parsed first, so that it stays valid.
     """
     match value:
         case dict():
-            return {key: cleaned(item, redactor, key) for key, item in value.items()}
+            return {key: remove_secrets(item, redactor, key) for key, item in value.items()}
         case list():
-            return [cleaned(item, redactor) for item in value]
+            return [remove_secrets(item, redactor) for item in value]
         case str() if name == "webhook_url":  # anyone who knows the URL could post to it
             try:
                 parts = urlsplit(value)
@@ -154,17 +154,17 @@ def cleaned(value: Any, redactor: Redactor, name: str = "") -> Any:
                 return HIDDEN
             return f"{parts.scheme}://{parts.hostname}/{HIDDEN}"
         case str():
-            return _text_cleaned(value, redactor)
+            return _remove_secrets_from_text(value, redactor)
         case _:
             return value
 
 
-def _text_cleaned(text: str, redactor: Redactor) -> str:
+def _remove_secrets_from_text(text: str, redactor: Redactor) -> str:
     if text[:1] not in ("{", "["):
         return redactor.text(text)
     try:
         inner = json.loads(text)
-        clean = cleaned(inner, redactor)
+        clean = remove_secrets(inner, redactor)
         if clean == inner:
             return text
         return json.dumps(clean, ensure_ascii=False, separators=(",", ":"))
@@ -196,10 +196,10 @@ def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) 
         except (MalformedMessage, StoreError) as error:
             fields["problem"] = str(error)
         counts["schedules"] += 1
-        yield _line("schedule", **cleaned(fields, redactor))
+        yield _line("schedule", **remove_secrets(fields, redactor))
     for entry in store.notes.all(tenant):
         counts["notes"] += 1
-        yield _line("note", **cleaned(entry.note.model_dump(mode="json"), redactor))
+        yield _line("note", **remove_secrets(entry.note.model_dump(mode="json"), redactor))
     for job_id in _with_children(store, tenant):
         try:
             whole = export_of(store, settings, job_id, texts=texts)

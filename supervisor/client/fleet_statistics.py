@@ -15,7 +15,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, queue_of
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.wanted_slots import NO_BACKLOG, Samples, wanted_slots
+from handoff_queue.supervisor.client.wanted_slots import NO_BACKLOG, Samples, compute_wanted_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def stats_of(
     amounts = amounts or Amounts()
     samples = _samples_by_queue(samples)
     names = _queue_names(load, served)
-    wanted = wanted_slots(load, names, samples, window_s)
+    wanted = compute_wanted_slots(load, names, samples, window_s)
     stats: dict[str, RoleStats] = {}
     for name in names:
         stats[name] = _role_stats(name, load, served.get(name), samples.get(name, ()), wanted[name])

@@ -90,7 +90,7 @@ class Dispatcher:
         store the size of the chord in the backend, which the store knows already
         (`shared/broker/task_outcome.py`), and subscribe to results that no worker sends.
         """
-        with self._logged_broker_errors(job_id):
+        with self._log_broker_errors(job_id):
             self._publish(job_id, outgoing)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> bool:
@@ -100,7 +100,7 @@ class Dispatcher:
         chords stay the same. The messages go to the front of their queues, because they have
         waited before.
         """
-        with self._logged_broker_errors(job_id):
+        with self._log_broker_errors(job_id):
             self._publish(job_id, outgoing, again=True)
             return True
         return False
@@ -110,14 +110,14 @@ class Dispatcher:
 
         Return False if the broker did not take the message.
         """
-        with self._logged_broker_errors(handoff.job_id):
+        with self._log_broker_errors(handoff.job_id):
             publish(self._app, self._task_message(handoff, text))
             return True
         return False
 
     def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
         """Wake a supervisor to evaluate the job. `suspects`: handoffs that may be lost."""
-        with self._logged_broker_errors(job_id):
+        with self._log_broker_errors(job_id):
             publish(self._app, wake_up(job_id, suspects))
 
     def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
@@ -166,16 +166,16 @@ class Dispatcher:
 
     def announce(self, job_id: JobId) -> None:
         """Publish the first wake-up of a new job."""
-        with self._logged_broker_errors(job_id):
+        with self._log_broker_errors(job_id):
             publish(self._app, wake_up(job_id, queue=SUBMISSIONS_QUEUE))
 
     def announce_each(self, job_ids: Sequence[JobId]) -> None:
         """Publish the first wake-ups of many jobs."""
-        with self._logged_broker_errors(*job_ids):
+        with self._log_broker_errors(*job_ids):
             publish_each(self._app, _first_wake_ups(job_ids))
 
     @contextmanager
-    def _logged_broker_errors(self, job_id: JobId, *others: JobId) -> Iterator[None]:
+    def _log_broker_errors(self, job_id: JobId, *others: JobId) -> Iterator[None]:
         """Log a failed publication and go on. The store has the work, and a sweeper publishes
         it again.
         """

@@ -28,7 +28,7 @@ from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import usage_of
-from handoff_queue.supervisor.client.report_fields import shared_words
+from handoff_queue.supervisor.client.report_fields import describe_shared_run
 from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
@@ -142,7 +142,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         short_answer = answer.content
     unshown_end = ended if short_answer is None else None
 
-    def shown(handoff_ids: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
+    def select_handoffs(handoff_ids: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
         return tuple(handoffs[handoff_id] for handoff_id in handoff_ids if handoff_id in handoffs)
 
     return JobOutline(
@@ -161,17 +161,17 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
             "deferred": len(summary.deferred),
             "at_least": summary.is_cut,
         },
-        failed=shown(reversed(summary.failed)),
-        dropped=shown(reversed(summary.dropped)),
-        running=shown(running),
-        newest=shown(newest),
+        failed=select_handoffs(reversed(summary.failed)),
+        dropped=select_handoffs(reversed(summary.dropped)),
+        running=select_handoffs(running),
+        newest=select_handoffs(newest),
         reviews=_reviews(summary),
         messages=messages,
         answer=short_answer,
         usage=usage_of(job),
         wall_s=round(until - summary.first.at, 3),
         notes=_notes(store, summary, ended, answer),
-        left_out=tuple(_left_out(summary, unshown_end)),
+        left_out=tuple(_describe_omitted_parts(summary, unshown_end)),
     )
 
 
@@ -264,7 +264,7 @@ def _short_form(
         "worker": info.worker,
         "task": _line(message.get("task_description"), _TASK_CHARS),
         "why": _line(result.get("error") or result.get("needs"), _WHY_CHARS),
-        "shared": _shared(result.get("shared")),
+        "shared": _origin_of_result(result.get("shared")),
         "doing": info.doing,
         "child": record.child,
         "usage": usage_of(info),
@@ -274,14 +274,14 @@ def _short_form(
     }
 
 
-def _shared(value: JsonValue) -> str | None:
+def _origin_of_result(value: JsonValue) -> str | None:
     """Return the origin of a copied result in words. None: the handoff ran itself, or the value
     cannot be read.
     """
     if value is None:
         return None
     try:
-        return shared_words(SharedRun.of(value))
+        return describe_shared_run(SharedRun.of(value))
     except MalformedMessage:
         return None
 
@@ -308,7 +308,7 @@ def _notes(
     return tuple(notes)
 
 
-def _left_out(summary: JobSummary, ended: JobEnded | None) -> Iterable[str]:
+def _describe_omitted_parts(summary: JobSummary, ended: JobEnded | None) -> Iterable[str]:
     """Yield the lines of `left_out`. `ended`: the end of a job whose answer is not shown."""
     job_id, tally = summary.job.job_id, summary.tally
     if not summary.plan and tally.issued > FEW_STEPS:

@@ -61,7 +61,7 @@ from handoff_queue.supervisor.client.repeated_step_rows import (
     rows_of,
 )
 from handoff_queue.supervisor.client.report_fields import change_of, checks_of, context_use
-from handoff_queue.supervisor.client.user_messages import messages_in, missed_messages
+from handoff_queue.supervisor.client.user_messages import messages_in, notes_on_missed_messages
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
 from handoff_queue.supervisor.lifecycle.child_job_budgets import bill_of, bill_text
@@ -351,7 +351,7 @@ def report_of(record: JobRecord) -> JobResult:
         to_finish_usd = cost_usd(answer.to_finish_microusd)
     notes = _notes(answer, plans, ended, texts, record.waits)
     if state:
-        notes += missed_messages(state, texts)
+        notes += notes_on_missed_messages(state, texts)
     return JobResult(
         job_id=info.job_id,
         status=info.status,
@@ -376,7 +376,7 @@ def report_of(record: JobRecord) -> JobResult:
         quote=_quote(events),
         usage=usage_of(info),
         wall_s=round(until - events[0].at, 3),
-        worked_s=_worked_s(record),
+        worked_s=_working_time_s(record),
         model=_models(events),
         notes=notes,
         waiting_since=info.asked_at,
@@ -451,7 +451,7 @@ def _quote(events: Sequence[RecordedEvent]) -> dict[str, Any] | None:
     return quote_as_json(quoted[-1].quote)
 
 
-def _worked_s(record: JobRecord) -> float | None:
+def _working_time_s(record: JobRecord) -> float | None:
     """Return the working time of a job with a quote in seconds, or None."""
     if not _events_of(record.journal, Quoted):
         return None

@@ -48,11 +48,11 @@ def retry_commit(
     Raises:
         UserError: see `retry_of`.
     """
-    event = retry_of(state, used_limits(info), from_step, new)
+    event = retry_of(state, usage_by_limit(info), from_step, new)
     return event_commit(state, event.model_copy(update={"actor": actor, "key": key}), due_at)
 
 
-def used_limits(info: JobInfo) -> dict[str, int]:
+def usage_by_limit(info: JobInfo) -> dict[str, int]:
     """Return the usage of a job under the names of its limits."""
     return {measure.limit: measure.used_amount(info) for measure in MEASURES}
 

@@ -77,7 +77,7 @@ def event_as_json(event: Event) -> str:
     return event.to_json()
 
 
-def recorded_as_json(recorded: RecordedEvent) -> dict[str, Any]:
+def event_record_as_json(recorded: RecordedEvent) -> dict[str, Any]:
     """Return an event with its version and its time."""
     event = json.loads(event_as_json(recorded.event))
     return {"version": recorded.version, "at": recorded.at, "event": event}

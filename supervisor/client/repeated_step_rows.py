@@ -176,7 +176,7 @@ def _table(rows: Sequence[Row]) -> str:
     """Return a CSV table. Each property of an object is a column; any other output is `output`."""
     fields: dict[str, None] = {}
     for row in rows:
-        fields.update(dict.fromkeys(_named(row.output)))
+        fields.update(dict.fromkeys(_output_fields(row.output)))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     header: list[JsonValue] = [*COLUMNS]
@@ -187,14 +187,14 @@ def _table(rows: Sequence[Row]) -> str:
             header.append(field)
     writer.writerow(map(_cell, header))
     for row in rows:
-        outputs = _named(row.output)
+        outputs = _output_fields(row.output)
         values: list[JsonValue] = [row.key, row.n, row.step, row.status, row.why]
         values += map(outputs.get, fields)
         writer.writerow(map(_cell, values))
     return text.getvalue()
 
 
-def _named(output: JsonValue) -> dict[str, JsonValue]:
+def _output_fields(output: JsonValue) -> dict[str, JsonValue]:
     if isinstance(output, dict):
         return output
     if output is None:

@@ -59,7 +59,7 @@ def checks_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | N
     return checks
 
 
-def shared_words(shared: SharedRun | None) -> str:
+def describe_shared_run(shared: SharedRun | None) -> str:
     """Return the origin of a copied result in words; '' for a result of its own run."""
     if shared is None:
         return ""

@@ -20,10 +20,10 @@ from handoff_queue.shared.types.schedule import (
 )
 from handoff_queue.shared.types.usage import dollars
 from handoff_queue.supervisor.client.cron import (
+    format_slot,
     last_slot,
     month_of,
     next_slot,
-    shown_slot,
     slots_between,
 )
 
@@ -71,7 +71,7 @@ def take_due_slots(schedule: Schedule, now: float) -> Schedule:
         taken.append(newest)
     note = schedule.note
     if schedule.next_slot < newest or (not taken and not schedule.is_paused):
-        note = _missed_note(schedule, newest, bool(taken)) or note
+        note = _note_on_missed_slots(schedule, newest, bool(taken)) or note
     return _change_schedule(
         schedule,
         waiting=(*schedule.waiting, *taken),
@@ -80,17 +80,14 @@ def take_due_slots(schedule: Schedule, now: float) -> Schedule:
     )
 
 
-def _missed_note(schedule: Schedule, newest: int, is_newest_taken: bool) -> str:
+def _note_on_missed_slots(schedule: Schedule, newest: int, is_newest_taken: bool) -> str:
     if schedule.is_paused or schedule.missed is Missed.ALL:
         return ""
-    first = shown_slot(schedule.next_slot, schedule.timezone)
+    first = format_slot(schedule.next_slot, schedule.timezone)
+    last = format_slot(newest, schedule.timezone)
     if is_newest_taken:
-        return f"slots from {first} on were missed; the slot of {_shown(schedule, newest)} started"
-    return f"slots from {first} to {_shown(schedule, newest)} were missed"
-
-
-def _shown(schedule: Schedule, slot: int) -> str:
-    return shown_slot(slot, schedule.timezone)
+        return f"slots from {first} on were missed; the slot of {last} started"
+    return f"slots from {first} to {last} were missed"
 
 
 def decide_next(
@@ -110,7 +107,7 @@ def decide_next(
         to_cancel = running if schedule.overlap is Overlap.CANCEL else ()
         return Decision(schedule, tuple(map(JobId, to_cancel)))
     if is_spent(schedule, spent_microusd):
-        return Decision(skip_slot(schedule, slot, spent_note(schedule, spent_microusd)))
+        return Decision(skip_slot(schedule, slot, note_on_spent_month(schedule, spent_microusd)))
     start = SlotStart(
         slot=slot,
         month=month_of(schedule.timezone, now),
@@ -127,7 +124,7 @@ def is_spent(schedule: Schedule, spent_microusd: int) -> bool:
     return most is not None and spent_microusd >= most
 
 
-def spent_note(schedule: Schedule, spent_microusd: int) -> str:
+def note_on_spent_month(schedule: Schedule, spent_microusd: int) -> str:
     """Return the words for a month whose amount is spent."""
     most = dollars(schedule.max_microusd_per_month or 0)
     return f"{dollars(spent_microusd)} of {most} of this month are spent"
@@ -140,7 +137,7 @@ def skip_slot(schedule: Schedule, slot: int, why: str) -> Schedule:
         waiting=tuple(other for other in schedule.waiting if other != slot),
         starting=None,
         skipped=schedule.skipped + 1,
-        note=f"slot {shown_slot(slot, schedule.timezone)} was skipped: {why}",
+        note=f"slot {format_slot(slot, schedule.timezone)} was skipped: {why}",
     )
 
 

@@ -37,7 +37,7 @@ from handoff_queue.shared.types.schedule import (
 )
 from handoff_queue.supervisor.client.admission import Admission
 from handoff_queue.supervisor.client.argument_types import check_type
-from handoff_queue.supervisor.client.audit import audited
+from handoff_queue.supervisor.client.audit import audit_change
 from handoff_queue.supervisor.client.cron import check_cron, month_of
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.request import Request, check_names
@@ -45,10 +45,10 @@ from handoff_queue.supervisor.client.schedule_decisions import (
     decide_next,
     is_spent,
     job_of_slot,
+    note_on_spent_month,
     record_start,
     set_paused_state,
     skip_slot,
-    spent_note,
     take_due_slots,
 )
 from handoff_queue.supervisor.client.submission import ANNOUNCE_AFTER_S, Submission, follow_on
@@ -158,7 +158,7 @@ def add_schedule(
         return store.schedules.add(schedule, job)
 
     details = f"{cron}, {options.timezone}, tenant {event.tenant}"
-    is_added = audited(store, actor, AuditAction.ADD_SCHEDULE, name, add, details)
+    is_added = audit_change(store, actor, AuditAction.ADD_SCHEDULE, name, add, details)
     if not is_added:
         raise _name_taken(name)
     return status_of(store, schedule)
@@ -224,7 +224,7 @@ def set_paused(
         return _change(store, tenant, name, change)
 
     find_schedule(store, tenant, name)
-    changed = audited(store, actor, action, name, change_stored, f"tenant {tenant}")
+    changed = audit_change(store, actor, action, name, change_stored, f"tenant {tenant}")
     return status_of(store, changed)
 
 
@@ -242,7 +242,7 @@ def remove_schedule(store: Store, tenant: str, name: str, actor: Actor | None) -
         raise _busy(name)
 
     find_schedule(store, tenant, name)
-    audited(store, actor, AuditAction.REMOVE_SCHEDULE, name, remove, f"tenant {tenant}")
+    audit_change(store, actor, AuditAction.REMOVE_SCHEDULE, name, remove, f"tenant {tenant}")
 
 
 def _change(
@@ -290,7 +290,7 @@ def run_now(
     month = month_of(schedule.timezone, store.connection.now())
     spent = store.schedules.read_spent_microusd(schedule.id, month)
     if is_spent(schedule, spent):
-        raise BudgetSpent(f"schedule {name}: {spent_note(schedule, spent)}")
+        raise BudgetSpent(f"schedule {name}: {note_on_spent_month(schedule, spent)}")
     after = None
     if schedule.follows_last and schedule.last_job:
         after = JobId(schedule.last_job)

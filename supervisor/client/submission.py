@@ -395,7 +395,7 @@ def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
     return limits.model_copy(update=changes)
 
 
-def keyed_job_ids(submissions: Iterable[Submission]) -> list[JobId]:
+def job_ids_with_key(submissions: Iterable[Submission]) -> list[JobId]:
     """Return the ids of the jobs whose requests have an idempotency key."""
     return [submission.job_id for submission in submissions if submission.has_key]
 
@@ -566,15 +566,15 @@ def submit_each(
     _start_telemetry(store, settings)
     for batch in _batches(requests):
         submissions = [submission for _, submission in batch]
-        stored = store.journal.first_events(keyed_job_ids(submissions))
+        stored = store.journal.first_events(job_ids_with_key(submissions))
         clash = first_clash(submissions, stored)
-        admitted, refusal = _admitted(store, settings, batch, clash)
+        admitted, refusal = _admit_until_refusal(store, settings, batch, clash)
         yield from _enter(store, dispatcher, admitted, stored)
         if refusal:
             raise refusal
 
 
-def _admitted(
+def _admit_until_refusal(
     store: Store, settings: Settings, batch: Sequence[PreparedJob], clash: Clash | None
 ) -> tuple[list[PreparedJob], HandoffError | None]:
     """Return the jobs before the first refused job, and the reason for the refusal."""

@@ -69,7 +69,7 @@ def say(
             the message.
         Conflict: the key was used for another message of the job.
     """
-    clean = without_credentials(_checked(text))
+    clean = without_credentials(_check_message_text(text))
     message_id = new_word()
     if key is not None:
         message_id = digest_of(f"{job_id}\0{key}")[:16]
@@ -99,7 +99,7 @@ def say(
     return SentMessage(message_id, answer, _running(state, step), clean != text)
 
 
-def _checked(text: str) -> str:
+def _check_message_text(text: str) -> str:
     """Return the text.
 
     Raises:
@@ -238,7 +238,7 @@ def message_line(message: Mapping[str, Any]) -> str:
     return f"message{to}: {' '.join(message['text'].split())} ({recipients})"
 
 
-def missed_messages(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
+def notes_on_missed_messages(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return a note for each message that no agent of an ended job has seen, for example because
     the only agent failed before its next turn.
     """

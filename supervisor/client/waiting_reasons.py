@@ -81,7 +81,7 @@ def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ..
         waiting.setdefault(role, []).append(handoff_id.rpartition(".")[0])
     for role, steps in sorted(waiting.items()):
         if role in presence.paused:
-            reasons.append(_paused(role, presence.paused[role], *steps))
+            reasons.append(_reason_of_pause(role, presence.paused[role], *steps))
         else:
             reasons.append(_worker_of((role,), *steps))
     if job.status is JobStatus.QUEUED and not _may_be_planned(job, presence):
@@ -202,7 +202,7 @@ def _worker_of(specialists: Sequence[str], *steps: str) -> WaitingReason:
     return _process(f"a worker of {names}", f"worker {specialists[0]}", *steps)
 
 
-def _paused(role: str, pause: Pause, *steps: str) -> WaitingReason:
+def _reason_of_pause(role: str, pause: Pause, *steps: str) -> WaitingReason:
     why = ""
     if pause.reason:
         why = f" ({pause.reason})"

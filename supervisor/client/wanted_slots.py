@@ -33,7 +33,7 @@ Samples = Mapping[str, Sequence[Mapping[str, Any]]]
 """Usage of the newest handoffs, by role: see `History.read`."""
 
 
-def wanted_slots(
+def compute_wanted_slots(
     load: FleetLoad, roles: Iterable[str], samples: Samples, window_s: float
 ) -> dict[str, int]:
     """Return the wanted slots of each role.
@@ -45,12 +45,12 @@ def wanted_slots(
     demand: dict[str, int] = {}
     wants: dict[str, dict[Limit, float]] = {}
     for role in roles:
-        newest = sorted(samples.get(role, ()), key=_ended_at, reverse=True)[:NEWEST]
-        demand[role] = _demand(load, role, _refused_part(load, role, newest, refused))
+        newest = sorted(samples.get(role, ()), key=_end_time, reverse=True)[:NEWEST]
+        demand[role] = _demand(load, role, _share_of_refused_calls(load, role, newest, refused))
         wants[role] = {}
         for limit, amount in _usage_per_slot(newest).items():
             wants[role][limit] = demand[role] * amount
-    parts = fair_parts(wants, _allowed(load.buckets, window_s))
+    parts = fair_parts(wants, _allowance_per_s(load.buckets, window_s))
     wanted: dict[str, int] = {}
     for role, slots in demand.items():
         wanted[role] = math.ceil(round(slots * parts[role], 6))
@@ -103,7 +103,7 @@ def _share_at_limit(
     return float("inf")
 
 
-def _ended_at(sample: Mapping[str, Any]) -> float:
+def _end_time(sample: Mapping[str, Any]) -> float:
     return float(sample.get("at", 0))
 
 
@@ -119,7 +119,7 @@ def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
     return load.busy(role) + math.ceil(round(waiting * (1.0 - refused_part), 6))
 
 
-def _refused_part(
+def _share_of_refused_calls(
     load: FleetLoad, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]
 ) -> float:
     """Return the part of a role's calls, from 0 to 1, that goes to refused buckets.
@@ -140,7 +140,7 @@ def _refused_part(
     return 0.0
 
 
-def _allowed(buckets: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
+def _allowance_per_s(buckets: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
     """Return the providers' allowance in a second, as far as they have reported it."""
     allowed: dict[Limit, float] = {}
     for bucket in buckets:

@@ -47,7 +47,7 @@ from handoff_queue.shared.types.origins import origins_or_unknown
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
-from handoff_queue.supervisor.client.job_retry import event_commit, used_limits
+from handoff_queue.supervisor.client.job_retry import event_commit, usage_by_limit
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.pending_writes import PendingWrites, make_handoff_issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
@@ -200,7 +200,7 @@ class ChildJobs:
         The child job may use `limits` in addition to the turns, tokens and money that it has
         used.
         """
-        used = used_limits(self._store.jobs.read([before.job_id])[0])
+        used = usage_by_limit(self._store.jobs.read([before.job_id])[0])
         raised_limits: dict[str, Any] = {}
         for name, amount in used.items():
             limit = getattr(limits, name)

@@ -80,7 +80,7 @@ class TokenChecks:
                     is_valid = await run_in_threadpool(self._is_valid, token_id)
                 self._checks[token_id] = (time.monotonic(), is_valid)
         if not is_valid:
-            raise _unauthorized("the token was revoked or has expired", "invalid_token")
+            raise _authentication_problem("the token was revoked or has expired", "invalid_token")
 
     def _is_valid(self, token_id: str | None) -> bool:
         if token_id is None:
@@ -188,14 +188,16 @@ def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
         token = tokens.find(secret)
         if token is None:
             count_wrong_token(state.store, address)
-            raise _unauthorized("the token is unknown, revoked or expired", "invalid_token")
+            raise _authentication_problem(
+                "the token is unknown, revoked or expired", "invalid_token"
+            )
         return Caller(token.name, token.role, token.tenant, token.id, address)
     if state.is_loopback and not tokens.exist():
         return Caller(LOCAL, ApiRole.ADMIN, None, None, address)
-    raise _unauthorized("this server needs a token: send `Authorization: Bearer TOKEN`")
+    raise _authentication_problem("this server needs a token: send `Authorization: Bearer TOKEN`")
 
 
-def _unauthorized(detail: str, error: str = "") -> Problem:
+def _authentication_problem(detail: str, error: str = "") -> Problem:
     challenge = 'Bearer realm="handoff"'
     if error:
         challenge += f', error="{error}"'
@@ -285,7 +287,7 @@ class Access:
         Raises:
             Problem: the caller has the most streams that it may have.
         """
-        with self.streams.held_by(self.caller.key):
+        with self.streams.count_stream(self.caller.key):
             if self.caller.turn is not None:
                 self.caller.turn.end()
             yield

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.job_lookup import get_job_info
-from handoff_queue.supervisor.client.json_forms import recorded_as_json
+from handoff_queue.supervisor.client.json_forms import event_record_as_json
 from handoff_queue.supervisor.serve.authentication import Access, Reads, VisibleJob
 from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
 
@@ -110,7 +110,7 @@ def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
     next_after = page[-1].version if page else after
     return EventsPage(
         job_id=job_id,
-        events=[recorded_as_json(event) for event in page],
+        events=[event_record_as_json(event) for event in page],
         next_after=next_after,
         has_more=len(recorded) > limit,
     )
@@ -126,7 +126,7 @@ class EventStream(StreamingResponse):
             texts: the events and heartbeats, as `sse` returns them.
         """
         super().__init__(
-            checked_stream(access, texts), media_type=EVENT_STREAM, headers=STREAM_HEADERS
+            stream_while_authorized(access, texts), media_type=EVENT_STREAM, headers=STREAM_HEADERS
         )
         self._access = access
 
@@ -140,7 +140,7 @@ class EventStream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def checked_stream(access: Access, stream: AsyncIterator[str]) -> AsyncIterator[str]:
+async def stream_while_authorized(access: Access, stream: AsyncIterator[str]) -> AsyncIterator[str]:
     """Yield a stream as long as the caller has access. An error ends the stream with an event
     `problem`, because the status was sent.
     """

@@ -74,10 +74,10 @@ async def specialists(access: Reads) -> list[dict[str, Any]]:
 
     A token of a tenant does not see the fields about workers.
     """
-    return await run_in_threadpool(listed_specialists, access)
+    return await run_in_threadpool(list_specialists, access)
 
 
-def listed_specialists(access: Access) -> list[dict[str, Any]]:
+def list_specialists(access: Access) -> list[dict[str, Any]]:
     """Return the specialists of live workers. A tenant does not see the fields about workers."""
     listed: list[dict[str, Any]] = []
     for specialist in access.store.presence.load_served_specialists().values():

@@ -109,10 +109,10 @@ async def read_request(
         Problem, UserError: the body cannot be used, or the caller has no job `after`.
     """
     body, documents = await job_body_of(http, access)
-    return await access.in_turn(checked_request, access, body, documents, header_key)
+    return await access.in_turn(prepare_request, access, body, documents, header_key)
 
 
-def checked_request(
+def prepare_request(
     access: Access,
     body: JobBody,
     documents: dict[str, bytes],

@@ -268,8 +268,14 @@ class StoreMetrics(Collector):
         queues = sorted({stats.supervisor_roles.role, *(role.role for role in stats.roles)})
         waiting = self._store.metrics.waiting(queues)
         held = self._store.metrics.count_held_handoffs([*queues, *ROLES])
-        families = [*_counted(counts), *_fleet(stats, held), *_backlogs(waiting, stats.at)]
-        families.append(_unplanned(stats, self._store.presence.count_unplanned_jobs()))
+        families = [
+            *_counters_and_histograms(counts),
+            *_fleet(stats, held),
+            *_backlogs(waiting, stats.at),
+        ]
+        families.append(
+            _gauge_of_unplanned_jobs(stats, self._store.presence.count_unplanned_jobs())
+        )
         for family in families:
             if self._tenant is None:
                 yield family
@@ -296,7 +302,7 @@ def _labels_by_name() -> dict[str, tuple[str, ...]]:
 _LABELS = _labels_by_name()
 
 
-def _counted(counts: Iterable[Count]) -> Iterator[Metric]:
+def _counters_and_histograms(counts: Iterable[Count]) -> Iterator[Metric]:
     """Return the counters and the histograms. A count that this version does not know is
     skipped.
     """
@@ -359,7 +365,7 @@ def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
     yield role_gauge(FREE_SLOTS, {role.role: _free(role) for role in roles})
     yield role_gauge(WORKERS, {role.role: role.workers for role in roles})
     yield role_gauge(DEFERRED, {role.role: role.deferred for role in roles})
-    yield role_gauge(HELD, _held_by_queue(roles, held))
+    yield role_gauge(HELD, _count_held_by_queue(roles, held))
     yield role_gauge(PAUSED, {role.role: int(role.is_paused) for role in roles})
     yield _gauge(SUPERVISORS, [((), stats.supervisors)])
     yield _gauge(DEAD_LETTERS_KEPT, [((), stats.dead_letters)])
@@ -367,7 +373,7 @@ def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
     yield _gauge(MAX_MEMORY, [((), stats.max_memory_bytes)])
 
 
-def _unplanned(stats: FleetStats, counts: Mapping[tuple[str, ...], int]) -> Metric:
+def _gauge_of_unplanned_jobs(stats: FleetStats, counts: Mapping[tuple[str, ...], int]) -> Metric:
     """Return the jobs that wait for a worker. A job whose specialist has a worker again is left
     out before its supervisor has checked it.
     """
@@ -379,7 +385,7 @@ def _unplanned(stats: FleetStats, counts: Mapping[tuple[str, ...], int]) -> Metr
     return _gauge(UNPLANNED_JOBS, values)
 
 
-def _held_by_queue(roles: Iterable[RoleStats], held: Mapping[str, int]) -> dict[str, float]:
+def _count_held_by_queue(roles: Iterable[RoleStats], held: Mapping[str, int]) -> dict[str, float]:
     by_queue = dict.fromkeys((role.role for role in roles), 0.0)
     for role, handoffs in held.items():
         by_queue[queue_of(role)] += handoffs

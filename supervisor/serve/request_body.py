@@ -272,7 +272,7 @@ async def body_of(
     content = await http.body()
     if content and _media_type(http) != JSON:
         raise wrong_type
-    return await access.in_turn(parsed_body, content or b"{}", kind)
+    return await access.in_turn(parse_body, content or b"{}", kind)
 
 
 def _check_encoding(http: HttpRequest) -> None:
@@ -297,7 +297,7 @@ def too_many_values() -> Problem:
     )
 
 
-def parsed_body(content: bytes, kind: type[Body]) -> Body:
+def parse_body(content: bytes, kind: type[Body]) -> Body:
     """Return the body in JSON text.
 
     Raises:
@@ -342,7 +342,7 @@ async def _job_of_form(http: HttpRequest, access: Access) -> tuple[JobBody, dict
         requests = [part for name, part in parts if name == REQUEST_FIELD]
         if len(requests) != 1:
             raise Problem(422, f"a form has the field {REQUEST_FIELD!r} once: the job as JSON")
-        body = await access.in_turn(parsed_body, await _bytes_of(requests[0]), JobBody)
+        body = await access.in_turn(parse_body, await _bytes_of(requests[0]), JobBody)
         documents = documents_of(body)
         for name, part in parts:
             if name == REQUEST_FIELD:

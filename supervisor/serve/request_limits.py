@@ -197,7 +197,7 @@ class OpenStreams:
         self._open: Counter[str] = Counter()
 
     @contextmanager
-    def held_by(self, caller: str) -> Iterator[None]:
+    def count_stream(self, caller: str) -> Iterator[None]:
         """Count a stream of a caller as long as the block runs.
 
         Raises:

@@ -99,13 +99,13 @@ def _waits_for(connection: Any) -> Any:
     """
     cycle = connection.cycle
     if cycle is None or cycle.response_complete:
-        return (cycle, _unread_bytes(connection.transport))  # the next request
+        return (cycle, _read_send_queue_size(connection.transport))  # the next request
     if connection.flow.write_paused or connection.transport.is_closing():
-        return (cycle, cycle.scope.get(_PIECES), _unread_bytes(connection.transport))
+        return (cycle, cycle.scope.get(_PIECES), _read_send_queue_size(connection.transport))
     return None
 
 
-def _unread_bytes(transport: Any) -> bytes:
+def _read_send_queue_size(transport: Any) -> bytes:
     """Return the number of bytes that the kernel keeps for a client, as a C integer. A client that
     reads slowly makes this number change long before the kernel takes another piece.
     """

@@ -26,7 +26,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.job_result import JobRecord
-from handoff_queue.supervisor.client.report_fields import shared_words
+from handoff_queue.supervisor.client.report_fields import describe_shared_run
 
 STOPPED = "stopped"
 """State of a handoff that the job abandoned before it had ended."""
@@ -351,7 +351,7 @@ def _models_of(done: HandoffFinished) -> str | None:
     copied result names its origin.
     """
     if done.shared is not None:
-        return f"{done.model} ({shared_words(done.shared)})"
+        return f"{done.model} ({describe_shared_run(done.shared)})"
     if done.replies_by_model is None:
         return done.model
     parts: list[str] = []

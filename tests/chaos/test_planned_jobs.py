@@ -29,7 +29,7 @@ from handoff_queue.shared.specialists.specialist_files import load_specialists, 
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE, ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.cli.processes import built_in_specialists
+from handoff_queue.supervisor.cli.processes import find_specialists_folder
 from handoff_queue.supervisor.roles.planner import PlanFormat
 
 ALL = len(EVERYTHING.shapes)
@@ -191,7 +191,7 @@ def test_a_join_needs_only_some_parts_and_a_child_jobs_calls_do_not_count_for_it
 
 
 def test_no_handoff_needs_more_turns_than_it_has_under_any_provider_fault() -> None:
-    specialists = load_specialists(built_in_specialists(), OWN_SPECIALISTS)
+    specialists = load_specialists(find_specialists_folder(), OWN_SPECIALISTS)
     others = {
         name: read_specialist(
             Path(handoff_queue.supervisor.roles.__file__).with_name(f"{name}.md"), reserved=()

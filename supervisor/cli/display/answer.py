@@ -180,11 +180,11 @@ def total(result: JobResult) -> str:
 def usage_text(result: JobResult) -> str:
     """Return the usage: `12.3 s  9 turns  13,884 + 962 tokens  $0.0123  model`."""
     if not result.model:
-        return spent(result)
-    return f"{spent(result)}  {result.model}"
+        return usage_line(result)
+    return f"{usage_line(result)}  {result.model}"
 
 
-def spent(result: JobResult | JobOutline) -> str:
+def usage_line(result: JobResult | JobOutline) -> str:
     """Return the usage without the model."""
     usage = result.usage
     at_most = usage["cut"]["calls"] > 0

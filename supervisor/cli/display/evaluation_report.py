@@ -81,7 +81,7 @@ def report_table(done: EvaluationReport) -> str:
         variants = done.plan.variants
         rows = [["Kind", *(variant.name for variant in variants)]]
         for kind, passed in kinds.items():
-            cells = [_passed_of_all(passed.get(variant)) for variant in variants]
+            cells = [_pass_count_text(passed.get(variant)) for variant in variants]
             rows.append([kind, *cells])
         tables.append(table(rows))
     advice = advice_on(done.rows)
@@ -106,7 +106,7 @@ def accounts_of(done: EvaluationReport) -> list[str]:
     return lines
 
 
-def unmeasured_sentences(done: EvaluationReport) -> list[str]:
+def describe_unmeasured_parts(done: EvaluationReport) -> list[str]:
     """Return a sentence for each part that the budget did not allow."""
     sentences: list[str] = []
     cut = sum(row.cut for row in done.rows)
@@ -209,7 +209,7 @@ def _cells(row: SummaryRow) -> list[str]:
         cost_usd_each = row.usage.cost_usd / trials
     return [
         row.variant.name,
-        _passed_of_all((row.passed, row.trials)),
+        _pass_count_text((row.passed, row.trials)),
         _interval(row.passing, percent=True),
         _interval(row.score),
         f"{row.tokens:,.0f}",
@@ -227,7 +227,7 @@ def _interval(estimate: Estimate | None, *, percent: bool = False) -> str:
     return f"{estimate.value:{form}} ({low} to {high})"
 
 
-def _passed_of_all(counts: tuple[int, int] | None) -> str:
+def _pass_count_text(counts: tuple[int, int] | None) -> str:
     """Return the passed trials and all trials as `3 of 4`."""
     if counts is None:
         return "-"

@@ -65,7 +65,11 @@ from handoff_queue.supervisor.cli.display.job_view import (
     names,
 )
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
-from handoff_queue.supervisor.client.report_fields import change_in_words, change_of, shared_words
+from handoff_queue.supervisor.client.report_fields import (
+    change_in_words,
+    change_of,
+    describe_shared_run,
+)
 from handoff_queue.supervisor.lifecycle.child_job_budgets import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
@@ -96,10 +100,10 @@ def changes(before: JobView | None, moment: JobUpdate) -> list[str]:
     Args:
         before: the last view. None: this is the first update.
     """
-    return [line for _, line in sorted(_timed_changes(before, moment), key=itemgetter(0))]
+    return [line for _, line in sorted(_lines_with_times(before, moment), key=itemgetter(0))]
 
 
-def _timed_changes(before: JobView | None, moment: JobUpdate) -> Iterator[tuple[float, str]]:
+def _lines_with_times(before: JobView | None, moment: JobUpdate) -> Iterator[tuple[float, str]]:
     """Yield the lines about all changes, each with a Unix time by which they are sorted. The times
     of a job never fall, so that its own lines keep their order.
     """
@@ -115,7 +119,7 @@ def _timed_changes(before: JobView | None, moment: JobUpdate) -> Iterator[tuple[
         yield inf, line
     for below in moment.below:
         name = below.view.job_id
-        for at, line in _timed_changes(earlier.children.get(name), below):
+        for at, line in _lines_with_times(earlier.children.get(name), below):
             if line.startswith(f"{name}:"):
                 yield at, f"  {line}"
             else:
@@ -124,13 +128,13 @@ def _timed_changes(before: JobView | None, moment: JobUpdate) -> Iterator[tuple[
         yield inf, line
 
 
-def _issued_by_id(view: JobView) -> dict[HandoffId, HandoffIssued]:
+def _issue_events_by_handoff(view: JobView) -> dict[HandoffId, HandoffIssued]:
     return {event.handoff_id: event for event in view.issued}
 
 
 def new_claims(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each newly claimed handoff. No event reports a claim."""
-    issued = _issued_by_id(after)
+    issued = _issue_events_by_handoff(after)
     for handoff_id, info in after.handoffs.items():
         earlier = before.handoffs.get(handoff_id)
         is_over = handoff_id in after.finished or info.state == "dropped"
@@ -148,7 +152,7 @@ def new_waits(before: JobView, after: JobView) -> Iterator[str]:
 
     A running handoff keeps its slot. A deferred handoff has no slot.
     """
-    issued = _issued_by_id(after)
+    issued = _issue_events_by_handoff(after)
     for handoff_id, info in after.handoffs.items():
         earlier = before.handoffs.get(handoff_id)
         was_deferred = earlier is not None and is_deferred(earlier, before.now)
@@ -187,51 +191,51 @@ def _line_of(view: JobView, recorded: RecordedEvent) -> str | None:
     return LINES[type(recorded.event)](view, recorded.event)
 
 
-def _submitted(view: JobView, event: JobSubmitted) -> str:
+def _describe_submission(view: JobView, event: JobSubmitted) -> str:
     documents = ""
     if event.document_count:
         documents = f" with {count_text(event.document_count, 'document')}"
     return f"{view.job_id}: submitted{documents}"
 
 
-def _routed(_: JobView, event: Routed) -> str:
+def _describe_route(_: JobView, event: Routed) -> str:
     problem = ""
     if event.problem:
         problem = f" ({event.problem})"
     return f"router: {event.specialist or 'a team'}{problem}"
 
 
-def _quoted(_: JobView, event: Quoted) -> str:
+def _describe_quote(_: JobView, event: Quoted) -> str:
     return f"quote: {quote_line(event.quote)}"
 
 
-def _ended(view: JobView, event: JobEnded) -> str:
+def _describe_end(view: JobView, event: JobEnded) -> str:
     return f"{view.job_id}: {event.status.value}{_reason_of_end(view, event)}"
 
 
-def _cancel_requested(_: JobView, event: CancelRequested) -> str:
+def _describe_cancel_request(_: JobView, event: CancelRequested) -> str:
     if event.by == "user":
         return "cancel requested"
     return f"cancel requested by {event.by}"
 
 
-def _decision_asked(_: JobView, event: DecisionAsked) -> str:
+def _describe_decision_request(_: JobView, event: DecisionAsked) -> str:
     return f"waits for a decision: {event.why}"
 
 
-def _parent_told(view: JobView, _: ParentTold) -> str:
+def _describe_report_to_parent(view: JobView, _: ParentTold) -> str:
     return f"{view.job_id}: result sent to the parent job"
 
 
-def _end_task_tried(_: JobView, event: EndTaskTried) -> str:
-    return f"task at the end: {_delivery(event, 'sent')}"
+def _describe_end_task(_: JobView, event: EndTaskTried) -> str:
+    return f"task at the end: {_describe_delivery(event, 'sent')}"
 
 
-def _webhook_tried(_: JobView, event: WebhookTried) -> str:
-    return f"webhook: {_delivery(event, 'delivered')}"
+def _describe_webhook(_: JobView, event: WebhookTried) -> str:
+    return f"webhook: {_describe_delivery(event, 'delivered')}"
 
 
-def _refused(_: JobView, event: EventRefused) -> str:
+def _describe_refused_event(_: JobView, event: EventRefused) -> str:
     return f"an event is not used: {event.reason}"
 
 
@@ -243,19 +247,19 @@ def _reason_of_end(view: JobView, event: JobEnded) -> str:
     return f": {event.reason}"
 
 
-def _message_sent(view: JobView, event: UserMessageSent) -> str:
+def _describe_sent_message(view: JobView, event: UserMessageSent) -> str:
     to = ""
     if event.step:
         to = f" to {event.step}"
     return f"message{to}: {shorten(view.texts.texts[event.text.digest], 200)}"
 
 
-def _message_taken(view: JobView, event: UserMessageTaken) -> str:
-    issued = _issued_by_id(view)[event.handoff_id]
+def _describe_taken_message(view: JobView, event: UserMessageTaken) -> str:
+    issued = _issue_events_by_handoff(view)[event.handoff_id]
     return f"{name_of(issued)}: takes the message at turn {event.turn}"
 
 
-def _retry(_: JobView, event: RetryRequested) -> str:
+def _describe_retry(_: JobView, event: RetryRequested) -> str:
     line = "retry of the steps that did not succeed"
     if event.from_step:
         line = f"retry from {event.from_step}"
@@ -264,14 +268,14 @@ def _retry(_: JobView, event: RetryRequested) -> str:
     return line
 
 
-def _delivery(event: EndTaskTried | WebhookTried, success: str) -> str:
+def _describe_delivery(event: EndTaskTried | WebhookTried, success: str) -> str:
     if event.delivered:
         return success
     return f"try {event.attempt} failed: {shorten(event.detail, 80)}"
 
 
-def _plan(view: JobView, event: PlanMade) -> str:
-    steps = ", ".join(_planned(event.steps))
+def _describe_plan(view: JobView, event: PlanMade) -> str:
+    steps = ", ".join(_names_with_specialists(event.steps))
     line = f"plan: {count_text(len(event.steps), 'step')}: {steps}"
     line += _because(view, event, "; ")
     bill = ""
@@ -282,11 +286,11 @@ def _plan(view: JobView, event: PlanMade) -> str:
     return line
 
 
-def _patch(view: JobView, event: PlanPatched) -> str:
+def _describe_patch(view: JobView, event: PlanPatched) -> str:
     return f"replanner: {shorten(change_in_words(change_of(event, view.texts)), 300)}"
 
 
-def _issued(view: JobView, event: HandoffIssued) -> str | None:
+def _describe_issued_handoff(view: JobView, event: HandoffIssued) -> str | None:
     if event.assigned_to in ROLES:
         return None
     lacks = ""
@@ -298,20 +302,20 @@ def _issued(view: JobView, event: HandoffIssued) -> str | None:
     return f"{name_of(event)}: handed over{child}"
 
 
-def _review(view: JobView, event: Reviewed) -> str:
+def _describe_review(view: JobView, event: Reviewed) -> str:
     return f"review, round {event.round}: {_verdict(view, event)}"
 
 
-def _abandoned(_: JobView, event: StepsAbandoned) -> str:
+def _describe_abandoned_steps(_: JobView, event: StepsAbandoned) -> str:
     steps = [item.step for item in event.steps]
     return f"given up: {names(steps)}: {shorten(event.why, 120)}"
 
 
-def _tried_again(_: JobView, event: StepsTriedAgain) -> str:
-    return f"failed, and tried again: {', '.join(_steps_tried_again(event))}"
+def _describe_retried_steps(_: JobView, event: StepsTriedAgain) -> str:
+    return f"failed, and tried again: {', '.join(_names_of_retried_steps(event))}"
 
 
-def _gates(view: JobView, event: GatesChecked) -> str:
+def _describe_gates(view: JobView, event: GatesChecked) -> str:
     outcome = "passed"
     if event.vetoes:
         outcome = f"{count_text(event.vetoes, 'objection')}{_because(view, event, ': ')}"
@@ -320,14 +324,14 @@ def _gates(view: JobView, event: GatesChecked) -> str:
     return f"gates: {outcome}"
 
 
-def _synthesized(view: JobView, event: Synthesized) -> str:
+def _describe_synthesis(view: JobView, event: Synthesized) -> str:
     problem = ""
     if event.problem:
         problem = f" ({event.problem}{_because(view, event, ': ')})"
     return f"answer: {event.method.in_words}{problem}"
 
 
-def _needs(_: JobView, event: NeedsResolved) -> str:
+def _describe_needs(_: JobView, event: NeedsResolved) -> str:
     """Return the answered questions, the steps that wait for a helper, and the given up steps."""
     parts = [f"{step}: answered" for step in event.answered]
     specialists = {step.id: step.specialist for step in event.added}
@@ -342,7 +346,7 @@ def _needs(_: JobView, event: NeedsResolved) -> str:
     return "; ".join(parts)
 
 
-def _steps_tried_again(event: StepsTriedAgain) -> Iterator[str]:
+def _names_of_retried_steps(event: StepsTriedAgain) -> Iterator[str]:
     """Yield the steps. A step with another specialist has its name: `left (writer)`."""
     for item in event.steps:
         if item.specialist:
@@ -351,7 +355,7 @@ def _steps_tried_again(event: StepsTriedAgain) -> Iterator[str]:
             yield item.step
 
 
-def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
+def _names_with_specialists(steps: Sequence[StepOutline]) -> Iterator[str]:
     """Yield the names of steps: `left (researcher)`, `page_0001 to page_1000 (reader)`."""
     for step in collapse_steps(steps, lambda step: step.id):
         if isinstance(step, StepCopies):
@@ -361,7 +365,7 @@ def _planned(steps: Sequence[StepOutline]) -> Iterator[str]:
             yield f"{step.id} ({step.specialist})"
 
 
-def _facts(view: JobView, event: FactsChecked) -> str:
+def _describe_fact_check(view: JobView, event: FactsChecked) -> str:
     if event.problem:
         reason = ""
         why = view.texts.why_unchecked(event)
@@ -379,7 +383,7 @@ def _facts(view: JobView, event: FactsChecked) -> str:
     return f"facts: {outcome}"
 
 
-def _approved(_: JobView, event: Approved) -> str:
+def _describe_approval(_: JobView, event: Approved) -> str:
     if event.by == "timeout":
         return "approved, without an answer in time"
     if event.plan:
@@ -389,17 +393,17 @@ def _approved(_: JobView, event: Approved) -> str:
     return "approved"
 
 
-def _approval_asked(_: JobView, event: ApprovalAsked) -> str:
+def _describe_approval_request(_: JobView, event: ApprovalAsked) -> str:
     if event.call:
         return f"{event.call.handoff_id} waits for approval of {event.call.tool}: {event.why}"
     return f"waits for {describe_awaited_answer(event.what)}: {event.why}"
 
 
-def _approval_reminded(_: JobView, event: ApprovalReminded) -> str:
+def _describe_approval_reminder(_: JobView, event: ApprovalReminded) -> str:
     return f"still waits for an approval, reminder {event.number}"
 
 
-def _rejected(view: JobView, event: Rejected) -> str:
+def _describe_rejection(view: JobView, event: Rejected) -> str:
     line = "rejected"
     if event.own_plan:
         line += ", with another plan for the planner"
@@ -408,38 +412,38 @@ def _rejected(view: JobView, event: Rejected) -> str:
     return line
 
 
-def _finished(view: JobView, event: HandoffFinished) -> str:
+def _describe_finished_handoff(view: JobView, event: HandoffFinished) -> str:
     name: str = event.handoff_id
     for issued in view.issued:
         if issued.handoff_id == event.handoff_id:
             name = name_of(issued)
             break
-    turns, tokens, at_most = view.spent(event)
+    turns, tokens, at_most = view.usage_of_finished(event)
     parts = [
         event.status.value,
         count_text(turns, "turn"),
         tools_of(view.handoffs.get(event.handoff_id)),
         count_text(tokens, "token", at_most=at_most),
-        shared_words(event.shared),
+        describe_shared_run(event.shared),
     ]
     line = ", ".join(part for part in parts if part)
     return f"{name}: {line}{_because(view, event, ': ')}"
 
 
-def _conflicts(_: JobView, event: ConflictsFound) -> str | None:
+def _describe_conflicts(_: JobView, event: ConflictsFound) -> str | None:
     if event.conflicts:
         return f"contradictions: {count_text(len(event.conflicts), 'conflict')}"
     return None
 
 
-def _judged(view: JobView, event: Judged) -> str:
+def _describe_judgement(view: JobView, event: Judged) -> str:
     why = ""
     if event.problem:
         why = f" ({event.problem}{_because(view, event, ': ')})"
     return f"judge: {count_text(len(event.settled), 'conflict')} settled{why}"
 
 
-def _arbitration(_: JobView, event: Arbitrated) -> str:
+def _describe_arbitration(_: JobView, event: Arbitrated) -> str:
     if event.problem:
         return f"judge: no decision between reviewer and writer ({event.problem})"
     sides: list[str] = []
@@ -471,7 +475,7 @@ def _verdict(view: JobView, event: Reviewed) -> str:
     return f"{verdict.verdict.value} {named}"
 
 
-def _conditions(_: JobView, event: ConditionsChecked) -> str:
+def _describe_conditions(_: JobView, event: ConditionsChecked) -> str:
     parts: list[str] = []
     for what, steps in (
         ("condition met", list(event.met)),
@@ -484,37 +488,37 @@ def _conditions(_: JobView, event: ConditionsChecked) -> str:
 
 
 LINES: dict[type[Event], Callable[[JobView, Any], str | None]] = {
-    JobSubmitted: _submitted,
-    Routed: _routed,
-    Quoted: _quoted,
-    JobEnded: _ended,
-    CancelRequested: _cancel_requested,
-    RetryRequested: _retry,
-    DecisionAsked: _decision_asked,
-    ParentTold: _parent_told,
-    EndTaskTried: _end_task_tried,
-    WebhookTried: _webhook_tried,
-    UserMessageSent: _message_sent,
-    UserMessageTaken: _message_taken,
-    EventRefused: _refused,
-    PlanMade: _plan,
-    PlanPatched: _patch,
-    HandoffIssued: _issued,
-    HandoffFinished: _finished,
-    ConflictsFound: _conflicts,
-    Judged: _judged,
-    Arbitrated: _arbitration,
-    Reviewed: _review,
-    NeedsResolved: _needs,
-    StepsAbandoned: _abandoned,
-    ConditionsChecked: _conditions,
-    StepsTriedAgain: _tried_again,
-    GatesChecked: _gates,
-    FactsChecked: _facts,
-    Synthesized: _synthesized,
-    ApprovalAsked: _approval_asked,
-    ApprovalReminded: _approval_reminded,
-    Approved: _approved,
-    Rejected: _rejected,
+    JobSubmitted: _describe_submission,
+    Routed: _describe_route,
+    Quoted: _describe_quote,
+    JobEnded: _describe_end,
+    CancelRequested: _describe_cancel_request,
+    RetryRequested: _describe_retry,
+    DecisionAsked: _describe_decision_request,
+    ParentTold: _describe_report_to_parent,
+    EndTaskTried: _describe_end_task,
+    WebhookTried: _describe_webhook,
+    UserMessageSent: _describe_sent_message,
+    UserMessageTaken: _describe_taken_message,
+    EventRefused: _describe_refused_event,
+    PlanMade: _describe_plan,
+    PlanPatched: _describe_patch,
+    HandoffIssued: _describe_issued_handoff,
+    HandoffFinished: _describe_finished_handoff,
+    ConflictsFound: _describe_conflicts,
+    Judged: _describe_judgement,
+    Arbitrated: _describe_arbitration,
+    Reviewed: _describe_review,
+    NeedsResolved: _describe_needs,
+    StepsAbandoned: _describe_abandoned_steps,
+    ConditionsChecked: _describe_conditions,
+    StepsTriedAgain: _describe_retried_steps,
+    GatesChecked: _describe_gates,
+    FactsChecked: _describe_fact_check,
+    Synthesized: _describe_synthesis,
+    ApprovalAsked: _describe_approval_request,
+    ApprovalReminded: _describe_approval_reminder,
+    Approved: _describe_approval,
+    Rejected: _describe_rejection,
 }
 """The function of each event that returns its line, or None if the event has no line."""

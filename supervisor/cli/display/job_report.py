@@ -11,8 +11,8 @@ import yaml
 from handoff_queue.supervisor.cli.display.answer import (
     answer_text,
     sources_of,
-    spent,
     upper_bound_remark,
+    usage_line,
     usage_text,
 )
 from handoff_queue.supervisor.cli.display.terminal import (
@@ -171,7 +171,7 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     about = (
         shorten(outline.title, 100),
         _mode_and_owner(outline),
-        spent(outline),
+        usage_line(outline),
         upper_bound_remark(outline),
     )
     section(f"{outline.job_id}  {outline.status.value}", _lines(about))

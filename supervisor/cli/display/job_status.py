@@ -78,9 +78,9 @@ def usage_and_limits(info: JobInfo, limits: JobLimits) -> list[str]:
     cost = money(cost_usd(info.cost_microusd), at_most=at_most)
     if limits.max_microusd is not None:
         cost += f" of {_usd(limits.max_microusd)}"
-    turns = _counted(info.turns, limits.max_turns, "turn")
+    turns = _count_with_limit(info.turns, limits.max_turns, "turn")
     token_count = info.input_tokens + info.output_tokens
-    tokens = _counted(token_count, limits.max_tokens, "token", at_most=at_most)
+    tokens = _count_with_limit(token_count, limits.max_tokens, "token", at_most=at_most)
     return [turns, tokens, cost]
 
 
@@ -104,7 +104,7 @@ def usage_and_quote(view: JobView) -> str | None:
         return f"the first run {estimates}; since the retry {since_the_retry}"
     parts: list[str] = []
     if quote.seconds:
-        parts.append(_compare_to_estimate(shown_working_seconds(view), quote.seconds, _seconds))
+        parts.append(_compare_to_estimate(working_seconds_so_far(view), quote.seconds, _seconds))
     spent = view.job.cost_microusd
     if quote.microusd and spent is not None:
         parts.append(_compare_to_estimate(spent, quote.microusd, _usd))
@@ -138,13 +138,13 @@ def _usage_since_retry(view: JobView, handoffs: int) -> str:
             is_known = False
         else:
             microusd += info.cost_microusd
-    time = _seconds(shown_working_seconds(view))
+    time = _seconds(working_seconds_so_far(view))
     if not is_known:
         return time
     return f"{time}, {money(cost_usd(microusd), at_most=is_upper_bound)}"
 
 
-def shown_working_seconds(view: JobView) -> float:
+def working_seconds_so_far(view: JobView) -> float:
     """Return the seconds since the start, without waits for a person."""
     state = view.state
     if state is None:
@@ -165,7 +165,7 @@ def _compare_to_estimate(taken: float, estimate: Estimate, shown: Callable[[floa
     return f"{shown(taken)} of likely {shown(estimate.likely)}, {relation} {shown(estimate.most)}"
 
 
-def _counted(count: int, limit: int | None, word: str, *, at_most: bool = False) -> str:
+def _count_with_limit(count: int, limit: int | None, word: str, *, at_most: bool = False) -> str:
     if limit is None:
         return count_text(count, word, at_most=at_most)
     prefix = ""

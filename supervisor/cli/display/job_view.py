@@ -146,7 +146,7 @@ class JobView:
         state = fold(self.job_id, self.state, events)
         return replace(self, state=state, issued=tuple(issued), finished=finished)
 
-    def spent(self, done: HandoffFinished) -> tuple[int, int, bool]:
+    def usage_of_finished(self, done: HandoffFinished) -> tuple[int, int, bool]:
         """Return the turns and tokens of an ended handoff, and whether they are an upper
         bound.
 

@@ -26,7 +26,11 @@ from handoff_queue.supervisor.cli.display.job_status import headline, usage_and_
 from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
-from handoff_queue.supervisor.client.report_fields import change_in_words, change_of, shared_words
+from handoff_queue.supervisor.client.report_fields import (
+    change_in_words,
+    change_of,
+    describe_shared_run,
+)
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
@@ -270,7 +274,7 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
         name = f"{event.step_id} ({event.assigned_to})"
     if event.attempt > 1:
         name = f"{name} {event.attempt}"
-    return TreeRow(*mark, name, activity + _taken_messages(view, event.handoff_id))
+    return TreeRow(*mark, name, activity + _describe_taken_messages(view, event.handoff_id))
 
 
 def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
@@ -308,7 +312,7 @@ def _step_row(
     if step.is_skipped:
         return TreeRow(*_DROPPED, name, f"skipped  {_why(view, step, '')}")
     if event is None and step.usable and step.result_status:
-        return TreeRow(*_MARKS[step.result_status.value], name, _kept_from(view))
+        return TreeRow(*_MARKS[step.result_status.value], name, _origin_of_kept_result(view))
     if event is None:
         return TreeRow(*_MARKS["failed"], name, _why(view, step, "it did not run"))
     mark, activity = _mark_and_words(view, event)
@@ -316,7 +320,7 @@ def _step_row(
         mark, activity = _MARKS["failed"], _why(view, step, "given up")
     if step.attempt > 1:
         activity = f"attempt {step.attempt}: {activity}"
-    return TreeRow(*mark, name, activity + _taken_messages(view, event.handoff_id))
+    return TreeRow(*mark, name, activity + _describe_taken_messages(view, event.handoff_id))
 
 
 def _why(view: JobView, step: StepState, otherwise: str) -> str:
@@ -338,14 +342,14 @@ def _waiting_text(view: JobView, step_id: StepId, step: StepState) -> str:
     return f"again: {shorten(feedback, 60)}  {activity}"
 
 
-def _kept_from(view: JobView) -> str:
+def _origin_of_kept_result(view: JobView) -> str:
     """Return the origin of a result that no handoff of this job made: the job was forked."""
     if view.state is None or view.state.submitted.fork is None:
         return "kept"
     return f"kept from {view.state.submitted.fork.job_id}"
 
 
-def _taken_messages(view: JobView, handoff_id: HandoffId) -> str:
+def _describe_taken_messages(view: JobView, handoff_id: HandoffId) -> str:
     """Return the messages that a handoff has taken from users, with the turns."""
     if view.state is None:
         return ""
@@ -413,7 +417,7 @@ def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str
 
 def _outcome(view: JobView, done: HandoffFinished, info: HandoffInfo) -> str:
     """Return the status and the usage of an ended handoff, and the reason of a trouble."""
-    turns, tokens, at_most = view.spent(done)
+    turns, tokens, at_most = view.usage_of_finished(done)
     parts = [
         done.status.value,
         count_text(turns, "turn"),
@@ -421,7 +425,7 @@ def _outcome(view: JobView, done: HandoffFinished, info: HandoffInfo) -> str:
         count_text(tokens, "token", at_most=at_most),
         _cost(info),
         _seconds(view, info),
-        shared_words(done.shared),
+        describe_shared_run(done.shared),
     ]
     why = view.texts.why(done.result) if refs_with_texts(done) else None
     if why:

@@ -88,9 +88,9 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     question_version = question_in(form)
     is_edited = bool(text.strip()) and _lines(text) != _lines(_plan_text(report))
     try:
-        plan = parsed_json(text, "the plan is") if is_edited else None
+        plan = parse_json(text, "the plan is") if is_edited else None
         if form.get("decision") == "approve":
-            arguments = _edited_arguments(report, question_version, written)
+            arguments = _arguments_of_editor(report, question_version, written)
             await visit.access.jobs.approve(
                 job_id, note or None, plan, question=question_version, arguments=arguments
             )
@@ -113,7 +113,7 @@ def question_in(form: FormData) -> int | None:
     return int(version) if re.fullmatch(r"[0-9]{1,15}", version) else None
 
 
-def parsed_json(text: str, what: str) -> JsonValue:
+def parse_json(text: str, what: str) -> JsonValue:
     """Return the value of an editor.
 
     Args:
@@ -132,7 +132,7 @@ def parsed_json(text: str, what: str) -> JsonValue:
     return value
 
 
-def _edited_arguments(report: JobResult, question_version: int | None, text: str) -> JsonValue:
+def _arguments_of_editor(report: JobResult, question_version: int | None, text: str) -> JsonValue:
     """Return the arguments of the editor. None: the question is about no call, or the person
     changed nothing.
     """
@@ -140,7 +140,7 @@ def _edited_arguments(report: JobResult, question_version: int | None, text: str
         if entry["version"] == question_version and entry["call"] is not None:
             if not text.strip() or _lines(text) == _lines(arguments_text(entry["call"])):
                 return None
-            return parsed_json(text, "the arguments are")
+            return parse_json(text, "the arguments are")
     return None
 
 

@@ -23,9 +23,9 @@ from handoff_queue.supervisor.client.cost_quotes import as_quoted
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
-from handoff_queue.supervisor.serve.job_routes import checked_request
+from handoff_queue.supervisor.serve.job_routes import prepare_request
 from handoff_queue.supervisor.serve.problem_documents import Problem, name_at, problem_of
-from handoff_queue.supervisor.serve.request_body import JobBody, documents_of, parsed_body
+from handoff_queue.supervisor.serve.request_body import JobBody, documents_of, parse_body
 
 _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
@@ -165,8 +165,8 @@ def _submit(access: Access, form: FormData, documents: dict[str, bytes]) -> JobI
     Raises:
         Problem, UserError: a field cannot be used.
     """
-    body = parsed_body(json.dumps(_fields(form)).encode(), JobBody)
-    request, _ = checked_request(access, body, documents_of(body) | documents, None)
+    body = parse_body(json.dumps(_fields(form)).encode(), JobBody)
+    request, _ = prepare_request(access, body, documents_of(body) | documents, None)
     if form.get("quote"):
         request = as_quoted(request)
     return access.client.submit(request)

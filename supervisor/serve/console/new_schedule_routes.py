@@ -17,7 +17,7 @@ from handoff_queue.supervisor.serve.console.new_job_routes import Amount
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
 from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
-from handoff_queue.supervisor.serve.request_body import ScheduleBody, parsed_body
+from handoff_queue.supervisor.serve.request_body import ScheduleBody, parse_body
 from handoff_queue.supervisor.serve.schedule_routes import add_schedule
 
 LABELS = {
@@ -107,7 +107,7 @@ def _add(access: Access, form: FormData) -> None:
     if max_usd:
         fields[MAX_OF_A_MONTH.limit] = MAX_OF_A_MONTH.parse("max_usd_per_month", max_usd)
     fields["job"] = _texts(form, OF_JOB)
-    body = parsed_body(json.dumps(fields).encode(), ScheduleBody)
+    body = parse_body(json.dumps(fields).encode(), ScheduleBody)
     add_schedule(access, body)
 
 

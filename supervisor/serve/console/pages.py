@@ -75,7 +75,7 @@ def static_url(name: str) -> str:
     return f"/static/{name}?v={static_file(name)[1]}"
 
 
-def _shown(value: object) -> object:
+def _without_control_characters(value: object) -> object:
     """Return a value as the page shows it: a text without control characters."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return plain(value)
@@ -136,7 +136,7 @@ def environment() -> Environment:
         loader=PackageLoader("handoff_queue.supervisor.serve.console"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_without_control_characters,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.schedule import ScheduleStatus
 from handoff_queue.shared.types.usage import cost_usd
-from handoff_queue.supervisor.client.cron import next_slot, shown_slot
+from handoff_queue.supervisor.client.cron import format_slot, next_slot
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render, utc
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, Submits, Visit
@@ -38,7 +38,7 @@ class ScheduleRow:
         """Return the time of the last slot with a job; '' if there was none."""
         if self.schedule.last_slot is None:
             return ""
-        return _shown(self.schedule.last_slot, self.schedule.timezone)
+        return _format_slot(self.schedule.last_slot, self.schedule.timezone)
 
     @property
     def spent_usd(self) -> float | None:
@@ -68,13 +68,13 @@ def _next_times(schedule: ScheduleStatus) -> tuple[str, ...]:
             slots.append(next_slot(schedule.cron, schedule.timezone, slots[-1]))
     except (UserError, ImportError, ValueError):  # no further date, zone or package croniter
         pass
-    return tuple(_shown(slot, schedule.timezone) for slot in slots)
+    return tuple(_format_slot(slot, schedule.timezone) for slot in slots)
 
 
-def _shown(slot: float, timezone: str) -> str:
+def _format_slot(slot: float, timezone: str) -> str:
     """Return a slot in the words of its zone, or in UTC if this machine does not know the zone."""
     try:
-        return shown_slot(slot, timezone)
+        return format_slot(slot, timezone)
     except UserError:
         return utc(slot)
 

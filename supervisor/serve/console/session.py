@@ -162,11 +162,11 @@ def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitab
     `all_tenants`: refuse a token that belongs to one tenant.
     """
 
-    async def checked(visit: Annotated[Visit, Depends(visit_of)]) -> Visit:
+    async def check_visit(visit: Annotated[Visit, Depends(visit_of)]) -> Visit:
         check_role(visit.access.caller, role, all_tenants=all_tenants)
         return visit
 
-    return checked
+    return check_visit
 
 
 Reads = Annotated[Visit, Depends(visits(ApiRole.READ))]

@@ -32,14 +32,14 @@ from handoff_queue.supervisor.serve.mcp.tasks import (
     TaskParams,
     UpdateParams,
     answer_task,
-    created_task,
+    read_new_task,
     task_of,
 )
 from handoff_queue.supervisor.serve.mcp.tools import (
     SUBMIT,
     TOOLS,
-    failed_result,
-    listed_tools,
+    error_result,
+    list_tools,
     parse_arguments,
     run_tool,
     store_job,
@@ -89,7 +89,7 @@ class _Handlers:
         self._access_of = access_of
 
     async def list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=listed_tools())
+        return ListToolsResult(tools=list_tools())
 
     async def call_tool(
         self, context: Context, params: CallToolRequestParams
@@ -102,12 +102,12 @@ class _Handlers:
             if params.name == SUBMIT and _knows_tasks(context):
                 body = await access.in_turn(parse_arguments, tool.arguments, params.arguments)
                 job_id, _ = await store_job(access, body)
-                return (await created_task(access, job_id)).on_the_wire()
+                return (await read_new_task(access, job_id)).on_the_wire()
             return await run_tool(access, tool, params.arguments)
         except Problem as problem:
-            return failed_result(problem.detail)
+            return error_result(problem.detail)
         except HandoffError as error:
-            return failed_result(problem_of(error).detail)
+            return error_result(problem_of(error).detail)
 
     async def get_task(self, context: Context, params: TaskParams) -> dict[str, Any]:
         """Return the state of a task."""

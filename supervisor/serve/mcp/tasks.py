@@ -85,7 +85,7 @@ class _Decision(ElicitResult):
         arguments: Json[dict[str, Any]] | None = None
 
 
-async def created_task(access: Access, job_id: JobId) -> JobTask:
+async def read_new_task(access: Access, job_id: JobId) -> JobTask:
     """Return the task of a job that was stored just now."""
     info = await access.jobs.info(job_id)
     at = _time(info.submitted_at)

@@ -18,12 +18,12 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.json_values import check_storable
 from handoff_queue.supervisor.client.job_result import JobResult
-from handoff_queue.supervisor.client.json_forms import recorded_as_json
+from handoff_queue.supervisor.client.json_forms import event_record_as_json
 from handoff_queue.supervisor.serve.authentication import Access, check_visible
-from handoff_queue.supervisor.serve.fleet_routes import listed_specialists
+from handoff_queue.supervisor.serve.fleet_routes import list_specialists
 from handoff_queue.supervisor.serve.job_routes import (
     MAX_WAIT_S,
-    checked_request,
+    prepare_request,
     wait_for_result,
 )
 from handoff_queue.supervisor.serve.open_questions import open_questions, question_text
@@ -113,7 +113,7 @@ class QueueTool:
     hints: ToolAnnotations
 
 
-def listed_tools() -> list[Tool]:
+def list_tools() -> list[Tool]:
     """Return the tools in the form of `tools/list`."""
     listed: list[Tool] = []
     for name, tool in TOOLS.items():
@@ -163,12 +163,12 @@ async def run_tool(
         given = await access.in_turn(parse_arguments, tool.arguments, arguments)
         return await tool.run(access, given)
     except Problem as problem:
-        return failed_result(problem.detail)
+        return error_result(problem.detail)
     except HandoffError as error:
-        return failed_result(problem_of(error).detail)
+        return error_result(problem_of(error).detail)
 
 
-def failed_result(text: str) -> CallToolResult:
+def error_result(text: str) -> CallToolResult:
     """Return the result of a call that failed."""
     return CallToolResult(content=[TextContent(text=text)], is_error=True)
 
@@ -195,7 +195,7 @@ async def store_job(access: Access, body: JobBody) -> tuple[JobId, list[str]]:
         Problem, HandoffError: as the HTTP API.
     """
     documents = documents_of(body)
-    request, left_out = await access.in_turn(checked_request, access, body, documents, None)
+    request, left_out = await access.in_turn(prepare_request, access, body, documents, None)
     job_id = await access.jobs.submit(request)
     return job_id, left_out
 
@@ -247,7 +247,7 @@ async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
     async with access.waiting():
         batches = access.jobs.event_batches(job_id, arguments.after, arguments.wait_s)
         async for batch in batches:
-            events += map(recorded_as_json, batch[:MAX_EVENTS])
+            events += map(event_record_as_json, batch[:MAX_EVENTS])
             break
         await batches.aclose()  # type: ignore[attr-defined]
     after = events[-1]["version"] if events else arguments.after
@@ -283,7 +283,7 @@ async def _cancel(access: Access, arguments: JobArguments) -> CallToolResult:
 
 
 async def _specialists(access: Access, _: NoArguments) -> CallToolResult:
-    specialists = await run_in_threadpool(listed_specialists, access)
+    specialists = await run_in_threadpool(list_specialists, access)
     return _result({"specialists": specialists})
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import ContextRules
-from handoff_queue.supervisor.cli.doctor_models import named_models, of_contexts, of_models
+from handoff_queue.supervisor.cli.doctor_models import of_contexts, of_models, specialists_by_model
 from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
 from tests.doubles.handoffs import a_spec
 from tests.workers.tools.servers import Page, serving
@@ -34,7 +34,7 @@ def test_a_retired_model_of_a_specialist_names_the_files_to_change() -> None:
         a_spec(name="writer").model_copy(update={"models": ("new", "old")}),
         a_spec(name="other"),
     ]
-    models = named_models(["usual", "new"], specs)
+    models = specialists_by_model(["usual", "new"], specs)
     assert models == {"usual": [], "new": ["writer"], "old": ["reader", "writer"]}
     with serving({"/v1/models/old": Page(b'{"lifecycle": "retired"}')}) as server:
         (finding,) = of_models(f"http://127.0.0.1:{server.port}", {}, models)

@@ -15,14 +15,14 @@ from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
-from handoff_queue.supervisor.cli.processes import built_in_specialists
+from handoff_queue.supervisor.cli.processes import find_specialists_folder
 from handoff_queue.supervisor.cli.specialists import notes_on_runners, specialists_view
 from tests.doubles.handoffs import a_spec
 
 
 @pytest.fixture(scope="module")
 def specs() -> dict[str, SpecialistSpec]:
-    return load_specialists(built_in_specialists())
+    return load_specialists(find_specialists_folder())
 
 
 def served(spec: SpecialistSpec) -> ServedSpecialist:

@@ -390,7 +390,7 @@ def test_a_read_of_a_follower_waits_for_a_redis_that_restarts(own_redis: OwnRedi
         async with connect_async(own_redis.url, Settings(offline=True)) as jobs:
             job_id = a_job(jobs._client.store)
             await asyncio.to_thread(own_redis.kill)
-            reading = asyncio.create_task(jobs._read_through_outage(jobs._stored_events, job_id, 0))
+            reading = asyncio.create_task(jobs._read_through_outage(jobs._read_events, job_id, 0))
             await asyncio.to_thread(own_redis.start)
             return [recorded.event.type for recorded in await reading]
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.client.cron import (
     check_cron,
+    format_slot,
     last_slot,
     month_of,
     next_slot,
-    shown_slot,
     slots_between,
 )
 
@@ -46,7 +46,7 @@ def slots(cron: str, start: str, count: int, zone: str = BERLIN) -> list[str]:
     shown, moment = [], at(start, zone)
     for _ in range(count):
         moment = next_slot(cron, zone, moment)
-        shown.append(shown_slot(moment, zone))
+        shown.append(format_slot(moment, zone))
     return shown
 
 

@@ -9,9 +9,9 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.evaluation_report import (
     EvaluationReport,
     accounts_of,
+    describe_unmeasured_parts,
     report_json,
     report_table,
-    unmeasured_sentences,
 )
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.resource_use import ResourceUse
@@ -35,7 +35,7 @@ OUTCOMES = [
 
 
 def test_a_complete_evaluation_has_no_remark() -> None:
-    assert unmeasured_sentences(EvaluationReport(PLAN, OUTCOMES)) == []
+    assert describe_unmeasured_parts(EvaluationReport(PLAN, OUTCOMES)) == []
 
 
 def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
@@ -47,7 +47,7 @@ def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
         max_microusd=1_000_000,
     )
 
-    assert unmeasured_sentences(report) == [
+    assert describe_unmeasured_parts(report) == [
         "1 job ran out of budget and does not count: raise --max-usd",
         "the budget has no room to judge 2 answers: raise --max-usd",
         (
