@@ -37,7 +37,7 @@ class MemoryPayloads(PayloadStore):
         required = {digest: self._texts[digest] for digest in digests}
         return required | {digest: self._texts.get(digest, "") for digest in results}
 
-    def fetched(self, job_id: JobId) -> list[Document]:
+    def load_fetched_pages(self, job_id: JobId) -> list[Document]:
         return []
 
     def missing_documents(
@@ -53,7 +53,7 @@ class MemoryPresence(PresenceStore):
         super().__init__(connection)
         self.specialists: dict[str, ServedSpecialist] = {}
 
-    def served(self) -> dict[str, ServedSpecialist]:
+    def load_served_specialists(self) -> dict[str, ServedSpecialist]:
         return self.specialists
 
 
