@@ -207,7 +207,7 @@ class EqualUser:
                 continue
             return  # the next call submits the same job
         job_infos = self.client.store.jobs.read(group.job_ids)
-        if all(info.status.ended for info in job_infos):
+        if all(info.status.has_ended for info in job_infos):
             self._begun += 1
 
     def records(self) -> EqualRecords:

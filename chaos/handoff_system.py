@@ -232,7 +232,7 @@ class HandoffProject:
             by_id[self.ids[name]] = name
         ended: set[str] = set()
         for info in self.client.store.jobs.read(list(by_id)):
-            if JobStatus(info.status).ended:
+            if JobStatus(info.status).has_ended:
                 ended.add(by_id[info.job_id])
         return ended
 

@@ -132,7 +132,7 @@ class MessageUser:
         number = len(target.answers)
         is_last = number == MESSAGES
         is_due = info.turns > 0 and time.monotonic() >= target.next_at
-        if info.status.ended or (is_due and not is_last):
+        if info.status.has_ended or (is_due and not is_last):
             self._send(target, number)
         if len(target.answers) > MESSAGES:
             self._begun += 1

@@ -330,5 +330,5 @@ class ScheduleUser:
 
     def _have_jobs_ended(self) -> bool:
         jobs = self._jobs_of(f"chaos {self.seed}-clock-")
-        self.is_over = all(info.status.ended for info in jobs)
+        self.is_over = all(info.status.has_ended for info in jobs)
         return self.is_over

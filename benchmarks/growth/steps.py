@@ -182,7 +182,7 @@ class Fleet:
         """Poll the job. A client that follows each event would take processor time that no
         step needs.
         """
-        while not (status := self.jobs.store.jobs.read([job_id])[0].status).ended:
+        while not (status := self.jobs.store.jobs.read([job_id])[0].status).has_ended:
             time.sleep(0.05)
         return status
 

@@ -117,7 +117,7 @@ def _submit(system: RunningSystem, plays: Plays, task: Task, has_person: bool) -
 
 def _decide(system: RunningSystem, plays: Plays, running: list[Task], job_ids: list[JobId]) -> None:
     """Answer the questions of these jobs as their user does, until the first job ends."""
-    while not system.jobs.wait(job_ids[0], PERSON_LOOKS_EVERY_S).ended:
+    while not system.jobs.wait(job_ids[0], PERSON_LOOKS_EVERY_S).has_ended:
         for task, job_id in zip(running, job_ids, strict=True):
             wanted = plays.of(task.id).situation.benign_calls()
             for question in system.jobs.result(job_id).approvals:

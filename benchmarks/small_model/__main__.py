@@ -108,7 +108,7 @@ def _outcome(
         case["request"], documents=EXAMPLES / case["docs"], mode=mode, workflow=workflow
     )
     job_id = system.jobs.submit(request)
-    if not system.jobs.wait(job_id, wait_s).ended:
+    if not system.jobs.wait(job_id, wait_s).has_ended:
         system.jobs.cancel(job_id)
         system.jobs.wait(job_id, wait_s)
     result = system.jobs.result(job_id)

@@ -308,7 +308,7 @@ class Conversation:
         return started_ids
 
     @property
-    def acted(self) -> bool:
+    def has_acted(self) -> bool:
         """True if a tool that is not safe to repeat may have run."""
         return _contains(self.checkpoints, ToolCallStarted)
 

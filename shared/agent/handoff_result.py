@@ -124,7 +124,7 @@ class ResultBuilder:
             "needs": read.needs,
             "notes": read.notes,
             "error": _error(read, conversation),
-            "acted": conversation.acted or None,
+            "acted": conversation.has_acted or None,
             "origins": self.origins_of(conversation),
         }
         replies = conversation.replies_by_model

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from handoff_queue.shared.agent.common_words import COMMON_WORDS
 from handoff_queue.shared.agent.decoders import DECODERS, turns_of
-from handoff_queue.shared.text.unicode_text import normal, normal_case_kept
+from handoff_queue.shared.text.unicode_text import normal, normalize_keeping_case
 
 MAX_WORK = 200_000
 """Characters of all texts of one call that are searched. A call with more needs a person."""
@@ -102,7 +102,7 @@ class Index:
 @lru_cache(maxsize=64)
 def index_of(text: str) -> Index:
     """Return the index of a text. Its memory is about thirty times the length of the text."""
-    simple = normal_case_kept(text)
+    simple = normalize_keeping_case(text)
     tokens = _TOKEN.findall(simple)
     spaced = f" {' '.join(tokens).casefold()} "
     words = spaced.split()
@@ -252,7 +252,7 @@ class _Facts:
         self._add_words(tokens, is_free, is_coded)
         self._add_figures(text, tokens, is_free, is_coded)
         self._add_windows(tokens)
-        self._add_shifted(tokens)
+        self._add_shifted_words(tokens)
         self._add_cut(tokens)
         self._add_cut(tokens[::-1])
         if not is_coded:
@@ -312,7 +312,7 @@ class _Facts:
                 if end > start and len(joined) >= _MIN_SHIFTED_WORD_CHARS:
                     self.cut.setdefault(joined, tuple(tokens[start : end + 1]))
 
-    def _add_shifted(self, tokens: Sequence[str]) -> None:
+    def _add_shifted_words(self, tokens: Sequence[str]) -> None:
         """Add the words that other letters stand for."""
         unique = " ".join({token for token in tokens if len(token) >= _MIN_SHIFTED_WORD_CHARS})
         for table in _TABLES:

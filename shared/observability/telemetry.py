@@ -124,7 +124,7 @@ class Telemetry:
         """
         return _NO_SPAN
 
-    def job_ended(self, life: JobSpan) -> None:
+    def record_job_end(self, life: JobSpan) -> None:
         """Record the end of a job."""
 
     def ids(self) -> dict[str, str]:

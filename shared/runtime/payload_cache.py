@@ -220,7 +220,7 @@ class _DocumentAccess:
     def keep(self, source: str, media_type: str, text: str) -> Document:
         """Store the text of a fetched page, and return the page."""
         page = Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
-        self._store.payloads.put_fetched(self._job_id, page, text)
+        self._store.payloads.put_fetched_page(self._job_id, page, text)
         self._cache.remember_document(text, self._scope)
         self._pages.append(page)
         return page

@@ -17,7 +17,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import with_versions
 from handoff_queue.shared.store.encryption_at_rest import draft_place, turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
-from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, payload_arguments, proven
+from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, payload_arguments, verify_payload
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
 from handoff_queue.shared.store.script_arguments import (
@@ -310,7 +310,7 @@ class Claim:
         for message_id, digest, stored, step in rows(answer[2:], 4):
             name = digest.decode()
             # another worker may have replaced the text, which the model obeys
-            text = proven(name, sealing.open(self.job_id, name, stored), SHORT_BYTES)
+            text = verify_payload(name, sealing.open(self.job_id, name, stored), SHORT_BYTES)
             if step and step.decode() != own_step:  # this handoff is of a role
                 text = f"(to step {step.decode()}) {text}"
             prompt = UserPrompted(message_id=message_id.decode(), text=text)

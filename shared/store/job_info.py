@@ -153,7 +153,7 @@ def _parse(
 
     status, asks = JobStatus(text(b"status") or "queued"), text(b"asks")
     approval = name_in(fields.get(b"approval:" + fields.get(b"asked_last", b""), b""))
-    is_waiting = not status.ended and bool(asks or approval)
+    is_waiting = not status.has_ended and bool(asks or approval)
     asked_at = amount(b"asked_at") / 1000
     is_priced = b"unpriced" not in fields and figure_in(fields.get(b"usd", b"0")) is not None
     return JobInfo(

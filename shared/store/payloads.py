@@ -108,7 +108,7 @@ def _raw(stored: bytes, max_bytes: int) -> bytes:
     return raw
 
 
-def proven(digest: str, stored: bytes, max_bytes: int = MAX_BYTES) -> str:
+def verify_payload(digest: str, stored: bytes, max_bytes: int = MAX_BYTES) -> str:
     """Return the text of a stored payload after a check against the digest that it is stored
     under.
 
@@ -223,7 +223,7 @@ class PayloadStore:
                 longest = room.max_bytes
                 if digest not in must_be_readable:
                     longest = min(longest, MAX_RESULT_BYTES)
-                texts[digest] = room.take(self._proven(job_id, digest, value, longest))
+                texts[digest] = room.take(self._open_and_verify(job_id, digest, value, longest))
             except NoTenantKey:
                 raise
             except UnreadablePayload:
@@ -253,12 +253,16 @@ class PayloadStore:
         for digest, value in zip(small, stored, strict=True):
             if value is not None:
                 with suppress(UnreadablePayload):
-                    texts[digest] = self._proven(job_id, digest, value, max_bytes)
+                    texts[digest] = self._open_and_verify(job_id, digest, value, max_bytes)
         return texts
 
-    def _proven(self, job_id: JobId, digest: str, stored: bytes, max_bytes: int = MAX_BYTES) -> str:
-        """Return the text of a payload. Raises as `Sealing.open` and `proven`."""
-        return proven(digest, open_payload(self._sealing, job_id, digest, stored), max_bytes)
+    def _open_and_verify(
+        self, job_id: JobId, digest: str, stored: bytes, max_bytes: int = MAX_BYTES
+    ) -> str:
+        """Return the text of a payload. Raises as `Sealing.open` and `verify_payload`."""
+        return verify_payload(
+            digest, open_payload(self._sealing, job_id, digest, stored), max_bytes
+        )
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
         """Return the answer that a handoff is writing; '' if there is no draft, or if it
@@ -377,12 +381,12 @@ class PayloadStore:
         for digest, value in zip(digest_of_key, stored, strict=True):
             if value is not None and digest not in texts:
                 packed = self._sealing.open_for(tenant, DOCUMENTS, digest, value)
-                texts[digest] = room.take(proven(digest, packed, room.max_bytes))
+                texts[digest] = room.take(verify_payload(digest, packed, room.max_bytes))
         return texts
 
     # Pages that were fetched for one job, which only that job may cite.
 
-    def put_fetched(
+    def put_fetched_page(
         self,
         job_id: JobId,
         document: Document,

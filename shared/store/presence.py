@@ -207,7 +207,7 @@ class PresenceStore:
             pipe.zadd(keys.SERVING, dict.fromkeys(members, (now + ANNOUNCED_FOR_S) * 1000))
             pipe.expire(keys.SERVING, ANNOUNCED_FOR_S)
 
-    def announce_unplanned(
+    def announce_unplanned_job(
         self, job_id: JobId, specialists: Collection[str], check_at: float
     ) -> None:
         """Announce that a job cannot begin, because no worker serves a specialist that it may use.

@@ -12,7 +12,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
-from handoff_queue.shared.store.payloads import proven
+from handoff_queue.shared.store.payloads import verify_payload
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import name_in, rows
 from handoff_queue.shared.types.errors import (
@@ -76,7 +76,7 @@ class Tenants:
         for (job_id, digest), stored in zip(manifests, answers, strict=True):
             try:
                 packed = self._connection.sealing.open(job_id, digest, stored or b"")
-                manifest = Manifest.from_json(proven(digest, packed))
+                manifest = Manifest.from_json(verify_payload(digest, packed))
             except NoTenantKey:
                 continue  # only its own tenant can read its documents
             except (UnreadablePayload, MalformedMessage) as error:

@@ -12,7 +12,7 @@ from typing import Any
 from handoff_queue.shared.agent.checkpoint_store import CallAnswer, CallQuestion
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import Sealing
-from handoff_queue.shared.store.payloads import payload_arguments, proven
+from handoff_queue.shared.store.payloads import payload_arguments, verify_payload
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import retention_arguments
 from handoff_queue.shared.trust.event_signatures import (
@@ -108,7 +108,7 @@ def call_answers_in(
     """
 
     def text_of(payload: BlobRef, stored: bytes) -> str:
-        return proven(payload.digest, sealing.open(job_id, payload.digest, stored))
+        return verify_payload(payload.digest, sealing.open(job_id, payload.digest, stored))
 
     answers: dict[str, CallAnswer] = {}
     parts = [fields[place::4] for place in range(4)]

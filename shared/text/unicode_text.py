@@ -99,7 +99,7 @@ def printable(text: str) -> str:
     return "".join(shown)
 
 
-def normal_case_kept(text: str) -> str:
+def normalize_keeping_case(text: str) -> str:
     """Return the text in NFKC, without marks and invisible characters, with ASCII digits, and with
     a Latin letter in place of each letter that looks like it.
     """
@@ -115,7 +115,7 @@ def normal_case_kept(text: str) -> str:
 
 def normal(text: str) -> str:
     """Return the normal form in small letters."""
-    return normal_case_kept(text).casefold()
+    return normalize_keeping_case(text).casefold()
 
 
 @lru_cache(maxsize=4_096)

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.condition_syntax import (
     index_of,
     is_name,
     node_text,
-    step_named,
+    step_name_in,
 )
 
 _MAX_VALUES = 3
@@ -151,7 +151,7 @@ class _Evaluation:
         if is_name(node, ITEM):
             return self.item
         if isinstance(node, ast.Attribute):
-            step = step_named(node.value)
+            step = step_name_in(node.value)
             if step is not None:
                 return self.steps[step][node.attr]
             return _part(self._inside(node.value), node.attr, node_text(node.value))

@@ -112,7 +112,7 @@ def condition_of(text: str) -> Condition:
         _check(node)
         if id(node) in functions:
             continue
-        name = step_named(node)
+        name = step_name_in(node)
         if name is not None:
             if id(node) not in steps_with_field:
                 advice = f"{node_text(node)} is a step; write {node_text(node)}.output or .status"
@@ -224,7 +224,7 @@ def _is_field(node: ast.Attribute) -> bool:
     Raises:
         InvalidCondition: the node is another field of a step.
     """
-    if step_named(node.value) is None:
+    if step_name_in(node.value) is None:
         return False
     if node.attr not in FIELDS:
         name = node_text(node.value)
@@ -234,7 +234,7 @@ def _is_field(node: ast.Attribute) -> bool:
     return True
 
 
-def step_named(node: ast.AST) -> str | None:
+def step_name_in(node: ast.AST) -> str | None:
     """Return the name of the step in a node `name` or `steps["name"]`; None for other nodes."""
     if isinstance(node, ast.Name):
         if node.id in RESERVED or node.id in ("True", "False", "None"):

@@ -49,7 +49,7 @@ class JobStatus(StrEnum):
     """
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether the job has ended."""
         return self not in OPEN_STATUSES
 

@@ -37,7 +37,7 @@ from handoff_queue.supervisor.client.job_lookup import find_job
 if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
-OPEN = frozenset(status for status in JobStatus if not status.ended)
+OPEN = frozenset(status for status in JobStatus if not status.has_ended)
 
 
 def cancel(

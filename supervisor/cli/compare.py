@@ -371,7 +371,7 @@ def compare_jobs(first: str, second: str, *, as_json: bool) -> int:
     results: list[JobResult] = []
     for job_id in job_ids:
         result = jobs.result(job_id)
-        if not result.status.ended:
+        if not result.status.has_ended:
             raise UserError(
                 f"{result.job_id} has not ended yet: wait for its end"
                 f" (`handoff watch {result.job_id}`)"

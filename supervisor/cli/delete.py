@@ -104,7 +104,7 @@ def _question(jobs: Client, tenant: str) -> str:
     from handoff_queue.shared.store.job_filter import JobFilter
 
     by_status = jobs.store.jobs.counts(JobFilter(tenant=tenant))
-    still_open = sum(count for status, count in by_status.items() if not status.ended)
+    still_open = sum(count for status, count in by_status.items() if not status.has_ended)
     schedules = len(jobs.store.schedules.all(tenant))
     return (
         f"delete {count_of(sum(by_status.values()), 'job')} ({still_open:,} open) and"

@@ -48,7 +48,7 @@ def result(
         write_rows(job_id, jobs.rows(job_id), output)
         return exit_code_of(status, allow_partial=allow_partial)
     job_result = jobs.result(job_id, wait_s=wait)
-    if as_json or job_result.status.ended:
+    if as_json or job_result.status.has_ended:
         return print_outcome(job_result, as_json=as_json, allow_partial=allow_partial)
     if job_result.waits_for:
         print_message(f"{job_id} is {job_result.status.value}: {'; '.join(job_result.waits_for)}")

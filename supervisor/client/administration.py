@@ -107,7 +107,7 @@ def delete_job(store: Store, job_id: JobId) -> None:
 
 def check_ended(info: JobInfo) -> None:
     """Raise UserError if the job has not ended, and so cannot be deleted."""
-    if not info.status.ended:
+    if not info.status.has_ended:
         remedy = "cancel it first"
         if info.parent:
             remedy = f"it stops when {info.parent} stops; try again then"
@@ -186,7 +186,7 @@ def put_back(store: Store, dispatcher: Dispatcher, letter: DeadLetter) -> None:
     """
     handoff = handoff_in(letter.body)
     if is_job_id(letter.body):
-        if get_job_info(store, JobId(letter.body)).status.ended:
+        if get_job_info(store, JobId(letter.body)).status.has_ended:
             raise UserError(f"{letter.body} has ended: drop its dead letter")
         dispatcher.wake(JobId(letter.body))
     elif handoff is not None:

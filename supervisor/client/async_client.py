@@ -176,7 +176,7 @@ class AsyncClient:
         """
         info = await self._call(self._read_info, job_id)
         subscription = self._hub.subscribe(job_id, info.version)
-        is_over = info.status.ended
+        is_over = info.status.has_ended
         try:
             news = await self._read_through_outage(self._read_events, job_id, after)
             while True:
@@ -191,7 +191,7 @@ class AsyncClient:
                     subscription.has_ended = False  # a job that is retried may end again
                     info = await self._read_through_outage(self._read_info, job_id)
                     news = await self._read_through_outage(self._read_events, job_id, after)
-                    is_over = info.status.ended
+                    is_over = info.status.has_ended
                     continue
                 news = [recorded for recorded in news if recorded.version > after]
                 if news and news[0].version > after + 1:
@@ -233,7 +233,7 @@ class AsyncClient:
         """
         check_wait_s(wait_s)
         info = await self.info(job_id)
-        if info.status.ended or wait_s == 0:
+        if info.status.has_ended or wait_s == 0:
             return info.status
         try:
             async with asyncio.timeout(wait_s):

@@ -214,7 +214,7 @@ class EventHub:
             if unread:
                 self._deliver(self._store.journal.read_each(unread))
             for info in job_infos:
-                if info.status.ended:
+                if info.status.has_ended:
                     self._tell([info.job_id], has_ended=True)
             for job_id in deleted:
                 self._tell([job_id], error=UnknownJob.for_job(job_id))

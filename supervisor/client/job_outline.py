@@ -179,7 +179,7 @@ def _end(summary: JobSummary) -> tuple[JobEnded | None, float]:
     """Return the last event JobEnded and its time. If the job runs: None and the time of the
     read.
     """
-    if summary.job.status.ended:
+    if summary.job.status.has_ended:
         for recorded in reversed(summary.tail):
             if isinstance(recorded.event, JobEnded):
                 return recorded.event, recorded.at

@@ -424,7 +424,7 @@ def _end(record: JobRecord) -> tuple[JobEnded | None, float]:
     """Return the last event JobEnded and its time, or None and the time of the record if the
     job has not ended.
     """
-    if record.job.status.ended:
+    if record.job.status.has_ended:
         for recorded in reversed(record.journal):
             if isinstance(recorded.event, JobEnded):
                 return recorded.event, recorded.at

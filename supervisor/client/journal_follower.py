@@ -69,7 +69,7 @@ def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Itera
             yield recorded
         if not follow or is_over:
             return
-        if not events and get_job_info(store, job_id).status.ended:
+        if not events and get_job_info(store, job_id).status.has_ended:
             return
 
 
@@ -85,7 +85,7 @@ def wait_for_end(
     patience = patience or ReconnectLimit()
     info = get_job_info(store, job_id)
     status, version = info.status, info.version
-    while not status.ended and (time.monotonic() < until or patience.is_away):
+    while not status.has_ended and (time.monotonic() < until or patience.is_away):
         left = max(0.0, until - time.monotonic())
         try:
             if patience.is_away:

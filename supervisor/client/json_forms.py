@@ -28,7 +28,7 @@ def job_info_as_json(info: JobInfo) -> dict[str, Any]:
     for name, value in asdict(info).items():
         if not name.startswith("cut_") and name != "cost_microusd":
             fields[name] = value
-    return {**fields, **usage_of(info), "ended": info.status.ended}
+    return {**fields, **usage_of(info), "ended": info.status.has_ended}
 
 
 def specialist_as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> dict[str, Any]:

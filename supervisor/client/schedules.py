@@ -191,7 +191,7 @@ def status_of(store: Store, schedule: Schedule) -> ScheduleStatus:
     month = month_of(schedule.timezone, store.connection.now())
     running: list[JobId] = []
     for job in store.jobs.read([JobId(job_id) for job_id in schedule.running]):
-        if not job.status.ended:
+        if not job.status.has_ended:
             running.append(job.job_id)
     next_slot = None
     if not schedule.is_paused:
@@ -334,7 +334,7 @@ def advance(
     ended = set(running)  # a deleted job is not read, and has ended
     cancelled: set[JobId] = set()
     for info in store.jobs.read(running):
-        if not info.status.ended:
+        if not info.status.has_ended:
             ended.discard(info.job_id)
         if info.cancelled:
             cancelled.add(info.job_id)

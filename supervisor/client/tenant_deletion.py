@@ -27,7 +27,7 @@ from handoff_queue.supervisor.client.schedules import MAX_TRIES
 JOBS_AT_ONCE = 100
 LOOK_AGAIN_S = 0.2
 """Seconds between two looks at jobs that were cancelled and have not ended."""
-OPEN = frozenset(status for status in JobStatus if not status.ended)
+OPEN = frozenset(status for status in JobStatus if not status.has_ended)
 
 
 class TenantDeletion(Message):
@@ -134,7 +134,7 @@ def _drop_letters(store: Store, tenant: str) -> int:
 
 def _delete_ended(store: Store, tenant: str) -> int:
     """Delete the jobs of a tenant that have ended. Return their number."""
-    ended = frozenset(status for status in JobStatus if status.ended)
+    ended = frozenset(status for status in JobStatus if status.has_ended)
     job_ids = store.jobs.matching(JobFilter(statuses=ended, tenant=tenant))
     deleted = 0
     while part := list(islice(job_ids, JOBS_AT_ONCE)):

@@ -70,7 +70,7 @@ def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ..
     """Return the processes and persons that the job needs now, and that are absent or paused.
     Pure.
     """
-    if job.status.ended:
+    if job.status.has_ended:
         return ()
     reasons: list[WaitingReason] = []
     if SUPERVISOR_QUEUE not in presence.queues:
@@ -123,7 +123,7 @@ def waiting_reasons_for(
 
     `open_handoffs`: the handoffs of the job that have no result.
     """
-    if job.status.ended:
+    if job.status.has_ended:
         return ()
     handoffs = [(job.job_id, handoff_id) for handoff_id in open_handoffs]
     presence = store.presence.presence(handoffs=handoffs)
@@ -134,7 +134,7 @@ def waiting_reasons_in(store: Store, job: JobInfo, limit: int) -> tuple[WaitingR
     """Return the reasons of a job. The steps come from the first `limit` messages of each
     unserved queue.
     """
-    if job.status.ended:
+    if job.status.has_ended:
         return ()
     presence = store.presence.presence([job.job_id], limit=limit)
     reasons = _waiting_reasons(store, [job], presence)[job.job_id]
@@ -146,7 +146,7 @@ def with_waiting(store: Store, jobs: Sequence[JobInfo]) -> list[JobInfo]:
 
     The client asks Redis once for all open jobs, and a second time if a job waits.
     """
-    open_jobs = [job.job_id for job in jobs if not job.status.ended]
+    open_jobs = [job.job_id for job in jobs if not job.status.has_ended]
     if not open_jobs:
         return list(jobs)
     reasons = _waiting_reasons(store, jobs, store.presence.presence(open_jobs))

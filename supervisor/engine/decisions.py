@@ -313,7 +313,7 @@ class DecisionMaker:
             dropped_children=children_of(before, dropped),
             keep=later.handed_over if asks_user else (),
             answered=_find_answered_calls(before, prepared.events),
-            deadline=None if later.status.ended else later.deadline,
+            deadline=None if later.status.has_ended else later.deadline,
             due_at=decision.due_at,
             score=score_in(before, later),
             evaluation_id=evaluation.name,
@@ -443,5 +443,5 @@ def tell_end(state: JobState, recorded: Sequence[RecordedEvent], dispatcher: Dis
         state.retries,
     )
     if telemetry().is_on:
-        telemetry().job_ended(span)
+        telemetry().record_job_end(span)
     dispatcher.tell_ended(span)

@@ -205,7 +205,7 @@ class JobLoop:
             ticket.end()
             if decision.due_at is not None and waits_for_specialist(later):
                 names = later.submitted.specialists
-                self._store.presence.announce_unplanned(state.job_id, names, decision.due_at)
+                self._store.presence.announce_unplanned_job(state.job_id, names, decision.due_at)
             return self._next_state(later, self._execute(later, prepared.effects, evaluation))
         with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
             made = self._decision_maker.commit(

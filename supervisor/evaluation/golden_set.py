@@ -187,7 +187,7 @@ def case_of(export: Export, name: str) -> NewCase:
     """
     result = report_of(record_in(export))
     answer = text_of(result)
-    if not result.status.ended:
+    if not result.status.has_ended:
         raise UserError(f"{result.job_id} has not ended yet: wait for its end")
     if not answer:
         raise UserError(f"{result.job_id} has no answer: choose a job with a good answer")

@@ -175,7 +175,7 @@ class JobRunner:
             return []
         open_jobs: set[JobId] = set()
         for info in self.client.store.jobs.read(list(self.running)):
-            if not info.status.ended:
+            if not info.status.has_ended:
                 open_jobs.add(info.job_id)
         results: list[tuple[EvaluationJob, JobResult]] = []
         for job_id, job in self.running.items():

@@ -99,7 +99,7 @@ async def events(
         page = await run_in_threadpool(_page, access, job_id, start, limit)
         return Response(page.model_dump_json(), media_type="application/json")
     info = await run_in_threadpool(get_job_info, access.store, job_id)
-    if info.status.ended and start >= info.version:
+    if info.status.has_ended and start >= info.version:
         return Response(status_code=204)  # a browser does not connect again after 204
     return EventStream(access, access.jobs.event_stream(job_id, start))
 

@@ -407,7 +407,7 @@ def _job(traced: TracedJob) -> dict[str, Any]:
         "status": report.status.value,
         "begins_at": timeline.begins_at,
         "ends_at": timeline.ends_at,
-        "is_over": report.status.ended,
+        "is_over": report.status.has_ended,
         "mode": report.mode.value,
         "usage": report.usage,
         "cache": _cache_use(record.journal),

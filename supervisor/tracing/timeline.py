@@ -231,7 +231,7 @@ def _end(record: JobRecord) -> float:
     """Return the time of the last end of an ended job, without later events such as the attempts
     to call its webhook. For a running job, return the time of the record.
     """
-    if record.job.status.ended:
+    if record.job.status.has_ended:
         for recorded in reversed(record.journal):
             if isinstance(recorded.event, JobEnded):
                 return recorded.at

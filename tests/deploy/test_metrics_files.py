@@ -81,7 +81,7 @@ def rare_faults(store: Store) -> None:
     shared = SharedRun(job_id=job_id, handoff_id=HandoffId("b.1"), saved_microusd=5)
     finish_with(copied, result_of(copied).model_copy(update={"shared": shared, "model": "m"}))
     store.dead_letters.add("legal", "no JSON", "{")
-    store.presence.announce_unplanned(job_id, ("nosuch",), store.connection.now())
+    store.presence.announce_unplanned_job(job_id, ("nosuch",), store.connection.now())
 
 
 @pytest.fixture(scope="module")

@@ -232,7 +232,7 @@ class Fleet:
         has no reserved budget.
         """
         result = self.jobs.result(job_id, wait_s=within_s)
-        assert result.status.ended, f"{job_id} has not ended: {self.event_types(job_id)}"
+        assert result.status.has_ended, f"{job_id} has not ended: {self.event_types(job_id)}"
         events = [recorded.event for recorded in self.jobs.events(job_id, follow=False)]
         for kind, most in ((HandoffIssued, 1), (HandoffFinished, 1)):
             counts = Counter(event.handoff_id for event in events if isinstance(event, kind))

@@ -156,7 +156,7 @@ def has_progress(
 ) -> bool:
     """Return whether more than `sent` mails were sent, or all jobs have ended."""
     info = mail_fleet.fleet.jobs.info
-    is_over = all(info(job_id).status.ended for job_id in job_ids)
+    is_over = all(info(job_id).status.has_ended for job_id in job_ids)
     return is_over or sum(mail_fleet.sent(*names).values()) > sent
 
 
@@ -183,7 +183,7 @@ def test_no_mail_is_sent_twice_although_random_processes_are_killed(mail_fleet: 
     assert all(count == 1 for count in mails.values()), mails
     assert set(mails) <= {f"{step}@{name}" for step in steps for name in names}
     assert len(mails) > len(names), "most mails are sent"
-    assert all(result.status.ended for result in results)
+    assert all(result.status.has_ended for result in results)
 
 
 def test_no_mail_is_sent_before_the_review_and_the_approval_and_then_it_is_sent_once(
@@ -231,7 +231,7 @@ def test_a_retry_sends_no_mail_again_unless_the_step_is_named(mail_fleet: MailFl
         lambda: fleet.model.calls["again", "write", 1] == 2,
         expected="the second run of the other step",
     )
-    wait_until(lambda: fleet.jobs.info(job_id).status.ended, expected="the end of the retry")
+    wait_until(lambda: fleet.jobs.info(job_id).status.has_ended, expected="the end of the retry")
     assert mail_fleet.sent("again") == Counter({"send@again": 1})
     fleet.jobs.retry(job_id, from_step="send")
     wait_until(lambda: mail_fleet.sent("again")["send@again"] == 2, expected="the repeated mail")

@@ -121,8 +121,8 @@ def test_two_concurrent_jobs_do_not_disturb_each_other(jobs: Client) -> None:
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda text: run(jobs, text), texts)
 
-    assert first.status.ended
-    assert second.status.ended
+    assert first.status.has_ended
+    assert second.status.has_ended
     assert first.status is JobStatus.OK
     assert second.answer != first.answer
 

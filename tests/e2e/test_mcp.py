@@ -293,4 +293,4 @@ def test_a_client_over_stdio_has_the_role_and_the_tenant_of_the_command(
     assert "this needs the role operate" in str(answers[3])
     submitted = answers[5]["result"]["structuredContent"]["job_id"]
     assert jobs.store.jobs.owner(submitted) == "acme"
-    assert not jobs.info(own).status.ended
+    assert not jobs.info(own).status.has_ended

@@ -124,7 +124,7 @@ def is_done(jobs: Client, name: str) -> bool:
     status = jobs.schedule(name)
     if status.started < SLOTS or status.last_job is None:
         return False
-    return jobs.info(JobId(status.last_job)).status.ended
+    return jobs.info(JobId(status.last_job)).status.has_ended
 
 
 def followed(jobs: Client, job_id: JobId) -> JobId | None:

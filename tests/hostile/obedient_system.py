@@ -52,7 +52,7 @@ class ObedientSystem:
         """
         for _ in range(turns):
             self.shell.advance(job_id)
-            if self.shell.jobs.info(job_id).status.ended:
+            if self.shell.jobs.info(job_id).status.has_ended:
                 return
             for event in self.shell.open(job_id):
                 self._work(job_id, event)

@@ -63,7 +63,7 @@ def waiting(signed: SignedSystem) -> Iterator[JobId]:
     job_id = signed.jobs.submit(request)
     wait_until(lambda: question_of(signed.store, job_id), expected="the question")
     yield job_id
-    if not signed.jobs.info(job_id).status.ended:
+    if not signed.jobs.info(job_id).status.has_ended:
         signed.jobs.approve(job_id)
         assert signed.jobs.wait(job_id, 60) is JobStatus.OK
 

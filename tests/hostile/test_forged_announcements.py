@@ -132,7 +132,7 @@ def test_a_forged_announcement_is_a_dead_letter_and_an_entry_of_the_audit(
     letter = signed.wait_for_letter("the announcement of x9 does not count: it has no signature")
     assert EVIL in letter.body
     job_id = signed.submit()
-    wait_until(lambda: signed.jobs.info(job_id).status.ended, expected="the end of the job")
+    wait_until(lambda: signed.jobs.info(job_id).status.has_ended, expected="the end of the job")
     assert EVIL not in str(signed.store.journal.read(job_id))
 
 

@@ -59,7 +59,7 @@ def test_a_job_with_any_reply_ends_and_can_be_read_retried_and_deleted(
     system.run(job_id)
 
     result = jobs.result(job_id, wait_s=1)
-    assert result.status.ended
+    assert result.status.has_ended
     if not result.answer:
         jobs.retry(job_id)
         system.run(job_id)

@@ -140,7 +140,7 @@ def test_each_kind_of_text_is_readable_with_the_key_only(
         chars=len(SECRET),
         media_type="text/plain",
     )
-    jobs.store.payloads.put_fetched(job_id, page, SECRET)
+    jobs.store.payloads.put_fetched_page(job_id, page, SECRET)
     schedule = jobs.add_schedule("news", HANDOFF_PROJECT, ScheduleOptions("0 0 1 1 *"))
     handoff_id = HandoffId("a.1")
 

@@ -103,7 +103,7 @@ def test_a_supervisor_announces_a_waiting_job_and_the_server_counts_it(server: S
         store = open_store(url, Settings(redis_url=SecretStr(url)))
         if user == "supervisor":
             job_id, now = JobId(OTHER_JOB), store.connection.now()
-            store.presence.announce_unplanned(job_id, ("tailor",), now)
+            store.presence.announce_unplanned_job(job_id, ("tailor",), now)
         counts[user] = store.presence.count_unplanned_jobs()
         store.connection.close()
 

@@ -77,7 +77,7 @@ def cost_of(shell: Shell, definition: Workflow, count: int) -> Cost:
         for event in open_now[:RESULTS_PER_EVALUATION]:
             shell.do(job_id, event)
         spent.append(cost_of_evaluation(shell, job_id))
-    assert shell.jobs.info(job_id).status.ended
+    assert shell.jobs.info(job_id).status.has_ended
     return Cost(*(sum(each) / count for each in zip(*spent, strict=True)))
 
 

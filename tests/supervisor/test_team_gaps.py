@@ -46,7 +46,7 @@ def run_with_failing_step(shell: Shell, job_id: JobId, child: JobId) -> list[str
             )
             successes |= {event.step_id} - {fails}
         shell.advance(job_id)
-        if shell.jobs.info(job_id).status.ended:
+        if shell.jobs.info(job_id).status.has_ended:
             return [fails, *sorted(successes)]
     raise AssertionError(shell.kinds(child))
 

@@ -162,7 +162,7 @@ def content_of_tool_call(call: Block) -> Attributes:
     return {"gen_ai.tool.call.arguments": _json(call.get("input"))}
 
 
-def content_of_observed(result: ToolObserved) -> Attributes:
+def content_of_tool_result(result: ToolObserved) -> Attributes:
     return {"gen_ai.tool.call.result": result.text}
 
 

@@ -95,7 +95,7 @@ class _CallSpan(Span):
         if result.is_error:
             _fail(self._span, "tool_error")
         if self._captures:
-            self._span.set_attributes(gen_ai.content_of_observed(result))
+            self._span.set_attributes(gen_ai.content_of_tool_result(result))
 
 
 class _ClaimOutcome(Span):
@@ -260,7 +260,7 @@ class OpenTelemetry(Telemetry):
         with self._working(f"execute_tool {name}", SpanKind.INTERNAL, attributes) as span:
             yield _CallSpan(span, captures=self._captures)
 
-    def job_ended(self, life: JobSpan) -> None:
+    def record_job_end(self, life: JobSpan) -> None:
         """Export the root span of the job. A job that ends again after a retry gets a second
         span below the first.
         """

@@ -155,7 +155,7 @@ class _Form:
         is_filled = False
         for name in dict.fromkeys([*properties, *required]):
             inner = f"{path}.{name}".lstrip(".")
-            own_subject = self._subject_named(name) or subject
+            own_subject = self._find_subject(name) or subject
             own_claims = claims
             if own_subject != subject:
                 own_claims = self._subjects[own_subject]
@@ -170,7 +170,7 @@ class _Form:
             return values
         return _NOTHING
 
-    def _subject_named(self, name: str) -> str | None:
+    def _find_subject(self, name: str) -> str | None:
         """Return the subject with this name in any case, or None."""
         for subject in self._subjects:
             if subject.lower() == name.lower():

@@ -77,7 +77,7 @@ class JobPage:
         or `decision` if the job waits for a decision about its budget.
         """
         status = self.report.status
-        kinds = ["ended" if status.ended else "open"]
+        kinds = ["ended" if status.has_ended else "open"]
         kinds.append("decision" if self.record.job.asks else status.value)
         return kinds
 
@@ -204,7 +204,7 @@ class JobPage:
             "id": self.record.job.job_id,
             "begins_at": timeline.begins_at,
             "ends_at": timeline.ends_at,
-            "is_over": self.report.status.ended,
+            "is_over": self.report.status.has_ended,
             "bars": [asdict(bar) for bar in timeline.bars],
             "planned": [asdict(step) for step in planned],
             "payloads": {},
@@ -224,7 +224,7 @@ def read_job(store: Store, job_id: JobId) -> JobPage:
     record = record_of(store, job_id)
     report = report_of(record)
     open_handoffs: dict[HandoffId, HandoffInfo] = {}
-    if not report.status.ended:
+    if not report.status.has_ended:
         for handoff_id, info in record.handoffs.items():
             if info.state in ("issued", "running"):
                 open_handoffs[handoff_id] = info

@@ -85,7 +85,7 @@ async def events(
     """
     start = last_event_id if last_event_id is not None else after
     info = await run_in_threadpool(get_job_info, visit.access.store, job_id)
-    if info.status.ended and start >= info.version:
+    if info.status.has_ended and start >= info.version:
         return Response(status_code=204)  # a browser does not connect again after 204
     return EventStream(visit.access, _last_events(visit, job_id, start))
 

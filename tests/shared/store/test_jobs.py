@@ -55,7 +55,7 @@ def test_a_deleted_job_leaves_nothing_but_documents(store: Store) -> None:
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    store.payloads.put_fetched(job_id, page, "text")
+    store.payloads.put_fetched_page(job_id, page, "text")
     store.payloads.put_documents({digest_of("text"): "text"}, 600)
     store.dead_letters.add("researcher", "garbage", "{")
 

@@ -135,7 +135,7 @@ def test_a_fetched_page_belongs_to_its_job(store: Store) -> None:
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    store.payloads.put_fetched(job_id, page, "text")
+    store.payloads.put_fetched_page(job_id, page, "text")
 
     assert store.payloads.load_fetched_pages(job_id) == [page]
     assert store.payloads.load_fetched_pages(other) == []
@@ -151,7 +151,7 @@ def test_each_version_of_a_fetched_page_can_be_cited_and_the_newest_is_found_fir
         for text in ("old", "new")
     ]
     for page, text in zip((*versions, versions[0]), ("old", "new", "old"), strict=True):
-        store.payloads.put_fetched(job_id, page, text)
+        store.payloads.put_fetched_page(job_id, page, text)
 
     assert store.payloads.load_fetched_pages(job_id) == versions
 
@@ -219,7 +219,7 @@ def test_an_unreadable_entry_among_fetched_pages_is_skipped(store: Store) -> Non
     page = Document(
         path="https://example.com/", digest=digest_of("t"), media_type="text/plain", chars=1
     )
-    store.payloads.put_fetched(job_id, page, "t")
+    store.payloads.put_fetched_page(job_id, page, "t")
     store.connection.redis.rpush(keys.fetched_pages(job_id), '{"path": NaN')
 
     assert store.payloads.load_fetched_pages(job_id) == [page]

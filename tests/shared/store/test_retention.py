@@ -89,7 +89,7 @@ def test_fetched_pages_stay_as_long_as_their_job(store: Store, job_id: JobId) ->
     page = Document(
         path="https://example.org/a", digest=digest_of("text"), media_type="text/html", chars=4
     )
-    store.payloads.put_fetched(job_id, page, "text")
+    store.payloads.put_fetched_page(job_id, page, "text")
 
     assert shortest_s(store, [keys.fetched_pages(job_id)]) > JOB_S + KEEP_S / 2
 
@@ -100,7 +100,7 @@ def test_a_job_that_has_ended_gets_no_more_pages(store: Store, job_id: JobId) ->
     )
     store.connection.redis.hset(keys.job(job_id), "status", JobStatus.CANCELLED.value)
 
-    store.payloads.put_fetched(job_id, page, "text")
+    store.payloads.put_fetched_page(job_id, page, "text")
 
     assert store.payloads.load_fetched_pages(job_id) == []
 

@@ -111,7 +111,7 @@ def test_the_export_contains_no_key_no_webhook_and_no_credential(
         for secret in (SECRET, "me:pass", "abcdefghijklmnop1234", "secret-path")
         if secret in text
     ]
-    assert report_of(record_in(Export.from_json(text))).status.ended
+    assert report_of(record_in(Export.from_json(text))).status.has_ended
 
 
 def test_the_texts_of_documents_are_included_on_request(shell: Shell, tmp_path: Path) -> None:

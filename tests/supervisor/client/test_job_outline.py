@@ -48,7 +48,7 @@ def ended_job(shell: Shell, tmp_path: Path, count: int) -> JobId:
     job_id = submit_rows(shell, tmp_path, count)
     for event in shell.open(job_id):
         shell.do(job_id, event)
-    while not shell.jobs.info(job_id).status.ended:
+    while not shell.jobs.info(job_id).status.has_ended:
         shell.advance(job_id)
     return job_id
 
@@ -179,7 +179,7 @@ def test_dropped_handoffs_are_counted_and_named(shell: Shell, tmp_path: Path) ->
     job_id = submit_rows(shell, tmp_path, FEW)
     shell.do(job_id, shell.open(job_id)[0])
     shell.jobs.cancel(job_id)
-    while not shell.jobs.info(job_id).status.ended:
+    while not shell.jobs.info(job_id).status.has_ended:
         shell.advance(job_id)
 
     outline = outline_on(shell.store, job_id)
@@ -202,7 +202,7 @@ def test_an_answer_is_shown_completely_or_not_at_all(
     job_id = submit_rows(shell, tmp_path, 2)
     for event in shell.open(job_id):
         shell.do(job_id, event, output=output)
-    while not shell.jobs.info(job_id).status.ended:
+    while not shell.jobs.info(job_id).status.has_ended:
         shell.advance(job_id)
     answer = shell.jobs.result(job_id).answer
 

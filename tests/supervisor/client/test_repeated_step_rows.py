@@ -51,7 +51,7 @@ def submit(
 
 
 def finish(shell: Shell, job_id: JobId, output: JsonValue = "It says what it says.") -> None:
-    while not shell.jobs.info(job_id).status.ended:
+    while not shell.jobs.info(job_id).status.has_ended:
         for event in shell.open(job_id):
             shell.do(job_id, event, output=output)
         shell.advance(job_id)

@@ -89,7 +89,7 @@ def end(jobs: Client, job_id: JobId) -> None:
 
 def end_all(jobs: Client) -> None:
     for info in jobs.newest(100):
-        if not info.status.ended:
+        if not info.status.has_ended:
             end(jobs, info.job_id)
 
 

@@ -107,7 +107,7 @@ def test_an_unplannable_job_waits_for_an_allowed_worker() -> None:
     assert reasons_of(only, presence_of("supervisor", "clerk")) == []
 
 
-@pytest.mark.parametrize("status", [status for status in JobStatus if status.ended])
+@pytest.mark.parametrize("status", [status for status in JobStatus if status.has_ended])
 def test_an_ended_job_does_not_wait(status: JobStatus) -> None:
     assert reasons_of(replace(JOB, status=status), presence_of(a_1="poet")) == []
 

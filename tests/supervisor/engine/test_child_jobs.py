@@ -65,10 +65,10 @@ def run_tree(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK
             if shell.store.jobs.read([child]):
                 run_tree(shell, child, status) if not shell.jobs.info(
                     child
-                ).status.ended else shell.advance(child)
+                ).status.has_ended else shell.advance(child)
         for event in shell.open(job_id):
             shell.do(job_id, event, status)
-        if shell.jobs.info(job_id).status.ended:
+        if shell.jobs.info(job_id).status.has_ended:
             shell.advance(job_id)
             return shell.jobs.info(job_id).status
     raise AssertionError(shell.kinds(job_id))
@@ -220,7 +220,7 @@ def test_a_crash_while_a_child_reports_gives_its_parent_one_result(
     shell.advance(job_id)
     child = child_ids_of(shell, job_id)[0]
     shell.advance(child)
-    while not shell.jobs.info(child).status.ended:
+    while not shell.jobs.info(child).status.has_ended:
         for event in shell.open(child):
             shell.do(child, event)
         shell.dispatcher.dies_waking = True

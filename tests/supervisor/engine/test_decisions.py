@@ -88,7 +88,7 @@ def test_a_result_is_stored_even_if_no_decision_can_be_made_on_it(
     shell.advance(job_id)
 
     assert shell.kinds(job_id)[1:] == ["handoff_issued", "handoff_finished", "plan_made"]
-    assert not shell.jobs.info(job_id).status.ended, "it is tried again"
+    assert not shell.jobs.info(job_id).status.has_ended, "it is tried again"
 
 
 def test_the_decision_includes_results_that_arrived_in_between(

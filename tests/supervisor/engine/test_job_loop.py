@@ -101,7 +101,7 @@ def test_concurrent_supervisors_plan_once_and_publish_once(shell: Shell) -> None
 def test_a_job_runs_from_its_request_to_its_end(shell: Shell) -> None:
     job_id = shell.submit()
 
-    assert run_to_end(shell, job_id).ended
+    assert run_to_end(shell, job_id).has_ended
     assert shell.kinds(job_id).count("job_ended") == 1
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is None
     assert shell.store.connection.redis.zrange(keys.DUE, 0, -1) == []
@@ -181,7 +181,7 @@ def test_messages_that_a_dying_supervisor_never_sent_are_sent_by_another(shell: 
     other.advance(job_id, suspects[job_id])
 
     assert queued_messages(shell) == len(open_handoffs)
-    assert run_to_end(other, job_id).ended
+    assert run_to_end(other, job_id).has_ended
     other.close()
 
 

@@ -298,7 +298,7 @@ def test_a_frozen_job_with_constant_writes_is_evaluated_again_later(
 
     freeze_evaluations(shell, job_id)
 
-    assert not shell.jobs.info(job_id).status.ended
+    assert not shell.jobs.info(job_id).status.has_ended
     assert count_unfinished_evaluations(shell.store, job_id) == 0
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) is not None
 

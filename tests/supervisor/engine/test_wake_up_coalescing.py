@@ -151,9 +151,9 @@ def test_wake_ups_during_an_evaluation_cause_one_more_evaluation(
             lambda: sum(evaluation.done() for evaluation in others) == len(others) - 1,
             expected="one waits, and all others go with it",
         )
-        assert not shell.jobs.info(job_id).status.ended
+        assert not shell.jobs.info(job_id).status.has_ended
         slow.may_go_on.set()
         for evaluation in (first, *others):
             evaluation.result()
 
-    assert shell.jobs.info(job_id).status.ended
+    assert shell.jobs.info(job_id).status.has_ended

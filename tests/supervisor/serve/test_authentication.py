@@ -132,7 +132,7 @@ def test_a_job_of_another_tenant_is_like_a_job_that_does_not_exist(
     assert foreign.headers.items() - {("content-length", "")} == unknown.headers.items() - {
         ("content-length", "")
     }
-    assert jobs.info(job_id).status.ended  # the job is still there
+    assert jobs.info(job_id).status.has_ended  # the job is still there
 
 
 def test_the_list_has_only_jobs_of_the_tokens_tenant(jobs: Client, client_with: ClientOf) -> None:

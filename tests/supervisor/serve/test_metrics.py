@@ -474,7 +474,9 @@ def test_a_job_that_no_supervisor_checks_any_more_is_not_counted(
     shell: Shell, http: TestClient
 ) -> None:
     gone = shell.jobs.submit(Request("Sew it.", specialists=("tailor",)))
-    shell.store.presence.announce_unplanned(gone, ("tailor",), shell.store.connection.now() - 31)
+    shell.store.presence.announce_unplanned_job(
+        gone, ("tailor",), shell.store.connection.now() - 31
+    )
 
     assert jobs_without_worker(http) == {}
 
@@ -494,7 +496,7 @@ def test_a_scrape_sends_as_many_commands_for_many_waiting_jobs_as_for_one(
     shell.advance(shell.jobs.submit(Request("Sew it.", specialists=("tailor",))))
     for_one = commands_of_a_scrape()
     for n in range(200):
-        shell.store.presence.announce_unplanned(JobId(f"j-{n:012x}"), ("tailor",), now)
+        shell.store.presence.announce_unplanned_job(JobId(f"j-{n:012x}"), ("tailor",), now)
 
     assert commands_of_a_scrape() == for_one
     assert jobs_without_worker(http) == {"tailor": 201}

@@ -220,7 +220,7 @@ def ended_job_span(retries: int = 0) -> JobSpan:
 
 def test_a_job_without_a_parent_span_is_the_root_of_its_trace() -> None:
     recorded = RecordedTelemetry()
-    recorded.telemetry.job_ended(ended_job_span())
+    recorded.telemetry.record_job_end(ended_job_span())
 
     (job,) = recorded.named("invoke_workflow")
     assert job.context is not None
@@ -234,8 +234,8 @@ def test_a_job_without_a_parent_span_is_the_root_of_its_trace() -> None:
 
 def test_the_end_after_a_retry_is_below_the_first_end() -> None:
     recorded = RecordedTelemetry()
-    recorded.telemetry.job_ended(ended_job_span())
-    recorded.telemetry.job_ended(ended_job_span(retries=1))
+    recorded.telemetry.record_job_end(ended_job_span())
+    recorded.telemetry.record_job_end(ended_job_span(retries=1))
 
     first, again = recorded.named("invoke_workflow")
     assert first.context is not None

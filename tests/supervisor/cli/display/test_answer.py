@@ -207,7 +207,7 @@ def test_the_tenant_of_a_job_comes_first(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_job_waits_for_a_person_until_it_has_ended(
     status: JobStatus, expected_text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    decision = "closed" if status.ended else None
+    decision = "closed" if status.has_ended else None
     approval = {"what": "plan", "decision": decision, "version": 4}
     waits = (
         "the job waits for an approval of its plan by a person: `handoff approve j-0123456789ab`",
@@ -215,13 +215,13 @@ def test_a_job_waits_for_a_person_until_it_has_ended(
     fields = {
         "status": status,
         "approvals": (approval,),
-        "waits_for": () if status.ended else waits,
+        "waits_for": () if status.has_ended else waits,
     }
     print_everything(result().model_copy(update=fields), [])
 
     shown = capsys.readouterr().out
     assert expected_text in shown
-    assert ("it waits" in shown) == ("waits for" in shown) == (not status.ended)
+    assert ("it waits" in shown) == ("waits for" in shown) == (not status.has_ended)
 
 
 def handoff_report(columns: int) -> str:

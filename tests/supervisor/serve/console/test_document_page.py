@@ -86,7 +86,7 @@ def test_a_fetched_page_of_the_job_or_of_a_child_job_has_its_text(
     a_job(jobs.store, "default", (outer, "a.1"))  # type: ignore[arg-type]
     for job_id, name in ((outer, "https://example.com/a?b=c"), (inner, "https://example.com/d")):
         page = Document(path=name, digest=digest_of(TEXT), media_type="text/html", chars=len(TEXT))
-        jobs.store.payloads.put_fetched(job_id, page, TEXT)
+        jobs.store.payloads.put_fetched_page(job_id, page, TEXT)
 
         shown = local.get(link(outer, source=name)).text
 
@@ -163,7 +163,7 @@ def test_the_page_of_a_job_lists_its_documents_with_links_to_their_texts(
     page = Document(
         path="https://e.com/?a=b", digest=digest_of("Hi"), media_type="text/html", chars=2
     )
-    jobs.store.payloads.put_fetched(job_id, page, "Hi")
+    jobs.store.payloads.put_fetched_page(job_id, page, "Hi")
 
     text = local.get(f"/jobs/{job_id}").text
 
@@ -187,7 +187,7 @@ def test_the_list_of_documents_has_the_pages_that_child_jobs_fetched(
     outer, inner = a_job_with(jobs, TEXT), a_job(jobs.store)
     jobs.store.connection.redis.hset(keys.job(outer), "children", inner)
     page = Document(path="https://e.com/d", digest=digest_of("Hi"), media_type="text/html", chars=2)
-    jobs.store.payloads.put_fetched(inner, page, "Hi")
+    jobs.store.payloads.put_fetched_page(inner, page, "Hi")
 
     job_page = local.get(f"/jobs/{outer}").text
     listed = local.get(f"/jobs/{outer}/documents").text

@@ -316,7 +316,7 @@ def test_a_failed_job_names_each_failed_handoff_with_its_specialist_and_error(
     job_id = submit_rows(shell, tmp_path, 1)
     (failed,) = shell.open(job_id)
     shell.do(job_id, failed, ResultStatus.FAILED)
-    while not shell.jobs.info(job_id).status.ended:
+    while not shell.jobs.info(job_id).status.has_ended:
         shell.advance(job_id)
 
     page = local.get(f"/jobs/{job_id}").text
