@@ -435,6 +435,63 @@ def test_each_variable_has_a_name_for_its_value() -> None:
     assert form_of_tests().empty_names == []
 
 
+FOLDERS_WITHOUT_PARTICIPLES = ("shared", "workers", "handoff_queue/testing")
+"""Folders of the product whose functions have no participle as a name."""
+IRREGULAR_PARTICIPLES = set(
+    "begun bought bound broken brought built caught chosen drawn driven found frozen given gone"
+    " grown held hidden kept known left lost made met paid proven said seen sent shown sold spent"
+    " spoken stolen struck taken taught thought thrown told understood unknown unread won written"
+    " unbegun unseen unsent unwritten".split()
+)
+NO_PARTICIPLES = {"bed", "embed", "led", "red", "shed"}
+"""Words that end as a participle. Words such as `need` and `seed` end in "eed"."""
+
+
+def is_participle(name: str) -> bool:
+    """Return whether a name is one participle alone, such as `_kept` or `checked`."""
+    word = name.strip("_")
+    if word in IRREGULAR_PARTICIPLES:
+        return True
+    return re.fullmatch(r"[a-z]+[^e]ed", word) is not None and word not in NO_PARTICIPLES
+
+
+@pytest.mark.parametrize("folder", FOLDERS_WITHOUT_PARTICIPLES)
+def test_no_function_is_named_by_one_participle(folder: str) -> None:
+    """A participle does not name the action or the result of a function. A property is read as a
+    value, so it may have such a name.
+    """
+    participles: list[str] = []
+    for path in sources(folder):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if is_participle(node.name) and not is_property(node):
+                participles.append(f"{relative(path)}:{node.lineno} {node.name}")
+
+    assert participles == []
+
+
+def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    decorators = {ast.unparse(decorator) for decorator in function.decorator_list}
+    return bool(decorators & {"property", "cached_property", "functools.cached_property"})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("_kept", True),
+        ("checked", True),
+        ("_reordered", True),
+        ("_checked_file", False),
+        ("feed", False),
+        ("embed", False),
+        ("_read", False),
+    ],
+)
+def test_only_participles_count_as_participles(name: str, expected: bool) -> None:
+    assert is_participle(name) == expected
+
+
 def test_constants_of_limits_begin_with_max_or_min() -> None:
     scripts = sorted((ROOT / "shared").rglob("*.lua"))
     others = [
