@@ -33,19 +33,27 @@ SIZE = "Size"
 
 def chaos(
     jobs: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, max=100_000, help="Number of jobs.", rich_help_panel=SIZE),
-    ] = 50,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=100_000,
+            help="Number of jobs.",
+            show_default="50",
+            rich_help_panel=SIZE,
+        ),
+    ] = None,
     kills: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="N",
             min=0,
             max=100_000,
             help="Number of SIGKILLs. Other faults come in between.",
+            show_default="20",
             rich_help_panel=SIZE,
         ),
-    ] = 20,
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -90,6 +98,8 @@ def chaos(
 
       handoff chaos --only adaptive,pipeline
     """
+    if failpoints and (jobs, kills) != (None, None):
+        raise UserError("--failpoints tries each failpoint once: leave out --jobs and --kills")
     check_extra("serve", "handoff chaos")
     from handoff_queue.chaos import report, run
     from handoff_queue.chaos.fleet import Size
@@ -98,7 +108,13 @@ def chaos(
         chosen = secrets.randbelow(1_000_000)
     else:
         chosen = seed
-    options = run.Options(chosen, jobs, kills, size=Size(workers, supervisors), draw=_draw(only))
+    options = run.Options(
+        chosen,
+        50 if jobs is None else jobs,
+        20 if kills is None else kills,
+        size=Size(workers, supervisors),
+        draw=_draw(only),
+    )
     print_message(f"seed {chosen}")
     if failpoints:
         records = run.try_failpoints(options, print_message)

@@ -32,6 +32,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.evaluation_options import (
+    PipelineWorkflow,
     check_within,
     limits_within,
     print_resume_hint,
@@ -103,12 +104,7 @@ def compare(
         ),
     ] = False,
     as_json: AsJson = False,
-    workflow: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="The workflow of mode pipeline.", rich_help_panel=ADVANCED
-        ),
-    ] = "brief",
+    workflow: PipelineWorkflow = None,
     run: Annotated[
         str | None,
         typer.Option(
@@ -132,6 +128,8 @@ def compare(
         return compare_jobs(request or "", other, as_json=as_json)
     if request is not None and is_job_id_prefix(request):
         raise UserError(f"compare needs two jobs: name a second one after {request}")
+    if no_judge and (judge_model is not None or rubric is not None):
+        raise UserError("--no-judge excludes --judge-model and --rubric: leave one out")
     settings = load_settings()
     name = run_name(run, "compare")
     options = ComparisonOptions(
@@ -213,7 +211,7 @@ def _evaluation_jobs(
     request: str,
     docs: Path | None,
     variants: Sequence[Variant],
-    workflow: str,
+    workflow: str | None,
     timeout_s: int | None,
     name: str,
     settings: Settings,

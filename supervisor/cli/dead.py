@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
 
 
+LISTED = 20
+"""Dead letters that `list` prints without `-n`."""
+
+
 class DeadLetterAction(StrEnum):
     """Actions of `handoff dead`."""
 
@@ -46,8 +50,16 @@ def dead(
     everything: Annotated[bool, typer.Option("--all", help="Drop all dead letters.")] = False,
     as_json: AsJson = False,
     count: Annotated[
-        int, typer.Option("-n", metavar="N", min=1, max=10_000, help="Number of letters to list.")
-    ] = 20,
+        int | None,
+        typer.Option(
+            "-n",
+            metavar="N",
+            min=1,
+            max=10_000,
+            show_default=str(LISTED),
+            help="Number of letters to list.",
+        ),
+    ] = None,
 ) -> int:
     """List, show, requeue or drop dead letters.
 
@@ -60,11 +72,15 @@ def dead(
     handoff dead drop --all
     """
     _check(what, letter, everything=everything)
+    if count is not None and what is not DeadLetterAction.LIST:
+        raise UserError("only `handoff dead list` takes -n: leave it out")
+    if as_json and what in (DeadLetterAction.REQUEUE, DeadLetterAction.DROP):
+        raise UserError("only `handoff dead list` and `show` take --json: leave it out")
     jobs = client_of_broker()
     letters = jobs.store.dead_letters
     match what:
         case DeadLetterAction.LIST:
-            _list(letters.newest(count), as_json=as_json)
+            _list(letters.newest(count or LISTED), as_json=as_json)
         case DeadLetterAction.SHOW:
             _show(letters.find(str(letter)), as_json=as_json)
         case DeadLetterAction.REQUEUE:

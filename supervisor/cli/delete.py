@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 
+WAIT_S = 60.0
+"""Seconds to wait for the end of a tenant's open jobs, without `--wait`."""
+
+
 def delete(
     job: Annotated[
         str | None,
@@ -40,15 +44,15 @@ def delete(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     wait_s: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--wait",
             metavar="TIME",
             parser=DurationRange(0, MAX_SECONDS),
             help="Time to wait for the end of the tenant's open jobs.",
-            show_default=in_units(60),
+            show_default=in_units(WAIT_S),
         ),
-    ] = 60.0,
+    ] = None,
 ) -> int:
     """Delete an ended job, or everything of a tenant.
 
@@ -63,7 +67,9 @@ def delete(
     if (job is None) == (tenant is None):
         raise UserError("name a job, or a tenant with --tenant, but not both")
     if tenant is not None:
-        return _delete_tenant(tenant, wait_s, asks=not yes)
+        return _delete_tenant(tenant, WAIT_S if wait_s is None else wait_s, asks=not yes)
+    if wait_s is not None:
+        raise UserError("--wait is for the deletion of a tenant: leave it out")
     jobs = client_of_broker()
     job_id = find_job(jobs.store, job or "")
     jobs.delete(job_id)

@@ -22,6 +22,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.evaluation_options import (
+    PipelineWorkflow,
     check_within,
     limits_within,
     print_resume_hint,
@@ -110,12 +111,7 @@ def evaluate(
         ),
     ] = None,
     as_json: AsJson = False,
-    workflow: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="The workflow of mode pipeline.", rich_help_panel=ADVANCED
-        ),
-    ] = "brief",
+    workflow: PipelineWorkflow = None,
     priority: PriorityOption = None,
     deadline: Deadline = None,
     at_once: Annotated[

@@ -7,7 +7,9 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import UserError
@@ -15,6 +17,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.errors import INTERRUPTED
+from handoff_queue.supervisor.cli.options import ADVANCED
 from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,
     limits_of,
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.evaluation.trials import Variant
     from handoff_queue.supervisor.workflows import Workflow
 
+PIPELINE = "brief"
+"""The workflow of mode `pipeline` without `--workflow`."""
 MAX_WAYS = 50
 """Most variants of one evaluation."""
 
@@ -58,16 +63,29 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
     return tuple(variants)
 
 
-def workflow_for(variants: Sequence[Variant], name: str) -> Workflow | None:
+PipelineWorkflow = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The workflow of mode pipeline.",
+        show_default=PIPELINE,
+        rich_help_panel=ADVANCED,
+    ),
+]
+
+
+def workflow_for(variants: Sequence[Variant], name: str | None) -> Workflow | None:
     """Return the workflow for mode `pipeline`, or None without this mode.
 
     Raises:
-        UserError: the workflow does not exist, or is not valid.
+        UserError: the workflow does not exist or is not valid, or no mode runs it.
     """
     from handoff_queue.supervisor.workflows import read_workflow
 
     if any(variant.mode is Mode.PIPELINE for variant in variants):
-        return read_workflow(name)
+        return read_workflow(name or PIPELINE)
+    if name is not None:
+        raise UserError("--workflow is for the mode pipeline: add it to --modes, or leave it out")
     return None
 
 

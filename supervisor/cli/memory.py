@@ -57,6 +57,8 @@ def memory(
     handoff memory write qdrant/licence "Qdrant has the licence Apache 2.0."
     """
     _check_arguments(what, path, text)
+    if as_json and what in (MemoryAction.WRITE, MemoryAction.DELETE):
+        raise UserError("only `handoff memory list` and `show` take --json: leave it out")
     jobs = client_of_broker()
     match what:
         case MemoryAction.LIST:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import print_message
@@ -40,6 +41,8 @@ def result(
     """
     from handoff_queue.supervisor.cli.follow_job import print_outcome
 
+    if output is not None and as_json:
+        raise UserError("--output writes the rows to a file and prints no JSON: leave out --json")
     jobs, job_id = client_and_job(job)
     if output is not None:
         from handoff_queue.supervisor.cli.display.atomic_output import write_rows

@@ -24,7 +24,13 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.cli.errors import OK
-from handoff_queue.supervisor.cli.options import ADVANCED, AsJson, RequestText, amount
+from handoff_queue.supervisor.cli.options import (
+    ADVANCED,
+    AsJson,
+    RequestText,
+    amount,
+    given_options,
+)
 from handoff_queue.supervisor.cli.request_options import (
     JobOptions,
     request_of,
@@ -56,6 +62,7 @@ class ScheduleAction(StrEnum):
 
 @with_job_options
 def schedule(
+    context: typer.Context,
     job: JobOptions,
     what: Annotated[
         ScheduleAction,
@@ -135,7 +142,7 @@ def schedule(
         )
         jobs = client_of_broker()
         added = jobs.add_schedule(name, request_of(request_options, jobs), options)
-        _print([added], as_json=as_json)
+        _print([added], job.tenant, as_json=as_json)
         return OK
     others = {cron, timezone, overlap, missed, max_usd_per_month, webhook, request}
     if others != {None} or replace(job, tenant=DEFAULT_TENANT) != JobOptions():
@@ -143,8 +150,13 @@ def schedule(
     if what is ScheduleAction.LIST:
         if name is not None:
             raise UserError(f"`handoff schedule list` takes no NAME: use `show {name[:48]}`")
-        _print(client_of_broker().schedules(), as_json=as_json)
+        tenant = None
+        if "--tenant" in given_options(context):
+            tenant = job.tenant
+        _print(client_of_broker().schedules(tenant), tenant, as_json=as_json)
         return OK
+    if as_json and what in (ScheduleAction.RUN, ScheduleAction.REMOVE):
+        raise UserError(f"`handoff schedule {what}` takes no --json: leave it out")
     if name is None:
         raise UserError(f"`handoff schedule {what}` needs a NAME (see `handoff schedule list`)")
     _act(client_of_broker(), what, name, job.tenant, as_json=as_json)
@@ -188,14 +200,15 @@ def _act(jobs: Client, what: ScheduleAction, name: str, tenant: str, *, as_json:
         jobs.remove_schedule(name, tenant)
         write_line(f"schedule {name} is removed; its jobs stay")
     elif what is ScheduleAction.PAUSE:
-        _print([jobs.pause_schedule(name, tenant)], as_json=as_json)
+        _print([jobs.pause_schedule(name, tenant)], tenant, as_json=as_json)
     elif what is ScheduleAction.UNPAUSE:
-        _print([jobs.unpause_schedule(name, tenant)], as_json=as_json)
+        _print([jobs.unpause_schedule(name, tenant)], tenant, as_json=as_json)
     else:
         _print_schedule(jobs.schedule(name, tenant), as_json=as_json)
 
 
-def _print(schedules: Sequence[ScheduleStatus], *, as_json: bool) -> None:
+def _print(schedules: Sequence[ScheduleStatus], tenant: str | None, *, as_json: bool) -> None:
+    """Print a line for each schedule. `tenant`: their tenant; None: all tenants."""
     if as_json:
         write_as_json([entry.model_dump(mode="json") for entry in schedules])
         return
@@ -207,7 +220,12 @@ def _print(schedules: Sequence[ScheduleStatus], *, as_json: bool) -> None:
         if entry.note:
             write_line(f"  {shorten(entry.note, 200)}")
     if not schedules:
-        print_message("there are no schedules (`handoff schedule add NAME --cron ... -- REQUEST`)")
+        owner = ""
+        if tenant is not None:
+            owner = f" of tenant {shorten(tenant, 40)}"
+        print_message(
+            f"there are no schedules{owner} (`handoff schedule add NAME --cron ... -- REQUEST`)"
+        )
 
 
 def _print_schedule(entry: ScheduleStatus, *, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -64,9 +64,10 @@ def specialists(
 ) -> int:
     """List the specialists with their workers, load and tools.
 
-    Without a broker, or with --specialists or --lint, the command lists the specialists of the
-    files on this machine.
+    Without a broker, or with --specialists, --tools or --lint, the command lists the specialists
+    of the files on this machine.
     """
+    _check_options(accept_mcp, lint=lint, yes=yes, as_json=as_json, own=own, tools=tools)
     if accept_mcp is not None:
         from handoff_queue.supervisor.cli.mcp_acceptance import accept_mcp as accept
 
@@ -75,7 +76,7 @@ def specialists(
     if lint:
         return _lint(settings)
     store = None
-    if settings.redis_url is not None and not own:
+    if settings.redis_url is not None and not own and not tools:
         store = client_with(settings).store
     served = None
     if store is not None:
@@ -101,7 +102,29 @@ def specialists(
     return OK
 
 
-def _read_files(settings: Settings) -> dict[str, SpecialistSpec]:
+def _check_options(
+    accept_mcp: Path | None,
+    *,
+    lint: bool,
+    yes: bool,
+    as_json: bool,
+    own: Sequence[Path],
+    tools: Sequence[Path],
+) -> None:
+    """Refuse the options that the command would ignore.
+
+    Raises:
+        UserError: the message names the options.
+    """
+    if accept_mcp is not None and (lint or as_json or own or tools):
+        raise UserError("with --accept-mcp FILE, the command takes --yes only: leave the rest out")
+    if yes and accept_mcp is None:
+        raise UserError("--yes is for --accept-mcp FILE: leave it out")
+    if lint and as_json:
+        raise UserError("--lint prints one remark a line and no JSON: leave out --json")
+
+
+def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
     """Return the specialists of the files.
 
     Raises:

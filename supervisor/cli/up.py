@@ -56,6 +56,7 @@ from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 
 WORKERS = 2
 """Worker processes for all specialists, without --worker."""
+FLOWER_PORT = 5555
 MAX_PROCESSES = 64
 PAGES = "Flower and the console"
 _ACCESS = "redis-access.json"
@@ -79,15 +80,16 @@ def up(
         ),
     ] = False,
     flower_port: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="PORT",
             min=1,
             max=65_535,
             help="The port of Flower on 127.0.0.1.",
+            show_default=str(FLOWER_PORT),
             rich_help_panel=PAGES,
         ),
-    ] = 5555,
+    ] = None,
     no_serve: Annotated[
         bool,
         typer.Option(
@@ -136,11 +138,16 @@ def up(
 
       handoff up --worker researcher=3 --flower --serve-port 8400
     """
+    if flower_port is not None and not flower:
+        raise UserError("--flower-port needs --flower, which starts Flower: add it")
+    if serve_port is not None and no_serve:
+        raise UserError("--no-serve and --serve-port exclude each other: leave one out")
+    port_of_flower = flower_port or FLOWER_PORT
     if flower:
         check_extra("flower", "handoff up --flower")
-        check_port(flower_port, "choose another for Flower with --flower-port")
+        check_port(port_of_flower, "choose another for Flower with --flower-port")
         check_log_ins(filter(None, os.environ.get("FLOWER_BASIC_AUTH", "").split(",")))
-    if serve_port is not None and not no_serve:
+    if serve_port is not None:
         check_extra("serve", "handoff up --serve-port", "serve")
         check_port(serve_port, "choose another with --serve-port")
     settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
@@ -167,7 +174,7 @@ def up(
                 settings,
                 queues,
                 concurrency,
-                flower_port if flower else None,
+                port_of_flower if flower else None,
                 console_port,
                 signing,
             )

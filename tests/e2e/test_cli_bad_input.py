@@ -332,6 +332,9 @@ def test_a_number_outside_its_bounds_in_a_file_of_jobs_names_line_and_field(
         ("show x --all", "only `handoff dead drop` takes --all: leave it out"),
         ("drop x --all", "name one dead letter, or use --all, but not both"),
         ("list x", "`handoff dead list` takes no ID: use `handoff dead show ID` for one letter"),
+        ("show x -n 3", "only `handoff dead list` takes -n: leave it out"),
+        ("drop x --json", "only `handoff dead list` and `show` take --json: leave it out"),
+        ("requeue x --json", "only `handoff dead list` and `show` take --json: leave it out"),
     ],
 )
 def test_the_error_of_an_impossible_action_on_dead_letters_names_only_this_action(
@@ -340,6 +343,32 @@ def test_the_error_of_an_impossible_action_on_dead_letters_names_only_this_actio
     refused = handoff.run("dead", *typed.split(), HANDOFF_REDIS_URL=redis_url)
 
     assert error_line(refused, BAD_INPUT) == f"handoff: {line}"
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("memory write a/b text --json", "only `handoff memory list` and `show` take --json"),
+        ("memory delete a/b --json", "only `handoff memory list` and `show` take --json"),
+        ("delete j-0123456789ab --wait 1m", "--wait is for the deletion of a tenant"),
+        ("result j-0123456789ab --output a.csv --json", "prints no JSON: leave out --json"),
+        ("specialists --yes", "--yes is for --accept-mcp FILE"),
+        ("specialists --lint --json", "--lint prints one remark a line and no JSON"),
+        ("specialists --accept-mcp a.md --lint", "takes --yes only: leave the rest out"),
+        ("specialists --accept-mcp a.md --tools .", "takes --yes only: leave the rest out"),
+        ("chaos --failpoints --kills 3", "leave out --jobs and --kills"),
+        ("chaos --failpoints --jobs 3", "leave out --jobs and --kills"),
+        ("up --flower-port 5555", "--flower-port needs --flower"),
+        ("up --no-serve --serve-port 8321", "--no-serve and --serve-port exclude each other"),
+        ("compare What? --no-judge --judge-model m", "--no-judge excludes --judge-model"),
+        ("compare What? --no-judge --rubric r.yaml", "--no-judge excludes --judge-model"),
+        ("compare What? --workflow brief", "--workflow is for the mode pipeline"),
+    ],
+)
+def test_an_option_that_the_command_would_ignore_is_refused(
+    handoff: Handoff, typed: str, line: str
+) -> None:
+    assert line in error_line(handoff.run(*typed.split()), BAD_INPUT)
 
 
 def test_an_unknown_action_on_dead_letters_is_refused(handoff: Handoff, redis_url: str) -> None:

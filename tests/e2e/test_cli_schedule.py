@@ -78,6 +78,21 @@ def test_the_request_may_begin_with_a_dash_and_may_come_from_stdin(
     assert "tenant acme" in schedule.out("list")
 
 
+def test_a_list_with_a_tenant_shows_only_the_schedules_of_this_tenant(
+    schedule: RunSchedule,
+) -> None:
+    for tenant in ("acme", "default"):
+        schedule.out(*ADD, "--tenant", tenant, "--", "What is new?")
+
+    def tenants(*options: str) -> list[str]:
+        return [entry["tenant"] for entry in json.loads(schedule.out("list", "--json", *options))]
+
+    assert sorted(tenants()) == ["acme", "default"]
+    assert tenants("--tenant", "acme") == ["acme"]
+    assert tenants("--tenant", "default") == ["default"]
+    assert "no schedules of tenant nobody" in schedule("list", "--tenant", "nobody").stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -94,6 +109,8 @@ def test_the_request_may_begin_with_a_dash_and_may_come_from_stdin(
         (("remove",), "needs a NAME"),
         (("list", "news"), "takes no NAME"),
         (("pause", "news", "--cron", "@daily"), "takes a NAME, --tenant and --json only"),
+        (("run", "news", "--json"), "`handoff schedule run` takes no --json"),
+        (("remove", "news", "--json"), "`handoff schedule remove` takes no --json"),
         (("pause", "news", "--docs", "."), "takes a NAME, --tenant and --json only"),
     ],
 )

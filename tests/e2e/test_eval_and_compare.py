@@ -400,6 +400,7 @@ def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_
             ("eval", "good.jsonl", "--modes", "pipeline", "--workflow", "nope"),
             "there is no workflow 'nope'",
         ),
+        (("eval", "good.jsonl", "--workflow", "brief"), "--workflow is for the mode pipeline"),
         (("eval", "good.jsonl", "--run", "A B"), "is not a name"),
         (("eval", "good.jsonl", "--repeat", "0"), "--repeat"),
         (("eval", "good.jsonl", "--min-pass-rate", "2"), "--min-pass-rate"),
