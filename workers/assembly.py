@@ -39,6 +39,7 @@ from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, task_of
+from handoff_queue.shared.types.origins import RUN_CODE
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
 from handoff_queue.workers.handoff_task import run_handoff
@@ -46,7 +47,6 @@ from handoff_queue.workers.host_task_step import HostTasks
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.specialists import BUILT_IN
 from handoff_queue.workers.tools.registry import Registry, build_registry
-from handoff_queue.workers.tools.run_code import RUN_CODE
 from handoff_queue.workers.tools.sandbox import sandbox_fault
 from handoff_queue.workers.tools.user_tools import read_entry_points
 

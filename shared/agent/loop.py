@@ -35,6 +35,7 @@ from handoff_queue.shared.agent.conversation import (
 )
 from handoff_queue.shared.agent.handoff_result import ResultBuilder
 from handoff_queue.shared.agent.model_turn import ModelTurns
+from handoff_queue.shared.agent.own_words import are_own_words
 from handoff_queue.shared.agent.prompt import Opening
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
@@ -103,6 +104,7 @@ class Agent:
         context = replace(
             dependencies.tool_context,
             seen_origins=lambda: guard.origins(self._conversation),
+            are_own_words=lambda quote, tool: are_own_words(quote, self._conversation, tool),
         )
         for block in opening.message["content"]:
             context.note_text(str(block.get("text", "")))

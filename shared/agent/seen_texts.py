@@ -63,7 +63,7 @@ def origins_of_arguments(arguments: Mapping[str, Any], seen: Seen) -> dict[str, 
     """
     origins: dict[str, tuple[Origin, ...]] = {}
     for name, value in arguments.items():
-        of_parts = [_origins_of(part, seen) for part in _parts(value)]
+        of_parts = [_origins_of(part, seen) for part in parts_of(value)]
         origins[name] = union((), *of_parts)
     return origins
 
@@ -221,7 +221,7 @@ def _leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _parts(value: Any) -> Iterator[str]:
+def parts_of(value: Any) -> Iterator[str]:
     """Yield the leaves of a value. A URL that is a leaf has its host, the segments of its path
     and the values of its query as further parts.
     """

@@ -145,6 +145,10 @@ class ToolContext:
     """Returns the notes of the tenant. Raises StoreError."""
     seen_origins: Callable[[], tuple[Origin, ...]] = lambda: UNKNOWN
     """Returns the origins of everything that the model has seen in this handoff."""
+    are_own_words: Callable[[str, str], bool] = lambda _quote, _tool: False
+    """Returns whether the model wrote a text into the arguments of a call of another tool. Its
+    arguments are the text and the name of the running tool.
+    """
     hosts: tuple[str, ...] = ()
     """The only hosts that `fetch_url` may reach for this specialist; empty: all public hosts."""
 

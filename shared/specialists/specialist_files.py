@@ -35,7 +35,7 @@ from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessag
 from handoff_queue.shared.types.message import each_problem, with_value
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
-from handoff_queue.shared.types.origins import CODE_EXECUTION
+from handoff_queue.shared.types.origins import CODE_EXECUTION, RUN_CODE
 from handoff_queue.shared.types.specialist import ContextRules, RunnerKind, SpecialistSpec, Tier
 
 FENCE = "---"
@@ -157,7 +157,7 @@ SANDBOX = "sandbox"
 """The field that says where a specialist runs code. It adds a tool; no message has it."""
 MEMORY = "memory"
 """Name of the tool that writes notes."""
-TOOL_OF_SANDBOX = {"local": "run_code", "provider": CODE_EXECUTION}
+TOOL_OF_SANDBOX = {"local": RUN_CODE, "provider": CODE_EXECUTION}
 """Value of the field -> the tool that it adds. `none` adds none."""
 FIELDS = (*(name for name in SpecialistSpec.model_fields if name != "instructions"), MCP, SANDBOX)
 """Fields of the front matter."""

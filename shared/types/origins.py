@@ -6,6 +6,7 @@ each of these texts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
@@ -27,6 +28,8 @@ WEB: Origin = "web"
 """Public content: a web page, or the result of a tool that reads public data only."""
 CODE_EXECUTION = "code_execution"
 """Name of the provider's tool that runs code within a model call."""
+RUN_CODE = "run_code"
+"""Name of the tool that runs code of the model in a sandbox of the worker."""
 MODEL: Origin = "model"
 """Words that a model chose."""
 
@@ -39,6 +42,23 @@ PRIVATE: frozenset[Kind] = frozenset({"document", "tool", "mcp"})
 """Origins whose texts must not leave the installation without a decision."""
 UNTRUSTED: frozenset[Kind] = frozenset({"document", "web", "tool", "mcp"})
 """Origins whose texts may hold instructions of an attacker."""
+
+
+_RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
+"""Beginning of the source of a tool's result or file, see `Conversation.source_of`."""
+
+
+def tool_of_source(source: str) -> str | None:
+    """Return the tool whose result or file has this source; None: it is another source."""
+    result = _RESULT.match(source)
+    return result[1] if result else None
+
+
+def is_output_of_code(source: str) -> bool:
+    """Return whether code of a model has made the text of a source. Such a text proves nothing,
+    because the model chooses the words of its code.
+    """
+    return tool_of_source(source) == RUN_CODE
 
 
 def tool_origin(name: str) -> Origin:

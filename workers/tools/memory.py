@@ -26,7 +26,7 @@ from handoff_queue.shared.types.memory_notes import (
     TenantNotes,
 )
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.origins import tool_origin, union
+from handoff_queue.shared.types.origins import is_output_of_code, tool_origin, union
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 NAME = "memory"
@@ -228,11 +228,20 @@ def _evidence(arguments: _Memory, context: ToolContext) -> Citation:
     """Return the place of the quote in its source.
 
     Raises:
-        ToolFailed: the quote is not in the source, there is no such source, or it is a note.
+        ToolFailed: the quote is not in the source, there is no such source, it is a note, or the
+            model made the text itself.
     """
     citation = context.prove(arguments.source, arguments.quote)
     if citation.source.startswith(f"{NAME}:"):
         raise ToolFailed("memory: a note is not evidence: cite the source that the note quotes")
+    if is_output_of_code(citation.source):
+        raise ToolFailed(
+            "memory: the output of your own code is not evidence: cite what the code has read"
+        )
+    documents = {document.path for document in context.manifest.documents}
+    is_document = citation.source in documents
+    if not is_document and context.are_own_words(citation.quote, NAME):
+        raise ToolFailed("memory: you wrote these words yourself in a call: cite another passage")
     return citation
 
 

@@ -14,16 +14,21 @@ from handoff_queue.shared.agent.tool_calls import SAME_RESULT
 from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.handoff import Document
-from handoff_queue.shared.types.origins import DOCUMENT, WEB, Origin, tool_origin
+from handoff_queue.shared.types.origins import (
+    DOCUMENT,
+    UNKNOWN,
+    WEB,
+    Origin,
+    tool_of_source,
+    tool_origin,
+    union,
+)
+from handoff_queue.workers.tools.memory import NAME as MEMORY
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MAX_CHARS = 12_000
 """Characters of one result: about 3,000 tokens."""
 _DESCRIPTION = f"Reads a document, {MAX_CHARS:,} characters at a time."
-
-
-_RESULT = re.compile(r"tool:[^/]+/([a-zA-Z0-9_-]{1,64})#")
-"""Beginning of the source of a stored result of a tool, see `Conversation`."""
 
 
 _SIZE = re.compile(r" \([\d,]+ characters\).*\Z", re.DOTALL)
@@ -59,8 +64,7 @@ def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
     piece = text[offset : offset + MAX_CHARS]
     if piece.strip() and was_shown(piece, context.texts_shown()):
         return ToolOutput(SAME_RESULT, origins=())
-    origins = (origin_of(document, context),)
-    return ToolOutput(part_of(document, text, offset), origins=origins)
+    return ToolOutput(part_of(document, text, offset), origins=_origins_of(document, context))
 
 
 def part_of(document: Document, text: str, offset: int) -> str:
@@ -71,13 +75,18 @@ def part_of(document: Document, text: str, offset: int) -> str:
     return f"{json.dumps(header, ensure_ascii=False)}\n{text[offset : offset + MAX_CHARS]}"
 
 
-def origin_of(document: Document, context: ToolContext) -> Origin:
-    """Return the origin of a document of the job, a fetched page, or a stored result of a tool."""
+def _origins_of(document: Document, context: ToolContext) -> tuple[Origin, ...]:
+    """Return the origins of a document of the job, a fetched page, a stored result of a tool, or
+    the quote of a note. A note may come from a private document.
+    """
     if document in context.manifest.documents:
-        return DOCUMENT
-    if result := _RESULT.match(document.path):
-        return tool_origin(result[1])
-    return WEB
+        return (DOCUMENT,)
+    if document.path.startswith(f"{MEMORY}:"):
+        return union(UNKNOWN, (tool_origin(MEMORY),))
+    tool = tool_of_source(document.path)
+    if tool is not None:
+        return (tool_origin(tool),)
+    return (WEB,)
 
 
 def find_document(source: str, documents: Sequence[Document]) -> Document:

@@ -16,13 +16,12 @@ from pydantic import Field
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.documents.media_types import PLAIN
 from handoff_queue.shared.types.handoff import Document
-from handoff_queue.shared.types.origins import tool_origin
+from handoff_queue.shared.types.origins import RUN_CODE, tool_origin
 from handoff_queue.workers.tools.read_document import find_document
 from handoff_queue.workers.tools.sandbox import SandboxRun, run_in_sandbox
 from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
-RUN_CODE = "run_code"
 MAX_CODE_CHARS = 100_000
 MAX_INPUTS = 16
 MAX_INPUT_BYTES = 8_000_000

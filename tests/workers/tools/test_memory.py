@@ -17,6 +17,7 @@ from handoff_queue.shared.types.memory_notes import MAX_NOTE_CHARS, Note
 from handoff_queue.shared.types.origins import DOCUMENT, MODEL, USER
 from handoff_queue.supervisor.client.memory_notes import write_note
 from handoff_queue.workers.tools.memory import memory_tool
+from handoff_queue.workers.tools.read_document import read_document_tool
 from tests.doubles.jobs import a_job
 from tests.workers.tools.contexts import ToolHarness
 
@@ -309,3 +310,18 @@ def test_a_read_note_keeps_the_origins_of_its_author_and_counts_as_untrusted(
     output = later.output(TOOL, command="search", query="licence")
 
     assert output.origins == (DOCUMENT, MODEL, "tool memory", USER)
+
+
+def test_another_handoff_that_opens_a_found_note_has_read_something_private(
+    first: ToolHarness, later: ToolHarness
+) -> None:
+    """The note may come from a private document, which the other handoff has not seen."""
+    first.call(TOOL, **NEW)
+    (note,) = notes_of(later, "licence")
+    text = later.kept_documents[note["source"]][1]
+    page = later.context.keep_document(note["source"], "text/plain", text)
+    later.context = replace(later.context, fetched=lambda: (page,))
+
+    output = later.output(read_document_tool(), source=note["source"])
+
+    assert output.origins == (DOCUMENT, MODEL, "tool memory")
