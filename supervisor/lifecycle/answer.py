@@ -19,6 +19,7 @@ from handoff_queue.shared.types.origins import is_private, is_untrusted
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.citation_numbers import (
     note_on_rest,
+    notes_on_code,
     number_citations,
     number_form,
     number_rest,
@@ -188,6 +189,7 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
     is_form = _is_form(state, parts)
     if is_form:
         value, citations = number_form(parts[0].output, claims)
+        notes |= dict.fromkeys(notes_on_code(citations))
         unproven = unproven_figures(_as_text(parts[0].output), claims)
         return AnswerContent("", _as_text(value), value, citations, is_form, tuple(notes), unproven)
     body = body_of(state, parts)
@@ -196,6 +198,7 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
     rest = citations[len(cited) :]
     if rest:
         notes[note_on_rest(rest)] = None
+    notes |= dict.fromkeys(notes_on_code(citations))
     unproven = unproven_figures(body, claims)
     return AnswerContent(body, text, None, citations, is_form, tuple(notes), unproven)
 

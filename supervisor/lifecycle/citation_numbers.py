@@ -11,6 +11,7 @@ from handoff_queue.shared.types.answer import NumberedCitation
 from handoff_queue.shared.types.citation_markers import MARKER, map_texts
 from handoff_queue.shared.types.handoff import Citation, Claim
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.origins import is_output_of_code
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, claim_ids_with_step_in
 from handoff_queue.supervisor.lifecycle.uncited_sentences import has_figure
 
@@ -59,6 +60,17 @@ def note_on_rest(rest: Sequence[NumberedCitation]) -> str:
     if len(rest) > 1:
         noun = "sources"
     return f"The answer does not say which of its statements rest on the {noun} {numbers}."
+
+
+def notes_on_code(citations: Sequence[NumberedCitation]) -> tuple[str, ...]:
+    """Return the note on citations of the output of an agent's code; empty if there are none."""
+    numbers = [f"[{item.n}]" for item in citations if is_output_of_code(item.citation.source)]
+    if not numbers:
+        return ()
+    subject = f"The source {numbers[0]} is"
+    if len(numbers) > 1:
+        subject = f"The sources {', '.join(numbers)} are"
+    return (f"{subject} the output of code that an agent wrote, and not a document.",)
 
 
 def number_form(

@@ -15,6 +15,7 @@ from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnsw
 from handoff_queue.shared.agent.json_repair import LenientAnswer
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import Claim, ResultStatus
+from handoff_queue.shared.types.origins import is_output_of_code
 from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
 from handoff_queue.supervisor.roles.answer_text import clip, object_schema, parse
 
@@ -172,7 +173,10 @@ def show_claim(claim: Claim) -> JsonValue:
     """Return a claim and its quotes as the judge sees them."""
     evidence: list[JsonValue] = []
     for source in claim.sources[:MAX_SOURCES]:
-        evidence.append({"source": source.source, "quote": clip(source.quote, MAX_TEXT_CHARS)})
+        shown: dict[str, JsonValue] = {"source": source.source}
+        if is_output_of_code(source.source):
+            shown["is"] = "output of code that the author of the claim wrote"
+        evidence.append({**shown, "quote": clip(source.quote, MAX_TEXT_CHARS)})
     parts: dict[str, Any] = {}
     for part in ("subject", "attribute", "value", "unit", "date"):
         if value := getattr(claim, part):

@@ -189,6 +189,30 @@ def test_sources_without_a_place_in_the_answer_are_listed_last_with_a_note() -> 
     )
 
 
+def test_the_answer_says_which_sources_are_output_of_an_agents_code() -> None:
+    job = finish_as(planned(a=""), a="ok")
+    sources = "one.md", "tool:a.1/run_code#1", "tool:b.1/run_code#9e36c56d/table.csv"
+    claims: list[Claim] = []
+    for number, source in enumerate(sources, start=1):
+        claims.append(claim_of(f"a.c{number}", citation_of(source)))
+    result = a_result("a", "So [a.c1], so [a.c2], and so [a.c3].", claims=tuple(claims))
+
+    assert answer_of(job, result).notes[-1] == (
+        "The sources [2], [3] are the output of code that an agent wrote, and not a document."
+    )
+
+
+def test_a_form_says_which_source_is_output_of_an_agents_code() -> None:
+    job = finish_as(planned(a=""), a="ok")
+    claim = claim_of("a.c1", citation_of("tool:a.1/run_code#1"))
+
+    answer = answer_of(job, a_result("a", {"total": "7 [a.c1]"}, claims=(claim,)))
+
+    assert answer.notes[-1] == (
+        "The source [1] is the output of code that an agent wrote, and not a document."
+    )
+
+
 # Which results are the answer
 
 

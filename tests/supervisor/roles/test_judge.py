@@ -50,6 +50,20 @@ def settlements_in(text: str, *, last_try: bool = False) -> list[Settlement]:
     return list(Settlements.of(READING.read(text, last_try=last_try).output).settlements)
 
 
+def test_the_judge_sees_which_evidence_is_output_of_the_authors_code() -> None:
+    claim = a_claim("a.c1", "330", "m")
+    (document,) = claim.sources
+    printed = document.model_copy(update={"source": "tool:a.1/run_code#1"})
+    claim = claim.model_copy(update={"sources": (document, printed)})
+    conflict = ONE.model_copy(update={"claims": (claim, *ONE.claims[1:])})
+
+    line = judge_brief(Conflicts(conflicts=(conflict,))).splitlines()[1]
+
+    first, second = json.loads(line)["claims"][0]["evidence"]
+    assert "is" not in first
+    assert second["is"] == "output of code that the author of the claim wrote"
+
+
 def test_the_judges_context_holds_the_claims_and_their_evidence_and_nothing_else() -> None:
     job = planned(a="", b="")
     job.state = job.state.model_copy(
