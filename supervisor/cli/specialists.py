@@ -124,7 +124,7 @@ def _check_options(
         raise UserError("--lint prints one remark a line and no JSON: leave out --json")
 
 
-def _in_files(settings: Settings) -> dict[str, SpecialistSpec]:
+def _read_files(settings: Settings) -> dict[str, SpecialistSpec]:
     """Return the specialists of the files.
 
     Raises:
