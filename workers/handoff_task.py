@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
-from handoff_queue.shared.agent.answer_rules import form_of
-from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.opening_message import LoadedPayloads
+from handoff_queue.shared.agent.system_prompt import form_of
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of

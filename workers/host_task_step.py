@@ -21,7 +21,7 @@ from celery import Celery
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
-from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.opening_message import LoadedPayloads
 from handoff_queue.shared.agent.tool import ToolContext
 from handoff_queue.shared.broker.host_celery_tasks import (
     HostMessage,

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.loop import Agent
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.providers.anthropic.client_factory import model_from
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.specialists import load_specialists

@@ -16,11 +16,11 @@ from benchmarks.small_model.messages_api import prompt_of
 from benchmarks.small_model.model_process import SmallModel, small_model
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.agent.answer_notes import read_noted_answer
-from handoff_queue.shared.agent.answer_rules import NOTE_RULES, AnswerForm
-from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.markdown_answer import read_noted_answer
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prompt_documents import choose_shown
 from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.agent.system_prompt import NOTE_RULES, AnswerForm
 from handoff_queue.shared.specialists.specialist_files import load_specialists
 from handoff_queue.shared.types.handoff import AgentHandoff, Document, Manifest
 from handoff_queue.shared.types.ids import JobId, StepId, handoff_id

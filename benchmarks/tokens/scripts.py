@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.tokens.estimate import Json, texts_of_system
 from benchmarks.tokens.jobs import Fact, Job, Part, job_in, parts_in, with_sources
 from benchmarks.tokens.server import text_of_messages
-from handoff_queue.shared.agent.answer_notes import with_notes
+from handoff_queue.shared.agent.markdown_answer import with_notes
 from handoff_queue.testing.replies import (
     Reply,
     answer_properties,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from handoff_queue.shared.agent.answer_notes import with_notes
+from handoff_queue.shared.agent.markdown_answer import with_notes
 
 Json = dict[str, Any]
 """A JSON object."""

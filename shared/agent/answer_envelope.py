@@ -15,8 +15,6 @@ from pydantic import Field as PydanticField
 from pydantic import JsonValue, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.answer_notes import PARTS, read_noted_answer
-from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.claim_markers import place_markers, sentences_by_claim
 from handoff_queue.shared.agent.json_repair import (
     LenientAnswer,
@@ -30,7 +28,9 @@ from handoff_queue.shared.agent.json_repair import (
     without_nulls,
 )
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
+from handoff_queue.shared.agent.markdown_answer import PARTS, read_noted_answer
 from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.citation_markers import qualify_claim_id, qualify_markers

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from handoff_queue.shared.agent.conversation import Conversation, text_of
+from handoff_queue.shared.agent.opening_message import READ_RESULT
 from handoff_queue.shared.agent.prices import USUAL_WINDOW, json_bytes
-from handoff_queue.shared.agent.prompt import READ_RESULT
 from handoff_queue.shared.agent.summary_messages import summary_in
 from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed

@@ -23,6 +23,7 @@ from handoff_queue.shared.agent.answer_format import (
 )
 from handoff_queue.shared.agent.call_builder import CallBuilder
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
+from handoff_queue.shared.agent.checkpointed_conversation import CheckpointedConversation
 from handoff_queue.shared.agent.compaction import MAX_REQUESTS, make_compaction
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
@@ -35,8 +36,8 @@ from handoff_queue.shared.agent.conversation import (
 )
 from handoff_queue.shared.agent.handoff_result import ResultBuilder
 from handoff_queue.shared.agent.model_turn import ModelTurns
+from handoff_queue.shared.agent.opening_message import Opening
 from handoff_queue.shared.agent.own_words import are_own_words
-from handoff_queue.shared.agent.prompt import Opening
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_runner import ToolCallRunner
@@ -46,7 +47,6 @@ from handoff_queue.shared.agent.tool_calls import (
 )
 from handoff_queue.shared.agent.tool_policy import CallGuard
 from handoff_queue.shared.agent.tool_result_clearing import is_too_long
-from handoff_queue.shared.agent.transcript import Transcript
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
@@ -109,7 +109,7 @@ class Agent:
         for block in opening.message["content"]:
             context.note_text(str(block.get("text", "")))
         dependencies = replace(dependencies, tool_context=context)
-        self._transcript = Transcript(Conversation(opening.message), dependencies)
+        self._transcript = CheckpointedConversation(Conversation(opening.message), dependencies)
         self.can_take_messages = False
         """True if the agent has made its result, and can still change it for a message."""
         self._result_builder = ResultBuilder(handoff, dependencies.answer_format, guard.origins)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from handoff_queue.shared.agent.common_words import COMMON_WORDS
-from handoff_queue.shared.agent.decoders import DECODERS, turns_of
+from handoff_queue.shared.agent.hidden_text_decoders import DECODERS, turns_of
 from handoff_queue.shared.text.unicode_text import normal, normalize_keeping_case
 
 MAX_WORK = 200_000

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
-from handoff_queue.shared.agent.answer_notes import without_notes
 from handoff_queue.shared.agent.json_repair import draft_in
+from handoff_queue.shared.agent.markdown_answer import without_notes
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.model import Pulse
 

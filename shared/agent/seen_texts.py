@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
-from handoff_queue.shared.agent.decoders import decode_percent_encodings
+from handoff_queue.shared.agent.hidden_text_decoders import decode_percent_encodings
 from handoff_queue.shared.agent.private_texts import Group, carries
 from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.shared.types.origins import MODEL, USER, Origin, union

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
+from handoff_queue.shared.agent.checkpointed_conversation import CheckpointedConversation
 from handoff_queue.shared.agent.conversation import (
     calls_of,
     ids_in,
@@ -30,7 +31,6 @@ from handoff_queue.shared.agent.tool_calls import (
 )
 from handoff_queue.shared.agent.tool_policy import CallDecision, CallGuard, CallVerdict
 from handoff_queue.shared.agent.tool_result_clearing import find_cleared_result
-from handoff_queue.shared.agent.transcript import Transcript
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.shared.types.checkpoints import (
@@ -57,7 +57,7 @@ class ToolCallRunner:
         handoff: AgentHandoff,
         tools: dict[str, Tool],
         guard: CallGuard,
-        transcript: Transcript,
+        transcript: CheckpointedConversation,
     ) -> None:
         """Run the calls of the replies in the transcript.
 

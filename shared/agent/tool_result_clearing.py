@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from handoff_queue.shared.agent.conversation import Conversation
+from handoff_queue.shared.agent.opening_message import READ_RESULT, part_from, read_result_schema
 from handoff_queue.shared.agent.prices import USUAL_WINDOW
-from handoff_queue.shared.agent.prompt import READ_RESULT, part_from, read_result_schema
 from handoff_queue.shared.agent.token_estimates import tokens_of
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import observe_result

@@ -10,20 +10,20 @@ from functools import partial
 from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
-from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.compaction import compaction_limit
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.model_fallback import ModelChoice
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, Opening, opening_of
 from handoff_queue.shared.agent.prices import prices_from
-from handoff_queue.shared.agent.prompt import LoadedPayloads, Opening, opening_of
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,
     choose_shown,
 )
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import PolicyRules, ToolPolicy
 from handoff_queue.shared.agent.tool_result_clearing import clearing_rules

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from handoff_queue.shared.agent.prompt import LoadedPayloads, Opening
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, Opening
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.observability.logs import log_of

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites
+from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
 from handoff_queue.supervisor.lifecycle.answer import results_for_answer, usable_sinks
 from handoff_queue.supervisor.lifecycle.child_job_budgets import may_have_children
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
@@ -131,7 +131,7 @@ class RoleBriefs:
             candidates.append(SUB_TEAM)
         return candidates
 
-    def brief(self, state: JobState, role: str, request: str, writes: PendingWrites) -> RoleTask:
+    def brief(self, state: JobState, role: str, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the brief of a role, the steps whose results it sees, and the schema of its
         answer. The messages of users are a part of the request.
         """
@@ -154,7 +154,7 @@ class RoleBriefs:
             case _:
                 return self._synthesis(state, request, writes)
 
-    def _with_messages(self, state: JobState, request: str, writes: PendingWrites) -> str:
+    def _with_messages(self, state: JobState, request: str, writes: UnitOfWork) -> str:
         """Return the request and the messages that users have sent since."""
         if not state.messages:
             return request
@@ -169,13 +169,13 @@ class RoleBriefs:
         text = route_brief(request, candidates, self._job_context(state))
         return text, (), RouteFormat(_candidate_names(candidates)).schema
 
-    def _planning(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
+    def _planning(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the planner's task: the first plan, or the questions of steps of this plan."""
         if state.plan is None:
             return self._first_plan(state, request)
         return self._needs(state, request, writes)
 
-    def _needs(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
+    def _needs(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the planner's task to resolve the questions of steps."""
         plan = self._loader.plan(state, writes)
         asking: dict[StepId, BlobRef] = {}
@@ -195,7 +195,7 @@ class RoleBriefs:
         text = needs_brief(request, plan, needs, helpers, steps_left(state))
         return text, tuple(with_result), NeedsFormat(tuple(needs), _candidate_names(helpers)).schema
 
-    def _assessment(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
+    def _assessment(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the assessor's task to review a round of results."""
         plan = self._loader.plan(state, writes)
         texts = self._loader.texts(state, payloads_for_disputes(state), writes)
@@ -206,7 +206,7 @@ class RoleBriefs:
         text = assessment_brief(request, plan, number, left, conflicts, verdicts.rubric, steps)
         return text, steps, verdicts.schema
 
-    def _synthesis(self, state: JobState, request: str, writes: PendingWrites) -> RoleTask:
+    def _synthesis(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the synthesizer's task to write the answer."""
         plan = self._loader.plan(state, writes)
         refs = [*results_for_answer(state)]

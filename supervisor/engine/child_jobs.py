@@ -49,7 +49,7 @@ from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.job_retry import event_commit, usage_by_limit
 from handoff_queue.supervisor.client.submission import Submission
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites, make_handoff_issued
+from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork, make_handoff_issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
 from handoff_queue.supervisor.lifecycle.child_job_budgets import (
     SPEC,
@@ -90,7 +90,7 @@ def hand_over(
     state: JobState,
     step: Step,
     texts: ResultTexts,
-    writes: PendingWrites,
+    writes: UnitOfWork,
     answer_schema: Mapping[str, Any] | None = None,
     contract: SpecialistSpec | None = None,
 ) -> None:

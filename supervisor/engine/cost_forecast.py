@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import ceil
 
-from handoff_queue.shared.agent.answer_rules import ENVELOPE_RULES
-from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, Prices
-from handoff_queue.shared.agent.prompt import (
+from handoff_queue.shared.agent.opening_message import (
     COMMON_RULES,
     MAX_PASTED_CHARS,
     MAX_SHOWN_BYTES,
     MIN_PASTED_CHARS,
 )
+from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, Prices
+from handoff_queue.shared.agent.system_prompt import ENVELOPE_RULES
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase

@@ -53,9 +53,9 @@ from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
 from handoff_queue.supervisor.engine.briefs_from_job_state import RoleBriefs
 from handoff_queue.supervisor.engine.child_jobs import hand_over
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
-from handoff_queue.supervisor.engine.pending_writes import (
-    PendingWrites,
+from handoff_queue.supervisor.engine.unit_of_work import (
     RoleHandoff,
+    UnitOfWork,
     make_handoff_issued,
 )
 from handoff_queue.supervisor.lifecycle.answer import (
@@ -141,7 +141,7 @@ def record_question(
     command: AskUser | AskApproval | RemindUser | ApproveOnTimeout,
     wait_s: int,
     draft: BlobRef | None,
-    writes: PendingWrites,
+    writes: UnitOfWork,
 ) -> None:
     """Record a question, a reminder or a default answer.
 
@@ -225,13 +225,13 @@ class DecisionRecorder:
         self._roles: dict[str, tuple[SpecialistSpec, str]] = {}
         """Specs of the roles, with their texts."""
 
-    def record(self, state: JobState, command: Command, writes: PendingWrites) -> None:
+    def record(self, state: JobState, command: Command, writes: UnitOfWork) -> None:
         """Add the events, payloads and messages of a command to `writes`, or its effect."""
         first = len(writes.events)
         self._record_command(state, command, writes)
         writes.events[first:] = [hide_titles(state, event) for event in writes.events[first:]]
 
-    def _record_command(self, state: JobState, command: Command, writes: PendingWrites) -> None:
+    def _record_command(self, state: JobState, command: Command, writes: UnitOfWork) -> None:
         """Add the events, handoffs and payloads of a command to the writes."""
         match command:
             case MakePlan():
@@ -260,7 +260,7 @@ class DecisionRecorder:
                 self._add_effect(state, command, writes)
 
     def _issue(
-        self, state: JobState, command: IssueRole | IssueGroup | IssueToChild, writes: PendingWrites
+        self, state: JobState, command: IssueRole | IssueGroup | IssueToChild, writes: UnitOfWork
     ) -> None:
         match command:
             case IssueRole():
@@ -274,7 +274,7 @@ class DecisionRecorder:
         self,
         state: JobState,
         command: AskApproval | AskUser | RemindUser | ApproveOnTimeout,
-        writes: PendingWrites,
+        writes: UnitOfWork,
     ) -> None:
         """Add a question to the user, its reminder, or its answer after the timeout. A job that
         waits for an approval keeps its documents. A question about an answer stores the answer.
@@ -292,7 +292,7 @@ class DecisionRecorder:
         self,
         state: JobState,
         command: DeliverWebhook | SendEndTask | PublishAgain | RunRole | StartChild | TellParent,
-        writes: PendingWrites,
+        writes: UnitOfWork,
     ) -> None:
         """Add an effect for the time after the commit, with an event if the journal must say
         that it has begun.
@@ -333,7 +333,7 @@ class DecisionRecorder:
             case _:
                 assert_never(command)
 
-    def _issue_role(self, state: JobState, command: IssueRole, writes: PendingWrites) -> None:
+    def _issue_role(self, state: JobState, command: IssueRole, writes: UnitOfWork) -> None:
         spec, spec_text = self._role(command.role)
         request = self._loader.text(state, state.submitted.request)
         task, about, schema = self.briefs.brief(state, command.role, request, writes)
@@ -352,7 +352,7 @@ class DecisionRecorder:
             make_handoff_issued(handoff, writes.ref(text), closes=is_arbitration(schema))
         )
 
-    def _make_plan(self, state: JobState, command: MakePlan, writes: PendingWrites) -> None:
+    def _make_plan(self, state: JobState, command: MakePlan, writes: UnitOfWork) -> None:
         submitted = state.submitted
         if submitted.workflow is not None:
             plan = Plan.from_json(self._loader.text(state, submitted.workflow))
@@ -374,13 +374,13 @@ class DecisionRecorder:
         writes.ref(text)
         writes.events.append(event)
 
-    def _patch_plan(self, state: JobState, command: PatchPlan, writes: PendingWrites) -> None:
+    def _patch_plan(self, state: JobState, command: PatchPlan, writes: UnitOfWork) -> None:
         texts = self._loader.texts(state, [command.proposal], writes)
         plan = self._loader.plan(state, writes)
         acts = acting(self._store.presence.load_served_specialists())
         record_patch(state, plan, command.proposal, texts, writes, acts)
 
-    def _issue_group(self, state: JobState, command: IssueGroup, writes: PendingWrites) -> None:
+    def _issue_group(self, state: JobState, command: IssueGroup, writes: UnitOfWork) -> None:
         plan = self._loader.plan(state, writes)
         refs: list[BlobRef] = []
         for step_id in command.steps:
@@ -412,7 +412,7 @@ class DecisionRecorder:
         writes.groups.append(group)
 
     def _pin(
-        self, state: JobState, specialist: str, writes: PendingWrites
+        self, state: JobState, specialist: str, writes: UnitOfWork
     ) -> tuple[SpecialistSpec, str]:
         """Return the version of a specialist that the job uses, and its digest. A version that
         the job has not used before is stored.
@@ -422,7 +422,7 @@ class DecisionRecorder:
             writes.ref(text)
         return spec, digest
 
-    def _issue_to_child(self, state: JobState, step_id: StepId, writes: PendingWrites) -> None:
+    def _issue_to_child(self, state: JobState, step_id: StepId, writes: UnitOfWork) -> None:
         refs = [*payloads_for_remarks(state.steps[step_id]), *texts_of_messages(state, step_id)]
         texts = self._loader.texts(state, refs, writes)
         step = self._loader.plan(state, writes).by_id[step_id]
@@ -460,7 +460,7 @@ class DecisionRecorder:
             effects = served.effects & {*allowed}
         return not effects.isdisjoint(spec.tools)
 
-    def _abandon(self, state: JobState, command: AbandonSteps, writes: PendingWrites) -> None:
+    def _abandon(self, state: JobState, command: AbandonSteps, writes: UnitOfWork) -> None:
         abandoned: list[AbandonedStep] = []
         for step_id in command.steps:
             step = state.steps[step_id]
@@ -473,7 +473,7 @@ class DecisionRecorder:
         writes.events.append(StepsAbandoned(steps=tuple(abandoned), why=command.why))
 
     def _check_conditions(
-        self, state: JobState, command: CheckConditions | SkipSteps, writes: PendingWrites
+        self, state: JobState, command: CheckConditions | SkipSteps, writes: UnitOfWork
     ) -> None:
         if isinstance(command, SkipSteps):
             event, results = make_skip_event(state, command.steps, command.why)
@@ -486,14 +486,14 @@ class DecisionRecorder:
             writes.ref(result.to_json())
         writes.events.append(event)
 
-    def _find_conflicts(self, state: JobState, writes: PendingWrites) -> None:
+    def _find_conflicts(self, state: JobState, writes: UnitOfWork) -> None:
         texts = self._loader.texts(state, results_in(state), writes)
         event, payload = find_conflicts(state, texts)
         if payload:
             writes.ref(payload)
         writes.events.append(event)
 
-    def _choose_answer(self, state: JobState, command: ChooseAnswer, writes: PendingWrites) -> None:
+    def _choose_answer(self, state: JobState, command: ChooseAnswer, writes: UnitOfWork) -> None:
         problem = None
         if command.method is not choose_method(state):
             problem = "no time was left for a synthesis"
@@ -503,7 +503,7 @@ class DecisionRecorder:
         self,
         state: JobState,
         command: CheckGates | IssueFactCheck | TakeFactCheck,
-        writes: PendingWrites,
+        writes: UnitOfWork,
     ) -> None:
         match command:
             case CheckGates():
@@ -516,7 +516,7 @@ class DecisionRecorder:
             case _:
                 assert_never(command)
 
-    def _check_gates(self, state: JobState, command: CheckGates, writes: PendingWrites) -> None:
+    def _check_gates(self, state: JobState, command: CheckGates, writes: UnitOfWork) -> None:
         texts = self._loader.texts(state, payloads_for_gates(state), writes)
         event, vetoes = check_gates(state, texts, may_send_back=command.may_send_back)
         if vetoes is not None:
@@ -524,7 +524,7 @@ class DecisionRecorder:
         writes.events.append(event)
 
     def _issue_fact_check(
-        self, state: JobState, command: IssueFactCheck, writes: PendingWrites
+        self, state: JobState, command: IssueFactCheck, writes: UnitOfWork
     ) -> None:
         assert state.submitted.fact_checker is not None
         spec, digest = self._pin(state, state.submitted.fact_checker, writes)
@@ -538,7 +538,7 @@ class DecisionRecorder:
             make_handoff_issued(handoff, writes.ref(message), command.group, closes=True)
         )
 
-    def _answer(self, state: JobState, status: JobStatus, writes: PendingWrites) -> BlobRef | None:
+    def _answer(self, state: JobState, status: JobStatus, writes: UnitOfWork) -> BlobRef | None:
         """Store the answer and return its reference; None if there is no answer."""
         parts = parts_of(state)
         if not parts:
@@ -549,7 +549,7 @@ class DecisionRecorder:
             label = OFFLINE_LABEL
         return writes.ref(assemble(state, status, texts, label).to_json())
 
-    def _end(self, state: JobState, command: EndJob, writes: PendingWrites) -> None:
+    def _end(self, state: JobState, command: EndJob, writes: UnitOfWork) -> None:
         answer = None
         if not state.is_withheld:
             answer = self._answer(state, command.status, writes)
@@ -596,7 +596,7 @@ def record_patch(
     plan: Plan,
     proposal: BlobRef,
     texts: ResultTexts,
-    writes: PendingWrites,
+    writes: UnitOfWork,
     acting: Collection[str] = (),
 ) -> None:
     """Record the outcome of the replanner's proposal.

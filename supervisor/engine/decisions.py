@@ -38,9 +38,9 @@ from handoff_queue.supervisor.engine.child_jobs import children_of
 from handoff_queue.supervisor.engine.cost_forecast import CostForecast
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.deliveries import Deliveries
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache
+from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
@@ -80,7 +80,7 @@ class Decision:
     before: JobState
     state: JobState
     """State after the decisions."""
-    prepared: PendingWrites
+    prepared: UnitOfWork
     due_at: float | None
     """Unix time in seconds at which the sweeper wakes the job again. None: it does not."""
 
@@ -98,7 +98,7 @@ class CommittedDecision:
     """A decision in the journal. Its effects are not executed yet."""
 
     state: JobState
-    prepared: PendingWrites
+    prepared: UnitOfWork
     role: ClaimedRole | None = None
     """The role's handoff that the decision issues, if this process runs it."""
     dropped: tuple[HandoffId, ...] = ()
@@ -140,7 +140,7 @@ class DecisionMaker:
         """
         now = self._store.connection.now()
         observations = self._observe(state, suspects)
-        prepared = PendingWrites()
+        prepared = UnitOfWork()
         later = state
         damaged: set[StepId] = set()
         for _ in range(MAX_DECISIONS + len(state.steps)):
@@ -180,10 +180,10 @@ class DecisionMaker:
             return self._deliveries.reserve(state, command)
         return True
 
-    def _without_results(self, state: JobState, damaged: Collection[StepId]) -> PendingWrites:
+    def _without_results(self, state: JobState, damaged: Collection[StepId]) -> UnitOfWork:
         """Begin a decision with the failure of steps whose stored results cannot be read."""
         log.error("stored results cannot be read", job_id=state.job_id, steps=sorted(damaged))
-        prepared = PendingWrites()
+        prepared = UnitOfWork()
         self._recorder.record(state, AbandonSteps(tuple(sorted(damaged)), UNREADABLE), prepared)
         return prepared
 
@@ -396,7 +396,7 @@ def _number_events(state: JobState, now: float, events: Sequence[Event]) -> list
     return records
 
 
-def _steps_with_unreadable_results(state: JobState, prepared: PendingWrites) -> set[StepId]:
+def _steps_with_unreadable_results(state: JobState, prepared: UnitOfWork) -> set[StepId]:
     """Return the steps whose results the decision needs but cannot read."""
     if not prepared.unreadable:
         return set()

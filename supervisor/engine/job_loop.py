@@ -33,10 +33,10 @@ from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.decisions import ClaimedRole, CommittedDecision, DecisionMaker
 from handoff_queue.supervisor.engine.deliveries import Deliveries
 from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites
 from handoff_queue.supervisor.engine.poison_job_guard import FailureGuard
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache
+from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
 from handoff_queue.supervisor.engine.wake_up_coalescing import WakeUpCoalescer, WakeUpTicket
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
@@ -268,7 +268,7 @@ class JobLoop:
             return (following, None)
         return (None, self._role_events(made.state, ended))
 
-    def _publish(self, job_id: JobId, prepared: PendingWrites) -> None:
+    def _publish(self, job_id: JobId, prepared: UnitOfWork) -> None:
         """Publish one batch. The next batch needs another wake-up, which waits after other
         jobs.
         """

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites
+from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -60,7 +60,7 @@ class PayloadLoader:
         self._payload_cache = payload_cache
         self._plans = PlanCache()
 
-    def plan(self, state: JobState, writes: PendingWrites) -> Plan:
+    def plan(self, state: JobState, writes: UnitOfWork) -> Plan:
         """Return the plan of a job. A plan that is not stored yet comes from `writes`."""
         assert state.plan is not None
         ref = state.plan.plan
@@ -75,7 +75,7 @@ class PayloadLoader:
         schema: dict[str, JsonValue] = json.loads(self.text(state, state.submitted.answer_schema))
         return schema
 
-    def texts(self, state: JobState, refs: Iterable[BlobRef], writes: PendingWrites) -> ResultTexts:
+    def texts(self, state: JobState, refs: Iterable[BlobRef], writes: UnitOfWork) -> ResultTexts:
         """Load results in at most one round trip. Results that are not stored yet come from
         `writes`.
         """

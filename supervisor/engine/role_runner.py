@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import AnswerFormat
-from handoff_queue.shared.agent.answer_rules import AnswerForm
-from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.opening_message import LoadedPayloads
+from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.runtime.attempt import Attempts, Consequences, Finish, PreparedAttempt
 from handoff_queue.shared.runtime.payload_cache import JobDocuments

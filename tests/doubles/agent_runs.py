@@ -8,16 +8,16 @@ from typing import Any
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import AnswerFormat
-from handoff_queue.shared.agent.answer_rules import form_of
 from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.agent.model_fallback import ModelChoice
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.system_prompt import form_of
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
 from handoff_queue.shared.agent.tool_result_clearing import USUAL_CLEARING, ClearingRules

@@ -37,7 +37,7 @@ from handoff_queue.shared.types.plan import Patch, Plan, Synthesis
 from handoff_queue.shared.types.review import Decision, Revision, Verdict
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
-from handoff_queue.supervisor.engine.pending_writes import PendingWrites
+from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
 from handoff_queue.supervisor.lifecycle.commands import (
     Command,
 )
@@ -161,7 +161,7 @@ class SimulatedJob:
     def record(self, command: Command) -> None:
         """Record a command as the supervisor does, and apply its events."""
         self._presence.specialists = served(self.roles, self.acting)
-        writes = PendingWrites()
+        writes = UnitOfWork()
         self._recorder.record(self.state, command, writes)
         self.payloads |= writes.texts
         assert not writes.unreadable

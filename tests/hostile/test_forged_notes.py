@@ -8,10 +8,10 @@ import pytest
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
-from handoff_queue.shared.agent.answer_notes import without_notes
-from handoff_queue.shared.agent.answer_rules import AnswerForm
-from handoff_queue.shared.agent.prompt import BEFORE_NOTES, data_of
+from handoff_queue.shared.agent.markdown_answer import without_notes
+from handoff_queue.shared.agent.opening_message import BEFORE_NOTES, data_of
 from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.types.handoff import Citation, Claim, ResultStatus
 from handoff_queue.shared.types.message import digest_of
 from tests.doubles.handoffs import STEP, a_manifest, a_result

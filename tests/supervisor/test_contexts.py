@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.agent.answer_rules import AnswerForm
-from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult

@@ -8,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
-from handoff_queue.shared.agent.answer_rules import AnswerForm
 from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.testing import Json, claim, result_reply, specialist_result

@@ -13,7 +13,7 @@ import pytest
 from celery import Celery
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
-from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.opening_message import LoadedPayloads
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.agent.prompt import READ_RESULT
+from handoff_queue.shared.agent.opening_message import READ_RESULT
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer

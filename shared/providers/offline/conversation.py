@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from handoff_queue.shared.agent.answer_rules import MARKDOWN_RULES, NOTE_RULES
 from handoff_queue.shared.agent.claim_markers import sentences_by_claim
-from handoff_queue.shared.agent.prompt import BEFORE_NOTES
+from handoff_queue.shared.agent.opening_message import BEFORE_NOTES
+from handoff_queue.shared.agent.system_prompt import MARKDOWN_RULES, NOTE_RULES
 from handoff_queue.shared.types.citation_markers import MARKER
 
 _HEADING = re.compile(r"#{1,6}\s+(.+)")
@@ -88,7 +88,7 @@ class Conversation:
     output_format: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the output in the answer envelope. Empty: Markdown."""
     has_notes: bool = False
-    """True if a Markdown answer ends with notes, see `shared.agent.answer_rules`."""
+    """True if a Markdown answer ends with notes, see `shared.agent.system_prompt`."""
     has_claims: bool = False
     """True if the notes prove the statements of the answer."""
 
@@ -280,7 +280,7 @@ def _results(text: str) -> Iterator[Result]:
 
 
 def _claims(notes: str, step: str, output: str) -> Iterator[Claim]:
-    """Yield the claims in the notes of a result, see `shared.agent.prompt.data_of`.
+    """Yield the claims in the notes of a result, see `shared.agent.opening_message.data_of`.
 
     Args:
         notes: lines of the notes. The last one may be cut off.
@@ -336,8 +336,8 @@ def _text_of(content: Any) -> str:
 
 
 def _tag(text: str, name: str) -> str:
-    """Return the content of the first tag of this name, or "". `shared.agent.prompt` writes
-    `</` in the content as `<\\/`.
+    """Return the content of the first tag of this name, or "". The module
+    `shared.agent.opening_message` writes `</` in the content as `<\\/`.
     """
     match = re.search(rf"<{name}\b[^>]*>(.*?)</{name}>", text, re.DOTALL)
     if match:

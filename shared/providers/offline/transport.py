@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx2
 
-from handoff_queue.shared.agent.answer_notes import with_notes
+from handoff_queue.shared.agent.markdown_answer import with_notes
 from handoff_queue.shared.providers.offline import judging, planning
 from handoff_queue.shared.providers.offline.conversation import (
     Conversation,

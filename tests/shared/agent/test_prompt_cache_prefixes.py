@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.model_turn import FILLS_CACHE
-from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prompt_cache_prefixes import (
     CACHED_LONG_S,
     CACHED_S,

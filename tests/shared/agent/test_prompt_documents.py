@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.agent.prompt import ALL_SHOWN, LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import ALL_SHOWN, LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prompt_documents import (
     MAX_WHOLE_BYTES,
     ShownDocuments,

@@ -14,7 +14,7 @@ from pydantic import JsonValue, SecretStr
 from structlog.testing import capture_logs
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
-from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.opening_message import LoadedPayloads
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.observability.logs import logged_as, merge_log_context
 from handoff_queue.shared.runtime.attempt import Attempts, Consequences

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
-from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.opening_message import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
-from handoff_queue.shared.agent.prompt import LoadedPayloads
+from handoff_queue.shared.agent.opening_message import LoadedPayloads
 from handoff_queue.shared.agent.prompt_documents import MAX_WHOLE_BYTES
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool
 from handoff_queue.shared.runtime.attempt import Attempts

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from handoff_queue.shared.agent.opening_message import MAX_SHOWN_BYTES
 from handoff_queue.shared.agent.prices import Prices
-from handoff_queue.shared.agent.prompt import MAX_SHOWN_BYTES
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, Resu
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.engine import pending_writes
+from handoff_queue.supervisor.engine import unit_of_work
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -204,7 +204,7 @@ def test_many_steps_that_can_never_begin_are_given_up_in_several_decisions(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each pair has its own reason, and so its own event. No reader reads a longer batch."""
-    monkeypatch.setattr(pending_writes, "MAX_EVENTS_A_DECISION", 10)
+    monkeypatch.setattr(unit_of_work, "MAX_EVENTS_A_DECISION", 10)
     items = Items(lines=tuple(f"item {number}" for number in range(35)))
     workflow = make_workflow(tmp_path, PAIRS, UNREVIEWED)
     limits = JobLimits(max_handoffs=1)

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.agent.answer_rules import AnswerForm
-from handoff_queue.shared.agent.prompt import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
+from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.providers.offline.conversation import Conversation
 from handoff_queue.shared.providers.offline.transport import reply_to
 from handoff_queue.shared.types.events import ConflictsFound

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.agent.answer_rules import NO_SOURCES
+from handoff_queue.shared.agent.system_prompt import NO_SOURCES
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.index.index import DocumentIndex

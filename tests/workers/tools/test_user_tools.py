@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.agent.prompt import READ_RESULT
+from handoff_queue.shared.agent.opening_message import READ_RESULT
 from handoff_queue.shared.agent.tool import Image, Tool, ToolOutput
 from handoff_queue.shared.agent.tool_calls import run_tool
 from handoff_queue.shared.settings.settings import Settings

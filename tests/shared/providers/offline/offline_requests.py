@@ -12,7 +12,7 @@ from typing import Any
 
 import anthropic
 
-from handoff_queue.shared.agent.prompt import data_of
+from handoff_queue.shared.agent.opening_message import data_of
 from handoff_queue.shared.providers.offline.transport import OfflineTransport
 from handoff_queue.shared.types.handoff import Citation, Claim, Document
 from handoff_queue.shared.types.message import digest_of

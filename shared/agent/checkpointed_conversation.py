@@ -1,6 +1,4 @@
-"""The transcript of one attempt at a handoff: its conversation in memory, and the checkpoints of
-the conversation in the store.
-"""
+"""The conversation of one attempt at a handoff in memory, and its checkpoints in the store."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from handoff_queue.shared.types.checkpoints import (
 )
 
 
-class Transcript:
+class CheckpointedConversation:
     """The conversation of one attempt, which grows by checkpoints."""
 
     def __init__(self, conversation: Conversation, dependencies: RunDependencies) -> None:

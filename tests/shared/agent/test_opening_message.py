@@ -9,19 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent import prompt
-from handoff_queue.shared.agent.answer_rules import (
-    CLAIM_RULES,
-    ENVELOPE_RULES,
-    MARKDOWN_RULES,
-    NOTE_RULES,
-    STEP_RULE,
-    TOOL_SOURCE_RULE,
-    VALUE_NOTE_RULE,
-    VALUE_RULE,
-    AnswerForm,
-)
-from handoff_queue.shared.agent.prompt import (
+from handoff_queue.shared.agent import opening_message
+from handoff_queue.shared.agent.opening_message import (
     BEFORE_NOTES,
     MAX_PASTED_CHARS,
     MAX_SHOWN_BYTES,
@@ -31,6 +20,17 @@ from handoff_queue.shared.agent.prompt import (
     LoadedPayloads,
     data_of,
     opening_of,
+)
+from handoff_queue.shared.agent.system_prompt import (
+    CLAIM_RULES,
+    ENVELOPE_RULES,
+    MARKDOWN_RULES,
+    NOTE_RULES,
+    STEP_RULE,
+    TOOL_SOURCE_RULE,
+    VALUE_NOTE_RULE,
+    VALUE_RULE,
+    AnswerForm,
 )
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.agent.untrusted_text import OWN_TAGS
@@ -301,7 +301,9 @@ def test_a_form_with_closing_tags_keeps_its_value() -> None:
 
 
 def test_every_tag_of_a_prompt_is_escaped_in_material() -> None:
-    sources = "".join(path.read_text() for path in Path(prompt.__file__).parent.glob("*.py"))
+    sources = "".join(
+        path.read_text() for path in Path(opening_message.__file__).parent.glob("*.py")
+    )
     assert set(re.findall(r"</([a-z_]+)>", sources)) == set(OWN_TAGS)
 
 

@@ -15,7 +15,7 @@ class AnswerForm(StrEnum):
     """The form in which an agent answers."""
 
     MARKDOWN = "markdown"
-    """Markdown with notes at its end, see `shared.agent.answer_notes`."""
+    """Markdown with notes at its end, see `shared.agent.markdown_answer`."""
     ENVELOPE = "envelope"
     """One JSON object, see `shared.agent.answer_envelope`."""
     OWN = "own"

@@ -1,4 +1,4 @@
-"""Decoders of the texts that a text can hide. Pure.
+"""Decoders that find private text which a tool call hides in an encoding, such as Base64. Pure.
 
 Each decoder takes a text, and yields the texts that a program without a key can read from it.
 A decoder that finds nothing yields nothing.

@@ -1,4 +1,6 @@
-"""The writes of one decision, ready for the commit, and its effects after the commit."""
+"""The unit of work of one decision: the events and payloads of its commit, and the effects that run
+after the commit.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ class RoleHandoff:
 
 
 @dataclass(slots=True)
-class PendingWrites:
+class UnitOfWork:
     """Events, payloads and effects of one decision."""
 
     events: list[Event] = field(default_factory=list)

@@ -1,4 +1,6 @@
-"""The system prompt and the opening message of a handoff, see docs/design.md."""
+"""The opening message of a handoff: its task, the results of other steps and the documents, see
+docs/design.md.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.agent.answer_rules import AnswerForm, form_of, system_prompt
 from handoff_queue.shared.agent.claim_markers import sentences_by_claim
 from handoff_queue.shared.agent.prompt_documents import (
     NOTHING_SHOWN,
     ShownDocuments,
     documents_tag,
 )
+from handoff_queue.shared.agent.system_prompt import AnswerForm, form_of, system_prompt
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.agent.untrusted_text import escape_tags
 from handoff_queue.shared.types.handoff import (

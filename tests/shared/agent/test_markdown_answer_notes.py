@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.answer_notes import (
+from handoff_queue.shared.agent.markdown_answer import (
     NotedAnswer,
     read_noted_answer,
     with_notes,
