@@ -113,7 +113,7 @@ def _find_opened_documents(conversation: Conversation, context: ToolContext) -> 
     a text, by their paths.
     """
     opened: dict[str, str] = {}
-    for document in (*context.manifest.documents, *context.fetched()):
+    for document in (*context.manifest.documents, *context.load_fetched_pages()):
         named = json.dumps(document.path, ensure_ascii=False)
         if any(named in observed.text for observed in conversation.observed):
             opened[document.path] = document.digest

@@ -309,7 +309,7 @@ class Sources:
     text_of: Callable[[str], str]
     """Returns the extracted text of the document with a digest. Raises ToolFailed."""
     manifest: Manifest = field(default_factory=Manifest)
-    fetched: Callable[[], Iterable[Document]] = tuple
+    load_fetched_pages: Callable[[], Iterable[Document]] = tuple
     """Returns the documents that tools have kept (`ToolContext.keep_document`)."""
     results: Mapping[str, str] = field(default_factory=dict)
     """Results of the user's tools in this handoff as the model saw them, by
@@ -321,7 +321,7 @@ class Sources:
     """Stores a cited tool result as a document. Its arguments are the source, the media type
     and the text.
     """
-    _folded: Callable[[str], FoldedText] = field(
+    _fold: Callable[[str], FoldedText] = field(
         default_factory=lambda: lru_cache(maxsize=8)(FoldedText), repr=False, compare=False
     )
     """Returns the `FoldedText` of a text. It is cached, because many quotes come from few
@@ -334,7 +334,7 @@ class Sources:
         Without an equal path, return the only document whose path ends with `source`, or the
         other way round.
         """
-        documents = (*self.manifest.documents, *self.fetched())
+        documents = (*self.manifest.documents, *self.load_fetched_pages())
         wanted = to_nfc(source.strip())
         matches = dict[str, Document]()
         for document in documents:
@@ -371,7 +371,7 @@ class Sources:
             return Defect(
                 f'there is no source "{source[:200]}"', "name one exactly as it was given to you"
             )
-        span = self._folded(text).find(quote[: 2 * MAX_QUOTE_CHARS])
+        span = self._fold(text).find(quote[: 2 * MAX_QUOTE_CHARS])
         if span is None:
             short = " ".join(quote.split())[:120]
             if document is not None and not self._was_opened(document):
@@ -435,7 +435,7 @@ class Sources:
         digest.
         """
         digest = digest_of(text)
-        stored = [(page.path, page.digest) for page in self.fetched()]
+        stored = [(page.path, page.digest) for page in self.load_fetched_pages()]
         if self.keep is not None and (name, digest) not in stored:
             self.keep(name, "text/plain", text)
         return digest

@@ -119,7 +119,7 @@ class ToolContext:
     """
     remaining_s: Callable[[], float]
     """Returns the seconds until the handoff's deadline."""
-    fetched: Callable[[], tuple[Document, ...]] = tuple
+    load_fetched_pages: Callable[[], tuple[Document, ...]] = tuple
     """Returns the pages that were fetched for this job, as documents."""
     call_id: str = ""
     """The `tool_use` id of the call that runs."""

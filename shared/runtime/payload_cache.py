@@ -172,7 +172,7 @@ class PayloadCache:
             text_of=access.text_of,
             keep_document=access.keep,
             remaining_s=access.remaining_s,
-            fetched=access.load_fetched_pages,
+            load_fetched_pages=access.load_fetched_pages,
             note_result=access.results.__setitem__,
             texts_shown=lambda: access.shown,
             note_text=access.note_text,

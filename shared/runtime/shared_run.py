@@ -133,7 +133,7 @@ class SharedRequest:
         tenant = store.jobs.tenant(job_id)
         pages: list[str] = []
         if any(tool.reads_documents for tool in whole.tools):
-            pages = [page.digest for page in documents.tool_context.fetched()]
+            pages = [page.digest for page in documents.tool_context.load_fetched_pages()]
         digest = whole.digest(tenant, pages)
         # only a holder of the tenant's key can compute the name of a sealed request
         name = store.connection.sealing.document_names(tenant, digest)[0]

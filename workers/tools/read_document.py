@@ -57,7 +57,7 @@ def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
     document = context.manifest.document_with_label(arguments.source.strip())
     if document is None:
         document = find_document(
-            arguments.source, (*context.manifest.documents, *context.fetched())
+            arguments.source, (*context.manifest.documents, *context.load_fetched_pages())
         )
     text = context.text_of(document.digest)
     offset = min(max(arguments.offset, 0), len(text))

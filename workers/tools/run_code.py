@@ -116,7 +116,7 @@ def _document(source: str, context: ToolContext) -> Document:
     labelled = context.manifest.document_with_label(source)
     if labelled is not None:
         return labelled
-    documents = (*context.manifest.documents, *context.fetched())
+    documents = (*context.manifest.documents, *context.load_fetched_pages())
     if not _DIGEST.fullmatch(source):
         return find_document(source, documents)
     for document in documents:

@@ -141,7 +141,7 @@ class OpenTelemetry(Telemetry):
         self._captures = captures
         self._tracer = provider.get_tracer(SCOPE)
         self._load_trace_context: Callable[[JobId], StoredTrace] = lambda _: StoredTrace()
-        self._known = lru_cache(KNOWN_JOBS)(self._look_up)
+        self._look_up_cached = lru_cache(KNOWN_JOBS)(self._look_up)
 
     def set_trace_reader(self, load_trace_context: Callable[[JobId], StoredTrace]) -> None:
         self._load_trace_context = load_trace_context
@@ -316,7 +316,7 @@ class OpenTelemetry(Telemetry):
         position from the job's id alone.
         """
         try:
-            return self._known(job_id)
+            return self._look_up_cached(job_id)
         except StoreError:
             return self._add_sampling_decision(place_of(job_id, lambda _: StoredTrace()))
 

@@ -301,7 +301,7 @@ def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
     document = Document(
         path="docs/sub/page.md", digest=digest_of("text"), media_type="text/plain", chars=4
     )
-    sources = Sources(lambda _digest: "text", fetched=lambda: (document,))
+    sources = Sources(lambda _digest: "text", load_fetched_pages=lambda: (document,))
     assert sources.document("page.md") == document
     assert sources.document("age.md") is None
 
@@ -310,7 +310,7 @@ def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
 @pytest.mark.parametrize("path", ["sub/caf\u00e9.md", "sub/cafe\u0301.md"])
 def test_a_source_may_be_named_in_another_normal_form(name: str, path: str) -> None:
     document = Document(path=path, digest=digest_of("t"), media_type="text/plain", chars=1)
-    sources = Sources(lambda _digest: "t", fetched=lambda: (document,))
+    sources = Sources(lambda _digest: "t", load_fetched_pages=lambda: (document,))
     assert sources.document(name) == document
 
 
@@ -323,7 +323,7 @@ def test_pages_that_were_fetched_during_the_handoff_can_be_cited() -> None:
     page = Document(
         path="https://example.org/", digest=digest_of("A page."), media_type="text/html", chars=7
     )
-    sources = Sources(lambda _digest: "A page.", fetched=lambda: (page,))
+    sources = Sources(lambda _digest: "A page.", load_fetched_pages=lambda: (page,))
     answer_format = EnvelopeFormat(STEP, {"type": "string"}, sources)
     answer = answer_format.read(
         json.dumps(envelope(claims=[a_claim("A page.", "https://example.org/")])), last_try=False

@@ -156,7 +156,7 @@ def test_the_result_and_its_files_have_the_origin_of_the_tool() -> None:
     assert observed.origins == ("tool run_code",)
     (source,) = harness.kept_documents
     page = Document(path=source, digest=digest_of("x"), media_type="text/plain", chars=1)
-    harness.context = replace(harness.context, fetched=lambda: (page,))
+    harness.context = replace(harness.context, load_fetched_pages=lambda: (page,))
     assert harness.output(read_document_tool(), source=source).origins == ("tool run_code",)
 
 
