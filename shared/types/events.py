@@ -16,7 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
 
 from handoff_queue.shared.types.access import Actor
 from handoff_queue.shared.types.errors import MalformedMessage
@@ -45,7 +52,7 @@ from handoff_queue.shared.types.job_events import (
     UserMessageTaken,
     WebhookTried,
 )
-from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.job_options import MAX_WAIT_S, ApprovalOf
 from handoff_queue.shared.types.message import (
     NO_PAYLOAD_IN_ERRORS,
     Message,
@@ -53,6 +60,7 @@ from handoff_queue.shared.types.message import (
     problems_of,
 )
 from handoff_queue.shared.types.names import DEFAULT_TENANT
+from handoff_queue.shared.types.origins import Origins
 from handoff_queue.shared.types.step_events import (
     LAST,
     AbandonedStep,
@@ -79,19 +87,24 @@ from handoff_queue.shared.types.step_events import (
     Synthesized,
 )
 
+CallName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
+"""The name of a tool, or the id of a call, as the provider takes it. A worker writes both, and they
+go to webhooks and terminals.
+"""
+
 
 class CallInQuestion(Message):
     """A call of a tool that waits for a person's approval."""
 
     handoff_id: HandoffIdField
-    call_id: str
+    call_id: CallName
     """The id of the call in the model's reply."""
-    tool: str
+    tool: CallName
     arguments: BlobRef
     """The arguments, as JSON."""
     input_schema: BlobRef
     """The JSON Schema that edited arguments must match."""
-    origins: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    origins: dict[str, Origins] = Field(default_factory=dict)
     """Origins of the texts that contain each argument."""
 
 
@@ -108,8 +121,10 @@ class ApprovalAsked(Message):
     type: Literal["approval_asked"] = "approval_asked"
     what: ApprovalOf
     why: str
-    wait_s: PositiveInt
-    """Longest wait in seconds."""
+    wait_s: Annotated[int, Field(ge=1, le=MAX_WAIT_S)]
+    """Longest wait in seconds. A worker that was taken over may write any number, and no float
+    holds a number of 400 digits.
+    """
     steps: tuple[StepIdField, ...] = ()
     """Steps that failed, or steps that are ready to begin."""
     draft: BlobRef | None = None

@@ -38,7 +38,7 @@ from handoff_queue.shared.types.json_values import StorableJson
 from handoff_queue.shared.types.limits import MAX_DEPTH, HandoffLimits
 from handoff_queue.shared.types.message import Message, OmitNone, digest_of
 from handoff_queue.shared.types.origins import Origins, origins_or_unknown
-from handoff_queue.shared.types.usage import NOTHING_USED, Usage
+from handoff_queue.shared.types.usage import NOTHING_USED, Figure, Usage
 
 DEFAULT_FALLBACK = "Name each gap, and give the results that you have."
 """The fallback of a step that states none."""
@@ -277,7 +277,7 @@ class SharedRun(Message):
 
     job_id: JobIdField
     handoff_id: HandoffIdField
-    saved_microusd: NonNegativeInt | None = None
+    saved_microusd: Figure | None = None
     """Cost of that run, which was paid there once. None: unknown."""
 
 
@@ -299,7 +299,7 @@ class HandoffResult(Message):
     confidence: Annotated[float, Field(ge=0, le=1)] = 0.0
     needs: str | None = None
     usage: Usage = NOTHING_USED
-    turns: NonNegativeInt = 0
+    turns: Figure = 0
     stop_reason: StopReason = StopReason.FINISHED
     error: str | None = None
     model: str | None = None
@@ -309,7 +309,7 @@ class HandoffResult(Message):
     notes: tuple[str, ...] = ()
     acted: Annotated[bool | None, OmitNone] = None
     """True if a tool with effects may have run."""
-    to_finish_microusd: Annotated[NonNegativeInt | None, OmitNone] = None
+    to_finish_microusd: Annotated[Figure | None, OmitNone] = None
     """The likely cost to fill the gaps of a sub-team's answer; None: no gaps, or unknown."""
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of all that the handoff has seen, which its claims inherit; None: unknown."""

@@ -28,7 +28,7 @@ from handoff_queue.shared.types.origins import Origins
 from handoff_queue.shared.types.plan import Repeat, Synthesis
 from handoff_queue.shared.types.review import ConflictId, Decision
 from handoff_queue.shared.types.step import Join, OnFailure
-from handoff_queue.shared.types.usage import Usage
+from handoff_queue.shared.types.usage import Figure, Usage
 
 
 class ConflictsFound(Message):
@@ -197,11 +197,11 @@ class HandoffFinished(Message):
     status: ResultStatus
     result: BlobRef
     usage: Usage
-    turns: NonNegativeInt
+    turns: Figure
     stop_reason: StopReason
     confidence: float
-    claims: NonNegativeInt = 0
-    comparable: NonNegativeInt = 0
+    claims: Figure = 0
+    comparable: Figure = 0
     """Number of claims that code can compare with other claims."""
     passages: Annotated[tuple[Passage, ...] | None, OmitNone] = None
     """Places in documents that the result's own claims cite; None: none, or unknown."""
@@ -210,7 +210,7 @@ class HandoffFinished(Message):
     replies_by_model: Annotated[dict[str, PositiveInt] | None, OmitNone] = None
     """Number of replies of each model; None: all replies are from one model."""
     worker: str = ""
-    to_finish_microusd: Annotated[NonNegativeInt | None, OmitNone] = None
+    to_finish_microusd: Annotated[Figure | None, OmitNone] = None
     acted: Annotated[bool | None, OmitNone] = None
     """True if a tool with effects may have run."""
     origins: Annotated[Origins | None, OmitNone] = None

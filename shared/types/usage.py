@@ -7,7 +7,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any, overload
 
-from pydantic import NonNegativeInt
+from pydantic import AfterValidator, NonNegativeInt
 
 from handoff_queue.shared.types.message import Message, OmitZero
 
@@ -46,35 +46,49 @@ def dollars(microusd: int) -> str:
     return f"${(Decimal(microusd) / MICROUSD).normalize():f}"
 
 
+MAX_FIGURE = 10**15
+"""Largest figure of a result, as `MAX_TOKENS`."""
+
+
+def _at_most(figure: int) -> int:
+    return min(figure, MAX_FIGURE)
+
+
+Figure = Annotated[NonNegativeInt, AfterValidator(_at_most)]
+"""A number in a result. A larger number counts as `MAX_FIGURE`: a worker that was taken over may
+write any number, and no float holds a number of 400 digits.
+"""
+
+
 class Usage(Message):
     """Tokens and money of one or more model calls."""
 
-    input_tokens: NonNegativeInt = 0
+    input_tokens: Figure = 0
     """All input tokens, including tokens of the prompt cache."""
-    output_tokens: NonNegativeInt = 0
-    cache_read_tokens: NonNegativeInt = 0
+    output_tokens: Figure = 0
+    cache_read_tokens: Figure = 0
     """The part of input_tokens that was read from the provider's prompt cache."""
-    cache_write_tokens: NonNegativeInt = 0
+    cache_write_tokens: Figure = 0
     """The part of input_tokens that was written to the provider's prompt cache."""
-    cache_write_1h_tokens: Annotated[NonNegativeInt, OmitZero] = 0
+    cache_write_1h_tokens: Annotated[Figure, OmitZero] = 0
     """The part of cache_write_tokens that the cache keeps for one hour, and not for 5 minutes."""
-    cache_saved_microusd: Annotated[NonNegativeInt, OmitZero] = 0
+    cache_saved_microusd: Annotated[Figure, OmitZero] = 0
     """What the tokens from the cache would have cost more without it."""
-    cache_surcharge_microusd: Annotated[NonNegativeInt, OmitZero] = 0
+    cache_surcharge_microusd: Annotated[Figure, OmitZero] = 0
     """What the tokens that were written to the cache cost more than other input."""
-    batch_calls: Annotated[NonNegativeInt, OmitZero] = 0
+    batch_calls: Annotated[Figure, OmitZero] = 0
     """Calls whose reply came from a batch of the provider, at half price."""
-    batch_saved_microusd: Annotated[NonNegativeInt, OmitZero] = 0
+    batch_saved_microusd: Annotated[Figure, OmitZero] = 0
     """What these calls would have cost more as live calls."""
-    cost_microusd: NonNegativeInt | None = 0
+    cost_microusd: Figure | None = 0
     """None if the price of the model is unknown. An unknown cost is never zero."""
-    cut_calls: NonNegativeInt = 0
+    cut_calls: Figure = 0
     """Calls that ended without a report of their usage. They count at their upper bound, so
     any such call makes all figures upper bounds.
     """
-    cut_tokens: NonNegativeInt = 0
+    cut_tokens: Figure = 0
     """Tokens of these calls."""
-    cut_microusd: NonNegativeInt = 0
+    cut_microusd: Figure = 0
     """Cost of these calls, if prices are known."""
 
     def __add__(self, other: Usage) -> Usage:

@@ -430,7 +430,7 @@ def _cache_use(journal: Sequence[RecordedEvent]) -> dict[str, float] | None:
     for recorded in journal:
         if isinstance(recorded.event, HandoffFinished):
             usage += recorded.event.usage
-    if not usage.cache_read_tokens:
+    if not usage.cache_read_tokens or not usage.input_tokens:
         return None
     saved = usage.cache_saved_microusd - usage.cache_surcharge_microusd
     return {"share": usage.cache_read_tokens / usage.input_tokens, "saved_usd": cost_usd(saved)}

@@ -79,6 +79,16 @@ def test_the_page_has_the_share_of_the_cached_input_and_the_money_that_it_saved(
     assert without["cache"] is None
 
 
+def test_a_result_with_cached_input_but_without_input_has_no_share() -> None:
+    """A worker that was taken over may write any figures."""
+    builder = JobRecordBuilder()
+    builder.step("find", (0, 0, 1), usage=Usage(cache_read_tokens=300))
+
+    (job,) = embedded_data(page_for(builder))["jobs"]
+
+    assert job["cache"] is None
+
+
 def test_the_browser_may_run_the_one_script_apply_the_one_style_and_load_nothing() -> None:
     text = page_for(hostile_job())
     head = LexborHTMLParser(text).css_first("meta[http-equiv]")

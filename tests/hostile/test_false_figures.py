@@ -1,0 +1,107 @@
+"""A worker that was taken over signs events with numbers that no float holds, and with names that
+no tool has. The job can be cancelled, and its pages can be read.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    CallInQuestion,
+    EventRefused,
+    JobStatus,
+    parse_event,
+)
+from handoff_queue.shared.types.handoff import HandoffResult, ref
+from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.usage import MAX_FIGURE, Usage
+from tests.hostile.signed_system import GENERALIST, SignedSystem, issued_in
+from tests.waiting import wait_until
+
+NO_FLOAT = 10**400
+
+
+def a_question(handoff_id: HandoffId, call: dict[str, Any], wait_s: int = 60) -> ApprovalAsked:
+    """Return a question about a call whose fields are not validated."""
+    asked = CallInQuestion(
+        handoff_id=handoff_id,
+        call_id="toolu_1",
+        tool="send_mail",
+        arguments=ref("{}"),
+        input_schema=ref("{}"),
+    )
+    question = ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=60, call=asked)
+    return question.model_copy(update={"wait_s": wait_s, "call": asked.model_copy(update=call)})
+
+
+@pytest.mark.slow
+def test_a_job_whose_worker_asks_with_an_endless_wait_can_be_cancelled(
+    signed: SignedSystem,
+) -> None:
+    """Each evaluation of the job raised OverflowError, so the job never ended."""
+    signed.jobs.pause(GENERALIST)
+    job_id = signed.submit()
+    issued = wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
+    assert issued is not None
+    question = a_question(issued.handoff_id, {}, wait_s=NO_FLOAT)
+    (text,) = signed_events(signed.trust_of(f"worker-{GENERALIST}"), job_id, [question])
+    at = int(signed.store.connection.now() * 1000)
+    version = signed.store.connection.redis.rpush(keys.log(job_id), f"{at} {text}")
+
+    signed.jobs.cancel(job_id)
+    ended = signed.jobs.wait(job_id, 60)
+    signed.jobs.unpause(GENERALIST)
+
+    assert ended is JobStatus.CANCELLED
+    refused = signed.jobs.store.journal.read(job_id)[version - 1]
+    assert isinstance(refused.event, EventRefused)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"tool": "x" * 129},
+        {"tool": "\x1b]0;owned\x07"},
+        {"tool": "<b>Pay 4711</b>"},
+        {"tool": ""},
+        {"call_id": "toolu_1\n"},
+        {"call_id": "x" * 129},
+        {"origins": {"to": ("\x1b[2J",)}},
+        {"origins": {"to": ("approved by security",)}},
+    ],
+    ids=str,
+)
+def test_a_question_names_only_what_a_tool_a_call_or_an_origin_can_be(call: dict[str, Any]) -> None:
+    """The names go to the webhook of the job, and to terminals and pages."""
+    question = a_question(HandoffId("answer.1"), call)
+
+    with pytest.raises(MalformedMessage):
+        parse_event(question.to_json())
+
+
+def test_no_figure_of_a_result_is_larger_than_a_float_holds() -> None:
+    figures = dict.fromkeys(Usage.model_fields, NO_FLOAT)
+    result = {
+        "handoff_id": "answer.1",
+        "job_id": "j-000000000000",
+        "step_id": "answer",
+        "attempt": 1,
+        "status": "ok",
+        "output": "An answer.",
+        "turns": NO_FLOAT,
+        "to_finish_microusd": NO_FLOAT,
+    }
+
+    usage = Usage.model_validate(figures)
+    read = HandoffResult.from_json(json.dumps(result))
+
+    assert set((usage + usage).model_dump().values()) == {MAX_FIGURE}
+    assert (read.turns, read.to_finish_microusd) == (MAX_FIGURE, MAX_FIGURE)
