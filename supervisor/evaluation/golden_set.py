@@ -131,7 +131,7 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
         if case.docs is None:
             yield case
             continue
-        if not _is_within(case.docs):
+        if not _is_within(path.parent, case.docs):
             raise UserError(
                 f"{path}:{number}: docs: {case.docs[:80]!r} is outside of the folder of the golden"
                 " set: copy the documents into it"
@@ -139,12 +139,17 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
         yield case.model_copy(update={"docs": str(path.parent / case.docs)})
 
 
-def _is_within(docs: str) -> bool:
-    """Return whether a path stays in the folder of the golden set. A set of another author could
-    name the user's private files, and send them out with its requests.
+def _is_within(folder: Path, docs: str) -> bool:
+    """Return whether a path stays in the folder of the golden set, also through its links. A set of
+    another author could name the user's private files, and send them out with its requests.
     """
     path = Path(os.path.normpath(docs))
-    return not path.is_absolute() and os.pardir not in path.parts and "\0" not in docs
+    if path.is_absolute() or os.pardir in path.parts or "\0" in docs:
+        return False
+    try:
+        return (folder / docs).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # a link that leads to itself
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,23 @@ def test_documents_outside_of_the_folder_of_the_golden_set_are_refused(
     assert str(refused.value).isprintable()
 
 
+@pytest.mark.parametrize("docs", ["link", "link/notes", "file.md", "loop", "up/private"])
+def test_documents_behind_a_link_out_of_the_folder_of_the_golden_set_are_refused(
+    docs: str, tmp_path: Path
+) -> None:
+    golden, private = tmp_path / "golden", tmp_path / "private"
+    (private / "notes").mkdir(parents=True)
+    (private / "key.md").write_text("A private text.")
+    golden.mkdir()
+    (golden / "link").symlink_to(private)
+    (golden / "up").symlink_to(tmp_path)
+    (golden / "file.md").symlink_to(private / "key.md")
+    (golden / "loop").symlink_to(golden / "loop")
+
+    with pytest.raises(UserError, match="is outside of the folder of the golden set"):
+        read_lines(golden, {**VALID_CASE, "docs": docs})
+
+
 @pytest.mark.parametrize("docs", [".", "notes/..", "a/../notes", "..notes"])
 def test_documents_in_the_folder_of_the_golden_set_are_accepted(docs: str, tmp_path: Path) -> None:
     (case,) = read_lines(tmp_path, {**VALID_CASE, "docs": docs})
