@@ -12,13 +12,22 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import unquote
 
 from handoff_queue.testing.batches import PATH as BATCHES
 from handoff_queue.testing.batches import Batches
+from handoff_queue.testing.context_edits import (
+    Compactions,
+    capabilities,
+    compaction_violations,
+    edit_violations,
+    with_edits,
+)
 from handoff_queue.testing.replies import (
     Json,
     Reply,
@@ -27,9 +36,15 @@ from handoff_queue.testing.replies import (
     message_json,
     stream_events,
 )
-from handoff_queue.testing.request_rules import MAX_REQUEST_BYTES, header_violations, violations
+from handoff_queue.testing.request_rules import (
+    MAX_REQUEST_BYTES,
+    betas_in,
+    header_violations,
+    violations,
+)
 from handoff_queue.testing.signatures import Signatures
 
+MODELS = "/v1/models/"
 Respond = Callable[[BaseHTTPRequestHandler], None]
 """A function that reads a POST request and sends the response."""
 
@@ -116,6 +131,8 @@ class MessagesServer(LoopbackServer):
         violations: rules of the API that requests have broken.
         batches: batches of the server, with their duration. The server gives their requests the
             replies of the script.
+        has_edits: True if the models of the server have context editing and compaction on request.
+            The script gets a request without the results that the server has cleared.
     """
 
     raises = True
@@ -136,8 +153,10 @@ class MessagesServer(LoopbackServer):
         self.requests: list[Json] = []
         self.headers: list[dict[str, str]] = []
         self.violations: list[str] = []
+        self.has_edits = True
         self._lenient_because = lenient_because
         self._signatures = Signatures()
+        self._compactions = Compactions()
         self.batches = Batches(self._reply_in_batch)
         super().__init__(self._respond, host, respond_to_get=self._respond_to_get)
 
@@ -165,8 +184,14 @@ class MessagesServer(LoopbackServer):
         if size > MAX_REQUEST_BYTES:
             self.violations.append(f"the request has {size} bytes")
             return error_reply(413, "Request exceeds the maximum size", "request_too_large")
-        broken = [*header_violations(headers), *violations(request)]
-        broken = broken or list(self._signatures.violations(request))
+        betas = betas_in(headers) if self.has_edits else ()
+        broken = [*header_violations(headers), *violations(request, betas)]
+        broken = broken or [
+            *self._signatures.violations(request),
+            *edit_violations(request),
+            *compaction_violations(request),
+            *self._compactions.violations(request),
+        ]
         self.violations += broken
         if broken:
             return error_reply(400, broken[0], "invalid_request_error")
@@ -178,7 +203,13 @@ class MessagesServer(LoopbackServer):
         """
         self.requests.append(request)
         self.headers.append(dict(headers))
-        return self.script(request)
+        shorter, report = with_edits(request)
+        reply = self.script(shorter)
+        if report is not None:
+            reply = replace(reply, context_management=report)
+        if "compaction" in request:
+            reply = self._compactions.as_summary(reply)
+        return reply
 
     def _respond(self, connection: BaseHTTPRequestHandler) -> None:
         """Read one request and send its reply."""
@@ -221,7 +252,14 @@ class MessagesServer(LoopbackServer):
         return self._refusal(request, headers, 0) or self._answer_with_signatures(request, headers)
 
     def _respond_to_get(self, connection: BaseHTTPRequestHandler) -> None:
-        self._respond_about_batches(connection, {})
+        path = connection.path.partition("?")[0]
+        if not path.startswith(MODELS):
+            self._respond_about_batches(connection, {})
+            return
+        name = unquote(path.removeprefix(MODELS))
+        facts = capabilities(name, has_edits=self.has_edits)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            _send(connection, Reply(body=json.dumps(facts)), is_stream=False)
 
     def _respond_about_batches(self, connection: BaseHTTPRequestHandler, body: Json) -> None:
         headers = lower_case_headers(connection)

@@ -6,7 +6,7 @@ import json
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handoff_queue.shared.agent.markdown_answer import with_notes
@@ -27,6 +27,8 @@ class Reply:
     """Stop reason of the message, in the form of the API."""
     usage: Json = field(default_factory=USAGE.copy)
     """Token counts of the message, in the form of the API."""
+    context_management: Json | None = None
+    """Report about edits of the request, in the form of the API. None: no report."""
     model: str | None = None
     """Name of the model. None: the requested model."""
     status: int = 200
@@ -242,7 +244,7 @@ def answer_properties(request: Json) -> Json:
 
 def message_json(reply: Reply) -> Json:
     """Return the reply as one JSON object."""
-    return {
+    message: Json = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -252,16 +254,20 @@ def message_json(reply: Reply) -> Json:
         "stop_sequence": None,
         "usage": reply.usage,
     }
+    if reply.context_management is not None:
+        message["context_management"] = reply.context_management
+    return message
 
 
 def stream_events(reply: Reply) -> list[Json]:
     """Return the reply as the events of a stream."""
     start = {
-        **message_json(reply),
+        **message_json(replace(reply, context_management=None)),
         "content": [],
         "stop_reason": None,
         "usage": {**reply.usage, "output_tokens": 1} if reply.usage else {},
     }
+    iterations = start["usage"].pop("iterations", None)
     events: list[Json] = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for index, block in enumerate(reply.blocks):
         empty, deltas = _deltas(block, reply.chunk_chars)
@@ -275,6 +281,10 @@ def stream_events(reply: Reply) -> list[Json]:
     }
     if "output_tokens" in reply.usage:
         end["usage"] = {"output_tokens": reply.usage["output_tokens"]}
+    if iterations is not None:
+        end["usage"]["iterations"] = iterations
+    if reply.context_management is not None:
+        end["context_management"] = reply.context_management
     return [*events, end, {"type": "message_stop"}]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +25,11 @@ FIELDS = frozenset(
     " user_profile_id workspace_id".split()
 )
 """Top-level fields: those of `anthropic.types.MessageCreateParams`."""
+BETA_FIELDS = {
+    "context_management": "context-management-2025-06-27",
+    "compaction": "compact-2026-09-04",
+}
+"""Further top-level fields, and the value of the header `anthropic-beta` that each needs."""
 ID = re.compile(r"[a-zA-Z0-9_-]+")
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 PARAMETER_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -52,9 +57,19 @@ def header_violations(headers: Mapping[str, str]) -> Iterator[str]:
         yield "content-type: must be application/json"
 
 
-def violations(request: Any) -> Iterator[str]:
-    """Yield broken rules of a request's body. If its shape is wrong, no further rule is applied."""
-    wrong_shape = list(_shape(request))
+def betas_in(headers: Mapping[str, str]) -> frozenset[str]:
+    """Return the betas that the headers name."""
+    names = headers.get("anthropic-beta", "").split(",")
+    return frozenset(name.strip() for name in names if name.strip())
+
+
+def violations(request: Any, betas: Collection[str] = ()) -> Iterator[str]:
+    """Yield broken rules of a request's body. If its shape is wrong, no further rule is applied.
+
+    Args:
+        betas: see `betas_in`.
+    """
+    wrong_shape = list(_shape(request, betas))
     yield from wrong_shape
     if wrong_shape:
         return
@@ -62,12 +77,13 @@ def violations(request: Any) -> Iterator[str]:
         yield from rule(request)
 
 
-def _shape(request: Any) -> Iterator[str]:
+def _shape(request: Any, betas: Collection[str]) -> Iterator[str]:
     """Check the types of the fields that the other rules read."""
     if not isinstance(request, dict):
         yield "The request body must be a JSON object"
         return
-    for name in sorted(request.keys() - FIELDS):
+    allowed = {name for name, beta in BETA_FIELDS.items() if beta in betas}
+    for name in sorted(request.keys() - FIELDS - allowed):
         yield f"{name}: Extra inputs are not permitted"
     if not isinstance(request.get("model"), str) or not request["model"]:
         yield "model: Field required"
@@ -205,7 +221,7 @@ def _blocks(request: Json) -> Iterator[str]:
     for place, message in enumerate(request["messages"]):
         for index, block in enumerate(blocks_of(message)):
             where, kind = f"messages.{place}.content.{index}", block["type"]
-            if message["role"] == "user" and kind not in _USER_BLOCKS:
+            if message["role"] == "user" and kind not in (*_USER_BLOCKS, "compaction"):
                 yield f"{where}: `{kind}` blocks can only be in `assistant` messages"
             elif message["role"] == "assistant" and kind in _USER_BLOCKS - {"text"}:
                 yield f"{where}: `{kind}` blocks can only be in `user` messages"

@@ -4,7 +4,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import request_bytes
 from handoff_queue.shared.agent.prompt_cache_prefixes import Prefix, prefix_of
+from handoff_queue.shared.agent.provider_context import provider_clearing
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.summary_messages import has_text_output
+from handoff_queue.shared.agent.summary_messages import SUMMARIZE, has_text_output
 from handoff_queue.shared.agent.token_estimates import estimate_input_tokens, max_input
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
@@ -21,10 +22,12 @@ from handoff_queue.shared.agent.tool_result_clearing import READ_CLEARED
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.model import ModelCall, SystemPrompt
+from handoff_queue.shared.types.model import ContextEdit, ModelCall, SystemPrompt
 
 MIN_OUTPUT_TOKENS = 256
 """Least output tokens of a call. A shorter reply is not worth its input."""
+
+NO_EDITS: frozenset[ContextEdit] = frozenset()
 
 
 class CallBuilder:
@@ -74,28 +77,54 @@ class CallBuilder:
         self._rendered_length = -1
         return True
 
-    def call(self, conversation: Conversation, choice: ModelChoice, *, is_last: bool) -> ModelCall:
+    def call(
+        self,
+        conversation: Conversation,
+        choice: ModelChoice,
+        *,
+        is_last: bool,
+        is_batched: bool = False,
+    ) -> ModelCall:
         """Return the next call to a model, without its `timeout_s`. It is kept until the
         conversation grows, because it is reserved before it is made. Only `caches_for_1h` is
         computed again, because it depends on the time and on other calls.
 
         Args:
             is_last: True if the reply must be the answer.
+            is_batched: True if the call goes into a batch. The provider edits no such request.
 
         Raises:
             LimitReached: the tokens of the handoff do not suffice for a reply.
         """
-        call_of = (len(conversation.checkpoints), choice.name, is_last, self._has_server_tools)
+        edits = NO_EDITS if is_batched else self._edits_of(choice)
+        length = len(conversation.checkpoints)
+        call_of = (length, choice.name, is_last, self._has_server_tools, edits)
         if self._call is None or self._call_of != call_of:
-            self._call = self._build_call(conversation, choice, is_last=is_last)
+            self._call = self._build_call(conversation, choice, edits, is_last=is_last)
             self._call_of = call_of
         return replace(self._call, caches_for_1h=self._caches_for_1h())
 
-    def _build_call(
-        self, conversation: Conversation, choice: ModelChoice, *, is_last: bool
+    def _edits_of(self, choice: ModelChoice) -> frozenset[ContextEdit]:
+        """Return the edits of requests that the handoff leaves to the provider."""
+        context = self.dependencies.provider_context
+        if context is None:
+            return NO_EDITS
+        return frozenset(context.edits_of(choice.name))
+
+    def _built(
+        self,
+        conversation: Conversation,
+        choice: ModelChoice,
+        edits: Collection[ContextEdit],
+        *,
+        is_last: bool,
     ) -> ModelCall:
-        """Build a call. The arguments and the error are those of `call`."""
-        room = self.tokens_left(conversation) - self.estimate_input_tokens(conversation)
+        """Build a call. The other arguments and the error are those of `call`.
+
+        Args:
+            edits: edits that the provider makes.
+        """
+        room = self.tokens_left(conversation) - self.expected_input(conversation)
         if room < MIN_OUTPUT_TOKENS:
             raise LimitReached(
                 StopReason.MAX_TOKENS,
@@ -103,21 +132,35 @@ class CallBuilder:
             )
         tools: tuple[dict[str, object], ...] = ()
         if conversation.ids or not is_last:
-            tools = self._select_tool_definitions(conversation)
+            tools = self._offered(conversation)
         may_call_tools = not is_last
         if conversation.is_summarizing:
             may_call_tools = self._may_call_with_summary(conversation, tools)
         if conversation.ids and not tools:
             tools = tuple(_placeholder(name) for name in conversation.called_names)
             may_call_tools = False
+        compacts = ContextEdit.COMPACTION in edits
+        shown = conversation
+        compaction = clearing = None
+        # If the provider wrote no summary, the model is asked for one.
+        if compacts and conversation.is_summarizing and conversation.summary_requests < 2:
+            compaction = SUMMARIZE
+            shown = conversation.without_summary_request
+        elif tools and ContextEdit.CLEARING in edits:
+            clearing = provider_clearing(conversation, self.dependencies.clearing)
+        output_schema = None
+        if compaction is None:
+            output_schema = self.output_schema(conversation)
         call = ModelCall(
             model=choice.name,
             system=self.system,
-            messages=conversation.messages_for(choice.name),
+            messages=shown.messages_for(choice.name, adopts_block=compacts),
             max_output_tokens=min(self._limits.max_output_tokens, room),
             tools=tools,
             may_call_tools=may_call_tools,
-            output_schema=self.output_schema(conversation),
+            output_schema=output_schema,
+            clearing=clearing,
+            compaction=compaction,
             effort=self.dependencies.effort,
             thinking=self.dependencies.thinking,
             progress_s=self.dependencies.progress_s,

@@ -12,10 +12,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from handoff_queue.shared.agent.conversation import Conversation, text_of
+from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.opening_message import READ_RESULT
 from handoff_queue.shared.agent.prices import USUAL_WINDOW, json_bytes
-from handoff_queue.shared.agent.summary_messages import summary_in
+from handoff_queue.shared.agent.summary_messages import (
+    provider_block_in,
+    summary_in,
+    summary_text_of,
+)
 from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.agent.tool_result_clearing import (
@@ -81,8 +85,11 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
         StoreError: a source cannot be read from the store, or stored.
     """
     summary = ""
+    by_provider = False
     if conversation.last_reply is not None:
-        summary = summary_in(text_of(conversation.last_reply.content))
+        content = conversation.last_reply.content
+        by_provider = provider_block_in(content) is not None
+        summary = summary_in(summary_text_of(content))
     opened = _find_opened_documents(conversation, context)
     hidden = conversation.cleared
     shown = [item.tool_use_id for item in conversation.observed if item.tool_use_id not in hidden]
@@ -93,6 +100,7 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
         documents=tuple(opened)[-MAX_OPENED:],
         tool_use_ids=tuple(shown),
         tokens=_tokens_after_opening(conversation),
+        by_provider=by_provider or None,
     )
 
 
@@ -147,9 +155,7 @@ def _texts(conversation: Conversation) -> Iterator[str]:
     is followed by its output.
     """
     for reply in conversation.shown_replies:
-        text = "".join(
-            str(block.get("text", "")) for block in reply.content if block.get("type") == "text"
-        )
+        text = summary_text_of(reply.content)
         yield text
         output = summary_in(text)
         if output != text.strip():

@@ -16,7 +16,11 @@ from itertools import pairwise
 from types import UnionType
 from typing import Any
 
-from handoff_queue.shared.agent.summary_messages import is_summary_request, summary_block
+from handoff_queue.shared.agent.summary_messages import (
+    is_summary_request,
+    provider_block_in,
+    summary_block,
+)
 from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
     MAY_HAVE_RUN,
@@ -400,8 +404,13 @@ class Conversation:
 
     @property
     def is_just_cleared(self) -> bool:
-        """True if results were cleared, or turns were left out, after the last reply."""
-        return _contains(self.since_reply, ContextCleared | ContextCompacted)
+        """True if the loop cleared results, or turns were left out, after the last reply. The
+        provider's own clearings are in the tokens of the reply.
+        """
+        for checkpoint in self.since_reply:
+            if isinstance(checkpoint, ContextCleared) and not checkpoint.by_provider:
+                return True
+        return _contains(self.since_reply, ContextCompacted)
 
     @property
     def compaction(self) -> ContextCompacted | None:
@@ -640,9 +649,33 @@ class Conversation:
             return None
         return f"tool:{handoff.step_id}.{handoff.attempt}/{name}"
 
-    def messages_for(self, model: str) -> tuple[MessageParam, ...]:
+    @property
+    def without_summary_request(self) -> Conversation:
+        """The conversation before the request for a summary that has no reply yet."""
+        last = len(self.checkpoints)
+        for index in range(last - 1, -1, -1):
+            checkpoint = self.checkpoints[index]
+            if isinstance(checkpoint, AgentPrompted) and is_summary_request(checkpoint.text):
+                last = index
+                break
+        return Conversation(self.opening, self.checkpoints[:last])
+
+    def _signed_summary(self, model: str) -> Block | None:
+        """Return the block with the last summary, if the provider wrote it with this model."""
+        if self.compaction is None or not self.compaction.by_provider:
+            return None
+        reply = Conversation(self.opening, self.checkpoints[: self._begin]).last_reply
+        if reply is None or reply.is_from_another(model):
+            return None
+        return provider_block_in(reply.content)
+
+    def messages_for(self, model: str, *, adopts_block: bool = False) -> tuple[MessageParam, ...]:
         """Return the messages for a request to this model. They leave out the thinking of other
         models, because its signature belongs to the model that wrote it.
+
+        Args:
+            adopts_block: True if the provider takes its own summary back as a signed block. False:
+                the summary is a text.
         """
         checkpoints: list[Checkpoint] = []
         for checkpoint in self.checkpoints:
@@ -650,7 +683,8 @@ class Conversation:
                 checkpoints.append(_without_thinking(checkpoint))
             else:
                 checkpoints.append(checkpoint)
-        return Conversation(self.opening, tuple(checkpoints)).messages
+        signed = self._signed_summary(model) if adopts_block else None
+        return Conversation(self.opening, tuple(checkpoints))._messages(signed)
 
     @property
     def messages(self) -> tuple[MessageParam, ...]:
@@ -660,10 +694,19 @@ class Conversation:
         A paused turn keeps its unfinished calls, so that the provider continues it. An answer that
         was too long is left out: the model would repeat it, and each turn would pay for it.
         """
+        return self._messages(None)
+
+    def _messages(self, signed: Block | None) -> tuple[MessageParam, ...]:
+        """Return the messages.
+
+        Args:
+            signed: block of the provider with the summary; None: the summary is a text.
+        """
         too_long = self._too_long_answers
         cleared, names = self.cleared, self.call_names
         begin = self._begin
-        messages: list[MessageParam] = [{"role": "user", "content": self._first_blocks(begin)}]
+        first = self._first_blocks(begin, signed)
+        messages: list[MessageParam] = [{"role": "user", "content": first}]
         for index, checkpoint in enumerate(self.checkpoints[begin:], begin):
             match checkpoint:
                 case ModelReplied() if index not in too_long:
@@ -687,16 +730,21 @@ class Conversation:
             _sort_results_first(_without_unfinished_calls(messages, is_paused=self.is_paused))
         )
 
-    def _first_blocks(self, begin: int) -> list[Block]:
+    def _first_blocks(self, begin: int, signed: Block | None) -> list[Block]:
         """Return the blocks of the opening message. After a compaction, the summary and all
-        earlier messages of users follow them.
+        earlier messages of users follow them. A block of the provider comes first: the provider
+        ignores everything before it.
 
         Args:
             begin: see `_begin`.
+            signed: see `_messages`.
         """
         blocks = list(self.opening["content"])
+        if signed is not None:
+            blocks.insert(0, signed)
         if self.compaction is not None:
-            blocks.append(summary_block(self.compaction))
+            kept = summary_block(self.compaction, has_summary=signed is not None)
+            blocks += [kept] if kept else []
         for checkpoint in self.checkpoints[:begin]:
             if isinstance(checkpoint, UserPrompted):
                 blocks.append(_user_block(checkpoint))

@@ -39,6 +39,7 @@ from handoff_queue.shared.agent.model_turn import ModelTurns
 from handoff_queue.shared.agent.opening_message import Opening
 from handoff_queue.shared.agent.own_words import are_own_words
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
+from handoff_queue.shared.agent.summary_messages import summary_text_of
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_runner import ToolCallRunner
 from handoff_queue.shared.agent.tool_calls import (
@@ -298,7 +299,7 @@ class Agent:
         """
         has_turns = self._conversation.turns < self._limits.max_turns
         is_first = self._conversation.summary_requests < MAX_REQUESTS
-        if not text_of(reply.content).strip() and has_turns and is_first:
+        if not summary_text_of(reply.content).strip() and has_turns and is_first:
             self._prompt(self._model_turns.summary_request())
             return
         checkpoint = make_compaction(self._conversation, self._dependencies.tool_context)
@@ -307,10 +308,14 @@ class Agent:
         self._transcript.store(checkpoint)
 
     def _shorten(self) -> None:
-        """Clear old results of tools if the next request would be large. If that does not suffice,
-        ask the model for a summary in the next turn.
+        """Clear old results of tools if the next request would be large, or leave that to the
+        provider. If that does not suffice, ask the model for a summary in the next turn.
         """
-        cleared = self._model_turns.results_to_clear(self._conversation)
+        cleared = None
+        if not self._conversation.is_just_cleared:  # a resumed handoff clears no more results
+            cleared = self._model_turns.results_to_clear(self._conversation)
+        if cleared and self._model_turns.leaves_to_provider(self._conversation, cleared):
+            return
         if cleared and not self._model_turns.is_summarized_first(self._conversation, cleared):
             self._note_cleared(cleared)
         if self._model_turns.needs_summary(self._conversation):

@@ -34,10 +34,16 @@ from handoff_queue.shared.agent.conversation import (
 )
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
+from handoff_queue.shared.agent.provider_context import cleared_by_provider
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.summary_messages import AS_OUTPUT, SUMMARIZE, has_text_output
+from handoff_queue.shared.agent.summary_messages import (
+    AS_OUTPUT,
+    SUMMARIZE,
+    has_text_output,
+    provider_block_in,
+)
 from handoff_queue.shared.agent.tool_result_clearing import (
     ClearingRules,
     results_to_clear,
@@ -62,7 +68,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import COMPACTION, ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.presence import HandoffWait
 from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits, Wait
 from handoff_queue.shared.types.usage import Usage
@@ -168,6 +174,21 @@ class ModelTurns:
         if is_refused:
             rules = ClearingRules(at_tokens=max(1, expected_tokens // 2), keep=0)
         return results_to_clear(conversation, expected_tokens, rules)
+
+    def leaves_to_provider(self, conversation: Conversation, cleared: ContextCleared) -> bool:
+        """Return whether the provider clears these results from the next request, by its own count
+        of the tokens. The loop clears them if the request could be too long for the model, or if a
+        summary is needed also after this clearing.
+        """
+        context = self.dependencies.provider_context
+        if context is None or self._may_send_batch(conversation):
+            return False
+        expected_tokens = self._builder.expected_input(conversation)
+        if expected_tokens >= context.longest_prompt:
+            return False
+        if expected_tokens - cleared.tokens >= self.dependencies.compact_at:
+            return False
+        return context.clears(choice.name for choice in self._choices.choices)
 
     def is_summarized_first(self, conversation: Conversation, cleared: ContextCleared) -> bool:
         """Return whether a summary is needed also after this clearing. A clearing before it would
@@ -286,7 +307,13 @@ class ModelTurns:
         self._report_limits(reply.limits)
         self._longest_turn_s = max(self._longest_turn_s, self.dependencies.now() - started)
         usage = usage_of_reply(reply, call, worst, self.dependencies.prices)
-        self._record_reply(conversation, call.model, reply, usage, write_checkpoint)
+        if call.compaction is not None and provider_block_in(reply.content) is None:
+            # The provider has refused its own summary, or cut it off: not the work of the handoff.
+            reply = replace(reply, content=(), stop_reason=COMPACTION)
+        cleared = cleared_by_provider(conversation, call, reply)
+        self._record_reply(
+            conversation, call.model, reply, usage, write_checkpoint, cleared=cleared
+        )
 
     def _record_reply(
         self,
@@ -296,9 +323,14 @@ class ModelTurns:
         usage: Usage,
         write_checkpoint: WriteCheckpoint,
         batch_id: str | None = None,
+        *,
+        cleared: ContextCleared | None = None,
     ) -> None:
         """Store a reply of this model. If it declined to answer, and another model may answer,
         store a failed call.
+
+        Args:
+            cleared: results that the provider has cleared from the request.
         """
         if reply.stop_reason == "refusal" and self._has_other(conversation, model):
             write_checkpoint(
@@ -316,6 +348,9 @@ class ModelTurns:
             requested_model=self._model_name_to_record(model),
             batch_id=batch_id,
         )
+        if cleared is not None:
+            write_checkpoint(replied, cleared)
+            return
         may_wait = not self._progress.is_summary and self._is_read_at_once(replied)
         write_checkpoint(replied, deferrable=may_wait)
 
@@ -498,7 +533,7 @@ class ModelTurns:
         """
 
         def reserve(choice: ModelChoice, *, joins_line: bool) -> _Reservation:
-            call = self._builder.call(conversation, choice, is_last=is_last)
+            call = self._builder.call(conversation, choice, is_last=is_last, is_batched=is_batched)
             if is_batched:  # the next turn comes after more than five minutes
                 call = replace(call, caches_for_1h=bool(call.tools) and call.may_call_tools)
             worst = replace(self._worst_case(conversation, call), is_batched=is_batched)

@@ -15,6 +15,7 @@ from handoff_queue.shared.agent.compaction import USUAL_COMPACTION
 from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
+from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.tool import Tool, ToolContext
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
 from handoff_queue.shared.agent.tool_result_clearing import USUAL_CLEARING, ClearingRules
@@ -44,6 +45,8 @@ class RunDependencies:
     """When old results of tools are cleared from requests."""
     compact_at: int = USUAL_COMPACTION
     """Input tokens of a request from which on a summary replaces the earlier turns."""
+    provider_context: ProviderContext | None = None
+    """What the provider may do to keep requests short; None: the loop does it."""
     bucket: str | None = None
     """Rate-limit bucket of the calls, see `shared.types.rate_limits.ExpectedUsage`. None: the calls
     have no rate limits.

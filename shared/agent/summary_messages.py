@@ -7,12 +7,13 @@ reply, and the form in which later requests show the summary. Pure.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from handoff_queue.shared.agent.json_repair import json_object_in, partial_object_in
 from handoff_queue.shared.agent.untrusted_text import as_data
 from handoff_queue.shared.types.checkpoints import ContextCompacted
-from handoff_queue.shared.types.model import Block
+from handoff_queue.shared.types.model import COMPACTION, Block
 
 SUMMARIZE = (
     "Your context is full. Your summary will now replace everything after the task. Call no tools"
@@ -38,6 +39,25 @@ def has_text_output(schema: dict[str, Any] | None) -> bool:
     return isinstance(output, dict) and output.get("type") == "string"
 
 
+def summary_text_of(content: Iterable[Block]) -> str:
+    """Return the text of a reply to a request for a summary, which may be in a block of the
+    provider.
+    """
+    blocks = list(content)
+    block = provider_block_in(blocks)
+    if block is not None:
+        return str(block["content"])
+    return "".join(str(item.get("text", "")) for item in blocks if item.get("type") == "text")
+
+
+def provider_block_in(content: Iterable[Block]) -> Block | None:
+    """Return the block with the summary that the provider has written, or None."""
+    for block in content:
+        if block.get("type") == COMPACTION and str(block.get("content") or "").strip():
+            return block
+    return None
+
+
 def summary_in(text: str) -> str:
     """Return the summary in a reply, which may have the form of an answer."""
     value = None
@@ -48,17 +68,27 @@ def summary_in(text: str) -> str:
     return text.strip()
 
 
-def summary_block(compacted: ContextCompacted) -> Block:
+def summary_block(compacted: ContextCompacted, *, has_summary: bool = False) -> Block | None:
     """Return the part of a request that replaces the earlier turns. The summary is
     data: the model wrote it from data of others.
+
+    Args:
+        has_summary: True if the request has the summary in the provider's block. Then the part has
+            the quotes and names, and is None without any.
     """
-    data: dict[str, Any] = {"summary": compacted.summary}
+    data: dict[str, Any] = {}
+    if not has_summary:
+        data["summary"] = compacted.summary
     if compacted.quotes:
         data["quotes"] = [{"source": item.source, "quote": item.quote} for item in compacted.quotes]
     if compacted.documents:
         data["opened"] = list(compacted.documents)
+    if not data and not compacted.results:
+        return None
     inside = as_data(json.dumps(data, ensure_ascii=False))
     note = "This is your summary of your earlier turns, which are left out."
+    if has_summary:
+        note = "This belongs to the summary of your earlier turns."
     if compacted.quotes:
         note += " Each of its quotes is in its source, letter by letter."
     if compacted.results:

@@ -10,7 +10,12 @@ from collections.abc import Callable, Sequence
 
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS
-from handoff_queue.shared.types.checkpoints import AgentPrompted, Checkpoint, ToolObserved
+from handoff_queue.shared.types.checkpoints import (
+    AgentPrompted,
+    Checkpoint,
+    ContextCleared,
+    ToolObserved,
+)
 
 BYTES_PER_TOKEN = 3
 """Estimate of the input for the handoff's own token limit and for rate limits. English has
@@ -21,6 +26,11 @@ IMAGE_TOKENS = 5_000
 """Most tokens of one image. Source: the vision page of the Messages API, which scales larger
 images down.
 """
+
+NOTE_BYTES = 200
+"""Most bytes of the note in place of a cleared result, with the source of the result."""
+READ_RESULT_BYTES = 1_000
+"""Most bytes of the definition of `read_result`, which requests have after a clearing."""
 
 
 def estimate_input_tokens(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
@@ -64,10 +74,13 @@ def tokens_of(observed: ToolObserved) -> int:
 
 def bytes_of(checkpoints: Sequence[Checkpoint]) -> int:
     """Return the bytes of all prompts and tool results. An image counts as `IMAGE_TOKENS`
-    bytes, because the upper bound takes one token for each byte.
+    bytes, because the upper bound takes one token for each byte. So do the notes that replace
+    results which the provider has cleared.
     """
     total = 0
     for checkpoint in checkpoints:
+        if isinstance(checkpoint, ContextCleared):
+            total += READ_RESULT_BYTES + NOTE_BYTES * len(checkpoint.tool_use_ids)
         if isinstance(checkpoint, ToolObserved | AgentPrompted):
             total += len(checkpoint.text.encode("utf-8", "replace"))
         if isinstance(checkpoint, ToolObserved) and checkpoint.images:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from importlib import import_module
 
@@ -17,7 +17,7 @@ from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.rate_limiter import account_of
 from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
-from handoff_queue.shared.types.model import Model, ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import ContextEdit, Model, ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.names import JUDGING_ROLES
 from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS, ModelCalls
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
@@ -98,6 +98,12 @@ class RecordedModel:
         """Return the batches of the model's account. None: it has none."""
         batches: Batches | None = getattr(self.model, "batches", None)
         return batches
+
+    def context_edits(self, model: str) -> Collection[ContextEdit]:
+        """Return the edits that the provider of the model offers for it now."""
+        offered: Callable[[str], Collection[ContextEdit]] | None
+        offered = getattr(self.model, "context_edits", None)
+        return offered(model) if offered else ()
 
 
 MakeModel = Callable[[Settings], Model]
@@ -209,6 +215,13 @@ class Models:
             return None
         self.of(name)
         return self._made[False].batches
+
+    def context_edits(self, name: str) -> Collection[ContextEdit]:
+        """Return the edits that the provider offers for the model of this name now."""
+        if name == OFFLINE_MODEL or self.settings.is_offline:
+            return ()
+        self.of(name)
+        return self._made[False].context_edits(name)
 
     def bucket_of(self, name: str) -> str | None:
         """Return the rate-limit bucket of the model of this name, or None without limits."""

@@ -22,6 +22,7 @@ from handoff_queue.shared.agent.prompt_documents import (
     ShownDocuments,
     choose_shown,
 )
+from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.agent.tool import Tool
@@ -162,7 +163,11 @@ class RunnerFactory:
         if setup.external_model is not None:
             external = setup.external_model(dependencies.model)
             dependencies = replace(
-                dependencies, model=external, added_bytes=external.added_bytes, batches=None
+                dependencies,
+                model=external,
+                added_bytes=external.added_bytes,
+                batches=None,
+                provider_context=None,
             )
             return AgentWithExternalModel(handoff, spec, opening, dependencies, external), None
         whole = WholeRequest(handoff, spec, loaded, opening, dependencies)
@@ -209,6 +214,7 @@ class RunnerFactory:
             may_wait_for_person=bool(spec.ask) and handoff.call_approval_s is not None,
             clearing=clearing_rules(spec.context, longest_prompt),
             compact_at=compaction_limit(spec.context, longest_prompt),
+            provider_context=self._provider_context(spec, longest_prompt),
             tools=tools,
             tool_context=tool_context,
             policy=policy,
@@ -221,6 +227,14 @@ class RunnerFactory:
             without_secrets=self.redactor.without_values,
             streams_draft=setup.streams_draft,
         )
+
+    def _provider_context(
+        self, spec: SpecialistSpec, longest_prompt: int
+    ) -> ProviderContext | None:
+        """Return what the provider may do to keep requests short, or None for nothing."""
+        if spec.context is None or not spec.context.is_managed_by_provider:
+            return None
+        return ProviderContext(self.models.context_edits, longest_prompt)
 
     def _batch_rules(self, handoff: AgentHandoff, model: str) -> BatchRules | None:
         """Return how the handoff's calls go through batches, or None if all are live."""

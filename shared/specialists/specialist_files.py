@@ -424,8 +424,8 @@ def _wrong_models(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fa
 def _context_of(value: dict[Any, Any]) -> object:
     """Return the rules for the context, or the value if it has a fault."""
     try:
-        return ContextRules(**value)
-    except (ValidationError, TypeError):
+        return ContextRules.of(value)
+    except MalformedMessage:
         return value
 
 
@@ -435,7 +435,8 @@ def _wrong_context(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_F
     if value is None or isinstance(value, ContextRules):
         return
     if not isinstance(value, dict):
-        yield _fault(parts, "context", "write clear_tools_at, keep or compact_at below it")
+        problem = "write clear_tools_at, keep, compact_at or managed_by below it"
+        yield _fault(parts, "context", problem)
         return
     try:
         ContextRules.of(value)

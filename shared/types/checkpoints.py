@@ -90,6 +90,8 @@ class ContextCleared(Message):
     tool_use_ids: tuple[str, ...]
     tokens: NonNegativeInt
     """Estimated tokens of these results."""
+    by_provider: Annotated[bool | None, OmitNone] = None
+    """True if the provider cleared them from the request before. The tokens are its count."""
 
 
 class CitedQuote(Message):
@@ -116,6 +118,8 @@ class ContextCompacted(Message):
     """Calls whose results later requests no longer show."""
     tokens: NonNegativeInt
     """Estimated tokens of the turns that are left out."""
+    by_provider: Annotated[bool | None, OmitNone] = None
+    """True if the provider wrote the summary. The last reply then has its signed block."""
 
 
 class ModelCallFailed(Message):

@@ -31,6 +31,10 @@ MessageParam = dict[str, Any]
 """A message of the Messages API: {"role": "user" | "assistant", "content": str | [Block]}."""
 
 
+COMPACTION = "compaction"
+"""Type of the block with a summary that the provider has written and signed."""
+
+
 class Effort(StrEnum):
     """How much work a model puts into a reply: `effort` of the Messages API."""
 
@@ -47,6 +51,29 @@ class Thinking(StrEnum):
     ADAPTIVE = "adaptive"
     BETWEEN_TOOLS = "between_tools"
     DISABLED = "disabled"
+
+
+class ContextEdit(StrEnum):
+    """A way in which a provider shortens requests."""
+
+    CLEARING = "clearing of old results"
+    """It clears old results of tools before the model reads a request: context editing."""
+    COMPACTION = "compaction"
+    """It writes a summary of all messages on request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderClearing:
+    """When the provider clears old results of tools from a request. The provider counts the
+    tokens.
+    """
+
+    at_tokens: int
+    """Input tokens of a request from which on results are cleared."""
+    keep: int
+    """Newest results that stay."""
+    at_least: int
+    """Least tokens of one clearing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +117,24 @@ class ModelCall:
     """True if the provider's cache should keep the request for one hour, at a higher price. False:
     for 5 minutes.
     """
+    clearing: ProviderClearing | None = None
+    """When the provider clears results from this request; None: it clears none."""
+    compaction: str | None = None
+    """Instructions for a summary of all messages, which the provider writes in place of a reply.
+    None: an ordinary reply.
+    """
     timeout_s: float = 120.0
     """Longest silence on the connection in seconds."""
     progress_s: float = 300.0
     """Longest time without an event of the reply in seconds. A server may only keep the
     connection alive, and not work on the reply.
     """
+
+    @property
+    def adopts_block(self) -> bool:
+        """Return whether the messages begin with a summary that the provider has signed."""
+        content = self.messages[0]["content"] if self.messages else ""
+        return not isinstance(content, str) and content[0].get("type") == COMPACTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +143,7 @@ class ModelReply:
 
     content: tuple[Block, ...]
     stop_reason: str
-    """end_turn | max_tokens | stop_sequence | tool_use | pause_turn | refusal |
+    """end_turn | max_tokens | stop_sequence | tool_use | pause_turn | refusal | compaction |
     model_context_window_exceeded
     """
     usage: Usage
@@ -116,6 +155,10 @@ class ModelReply:
     request_id: str | None = None
     limits: RateLimits = NO_RATE_LIMITS
     """Rate limits that the provider reported."""
+    cleared_calls: int = 0
+    """Calls of tools, the oldest of the request, whose results the provider has cleared."""
+    cleared_tokens: int = 0
+    """Tokens of these results."""
 
 
 @dataclass(frozen=True, slots=True)

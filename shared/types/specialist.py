@@ -71,6 +71,15 @@ ModelName = Annotated[str, StringConstraints(min_length=1, max_length=200, patte
 """The name of a model in a list of models."""
 
 
+class ContextManager(StrEnum):
+    """The side that clears old results and has summaries written."""
+
+    OWN = "own"
+    """The agent loop."""
+    PROVIDER = "provider"
+    """The provider of the model, where it can; else the agent loop."""
+
+
 class ContextRules(Message):
     """How the requests of a specialist stay short: `context` of its file."""
 
@@ -84,6 +93,13 @@ class ContextRules(Message):
     """Input tokens of a request from which on a summary replaces the earlier turns, if cleared
     results do not suffice. None: nine tenths of the same length.
     """
+    managed_by: Annotated[ContextManager | None, OmitNone] = None
+    """The side that clears results and has summaries written; None: `own`."""
+
+    @property
+    def is_managed_by_provider(self) -> bool:
+        """Return whether the provider clears results and writes summaries, where it can."""
+        return self.managed_by is ContextManager.PROVIDER
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:

@@ -15,6 +15,7 @@ from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
+from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.system_prompt import form_of
@@ -87,6 +88,7 @@ class Run:
     prices: Prices = field(default_factory=Prices)
     clearing: ClearingRules = USUAL_CLEARING
     compact_at: int = USUAL_COMPACTION
+    provider_context: ProviderContext | None = None
     caches: PromptCaches = field(default_factory=PromptCaches)
     may_wait_for_person: bool = False
     batches: BatchRules | None = None
@@ -131,6 +133,7 @@ class Run:
             tools=self.tools,
             clearing=self.clearing,
             compact_at=self.compact_at,
+            provider_context=self.provider_context,
             caches=self.caches,
             may_wait_for_person=self.may_wait_for_person,
             batches=self.batches,

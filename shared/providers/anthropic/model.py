@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import atexit
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import anthropic
 
 from handoff_queue.shared.providers.anthropic.batches_api import AnthropicBatches
+from handoff_queue.shared.providers.anthropic.context_edits import NO_EDITS, OfferedEdits
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
 from handoff_queue.shared.providers.anthropic.request import Option, request_of
 from handoff_queue.shared.providers.anthropic.streamed_call import Client, StreamedCall
@@ -20,19 +21,31 @@ from handoff_queue.shared.types.errors import (
     ModelRejected,
     SchemaRejected,
 )
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
+from handoff_queue.shared.types.model import (
+    ContextEdit,
+    ModelCall,
+    ModelReply,
+    Pulse,
+    pulse_every_s,
+)
 
 CLOSE_WITHIN_S = 5.0
 """Seconds that the end of a process waits until the client has closed its connections."""
 READ_LOOP = EventLoop("model-calls")
 """The loop that reads all replies of this process."""
 _WORDS = {
+    Option.CLEARING: ("context_management", "context-management", "clear_tool_uses"),
+    Option.COMPACTION: ("compaction", "compact-"),
     Option.EFFORT: ("effort",),
     Option.THINKING: ("thinking",),
     Option.CACHE_1H: ("cache_control",),
     Option.STRICT: ("output_config", "output_format", "strict", "json_schema", "schema"),
 }
 """Words in the 400 of a server that refuses an option."""
+_EDITS = {
+    Option.CLEARING: ContextEdit.CLEARING,
+    Option.COMPACTION: ContextEdit.COMPACTION,
+}
 
 
 class AnthropicModel:
@@ -48,19 +61,21 @@ class AnthropicModel:
         self._client = client
         self._refused: defaultdict[str, set[Option]] = defaultdict(set)
         """Options that the server refuses, by model."""
+        self._offered: OfferedEdits | None = None
         self._exchanges: set[StreamedCall] = set()
         self._is_open = False
 
     def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
         """See `shared.types.model.Model`."""
-        exchange = StreamedCall(call, request_of(call, without=self._refused[call.model]))
+        without = frozenset(self._refused[call.model])
+        exchange = StreamedCall(call, request_of(call, without=without))
         reading = READ_LOOP.run(exchange.read(self._client))
         self._exchanges.add(exchange)
         self._open()
         try:
             return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._exchanges)))
         except ModelRejected as error:
-            option = self._find_refused_option(error, call)
+            option = _refused_by(error, call, without)
             if option is None:
                 raise
             self._refused[call.model].add(option)
@@ -71,21 +86,17 @@ class AnthropicModel:
             reading.cancel()
             self._exchanges.discard(exchange)
 
-    def _find_refused_option(self, error: ModelRejected, call: ModelCall) -> Option | None:
-        """Return the option of the call that the server has refused, or None for another error."""
-        if error.status != 400:
-            return None
-        sent = {
-            Option.EFFORT: call.effort,
-            Option.THINKING: call.thinking,
-            Option.CACHE_1H: call.caches_for_1h,
-            Option.STRICT: True,
-        }
-        for option, words in _WORDS.items():
-            is_sent = sent[option] and option not in self._refused[call.model]
-            if is_sent and any(word in str(error) for word in words):
-                return option
-        return None
+    def context_edits(self, model: str) -> frozenset[ContextEdit]:
+        """Return the edits that the provider offers for a model, and has not refused. There are
+        none at Bedrock, Vertex, Foundry, and at a server without a Models API.
+        """
+        if type(self._client) is not anthropic.AsyncAnthropic:
+            return NO_EDITS
+        if self._offered is None:
+            self._offered = OfferedEdits(self._client, READ_LOOP)
+        self._open()
+        refused = {_EDITS[option] for option in self._refused[model] if option in _EDITS}
+        return self._offered.of(model) - refused
 
     @property
     def batches(self) -> Batches | None:
@@ -112,3 +123,29 @@ class AnthropicModel:
         if not self._is_open:
             self._is_open = True
             atexit.register(self.close)
+
+
+def _refused_by(
+    error: ModelRejected, call: ModelCall, without: Collection[Option]
+) -> Option | None:
+    """Return the option of the call that the server has refused, or None for another error.
+
+    Args:
+        without: options that the request has left out.
+    """
+    if error.status != 400:
+        return None
+    sent = {
+        Option.CLEARING: call.clearing and call.compaction is None,
+        Option.COMPACTION: call.compaction or call.adopts_block,
+        Option.EFFORT: call.effort,
+        Option.THINKING: call.thinking,
+        Option.CACHE_1H: call.caches_for_1h,
+        Option.STRICT: True,
+    }
+    for option, words in _WORDS.items():
+        # A request always has its compaction. The loop makes another request without it.
+        is_sent = sent[option] and (option is Option.COMPACTION or option not in without)
+        if is_sent and any(word in str(error) for word in words):
+            return option
+    return None

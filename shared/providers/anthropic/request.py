@@ -5,14 +5,21 @@ cache breakpoints (`cache_control`).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
 import anthropic
 
-from handoff_queue.shared.types.model import Block, MessageParam, ModelCall, SystemPrompt
+from handoff_queue.shared.types.model import (
+    COMPACTION,
+    Block,
+    MessageParam,
+    ModelCall,
+    ProviderClearing,
+    SystemPrompt,
+)
 
 MAX_STRICT_TOOLS = 20
 """The provider's limit of strict tools in one request."""
@@ -29,6 +36,11 @@ _LOOSE = (
 """Keywords that strict schemas do not support, or that the SDK would remove although they
 change the meaning of a schema.
 """
+CLEAR_TOOL_USES = "clear_tool_uses_20250919"
+"""Type of the edit that clears old results of tools, and of the report about it."""
+CLEARING_BETA = "context-management-2025-06-27"
+COMPACTION_BETA = "compact-2026-09-04"
+"""Values of the header `anthropic-beta` that context editing and compaction on request need."""
 _FOR_5_MINUTES = {"type": "ephemeral"}
 _FOR_1_HOUR = {"type": "ephemeral", "ttl": "1h"}
 
@@ -40,6 +52,8 @@ class Option(StrEnum):
     EFFORT = "effort"
     THINKING = "thinking"
     CACHE_1H = "a cache for one hour"
+    CLEARING = "clearing by the provider"
+    COMPACTION = "compaction by the provider"
 
 
 def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str, Any]:
@@ -76,9 +90,41 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
         request["tools"] = list(call.tools)
         if not omit_strict:
             request["tools"] = _strict_tools(call.tools)
-        if not call.may_call_tools:
+        if not call.may_call_tools and call.compaction is None:
             request["tool_choice"] = {"type": "none"}
+    if call.compaction is not None:
+        request["compaction"] = {"type": "summarize", "instructions": call.compaction}
+    elif call.clearing is not None and Option.CLEARING not in without:
+        request["context_management"] = {"edits": [_clearing_edit(call.clearing, call.tools)]}
     return request
+
+
+def betas_of(request: Mapping[str, Any]) -> list[str]:
+    """Return the values of the header `anthropic-beta` that a request needs."""
+    betas: list[str] = []
+    if "context_management" in request:
+        betas.append(CLEARING_BETA)
+    first = request["messages"][0]["content"] if request["messages"] else ""
+    has_block = not isinstance(first, str) and first[0].get("type") == COMPACTION
+    if has_block or "compaction" in request:
+        betas.append(COMPACTION_BETA)
+    return betas
+
+
+def _clearing_edit(clearing: ProviderClearing, tools: Iterable[Mapping[str, Any]]) -> Block:
+    """Return the edit that clears results of the handoff's own tools. Results of the provider's
+    own tools stay, because the report counts the cleared results without their names.
+    """
+    edit: Block = {
+        "type": CLEAR_TOOL_USES,
+        "trigger": {"type": "input_tokens", "value": clearing.at_tokens},
+        "keep": {"type": "tool_uses", "value": clearing.keep},
+        "clear_at_least": {"type": "input_tokens", "value": clearing.at_least},
+    }
+    of_provider = [str(tool["name"]) for tool in tools if "input_schema" not in tool]
+    if of_provider:
+        edit["exclude_tools"] = of_provider
+    return edit
 
 
 def _system_blocks(system: SystemPrompt, mark: Mapping[str, str]) -> list[Block]:

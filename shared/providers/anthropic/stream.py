@@ -12,6 +12,7 @@ import anthropic
 
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD, WEB_SEARCH_MICROUSD
 from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
+from handoff_queue.shared.providers.anthropic.request import CLEAR_TOOL_USES
 from handoff_queue.shared.text.unicode_text import (
     printable,
     replace_all_lone_surrogates,
@@ -108,6 +109,8 @@ class PartialReply:
         self.limits = limits
         self.blocks: dict[int, Block] = {}
         self.usage: dict[str, Any] = {}
+        self.context: dict[str, Any] = {}
+        """The provider's report about edits of the request."""
         self.stop_reason: str | None = None
         self.has_started = False
         self.is_over = False
@@ -134,6 +137,7 @@ class PartialReply:
                 self.has_started = True
                 self.model = _word(message.get("model")) or self.model
                 self.usage.update(_drop_null_fields(message.get("usage")))
+                self.context.update(_known(message.get("context_management")))
             case "content_block_start":
                 self.blocks[_place(event["index"])] = dict(event["content_block"])
             case "content_block_delta":
@@ -142,6 +146,7 @@ class PartialReply:
                 delta = event.get("delta") or {}
                 self.stop_reason = _word(delta.get("stop_reason")) or self.stop_reason
                 self.usage.update(_drop_null_fields(event.get("usage")))
+                self.context.update(_known(event.get("context_management")))
             case "message_stop":
                 self.is_over = True
             case _:
@@ -159,6 +164,7 @@ class PartialReply:
             self.model = _word(message.get("model")) or self.model
             self.stop_reason = _word(message.get("stop_reason"))
             self.usage.update(_drop_null_fields(message.get("usage")))
+            self.context.update(_known(message.get("context_management")))
             self.blocks = dict(enumerate(map(dict, message["content"])))
 
     def pulse(self) -> Pulse:
@@ -196,6 +202,7 @@ class PartialReply:
         has_calls = any(block.get("type") == "tool_use" for block in content)
         if has_calls and not self.stop_reason:
             stop_reason = "tool_use"
+        cleared_calls, cleared_tokens = _cleared(self.context)
         return ModelReply(
             content=content,
             stop_reason=stop_reason,
@@ -203,6 +210,8 @@ class PartialReply:
             model=self.model,
             request_id=request_id,
             limits=self.limits,
+            cleared_calls=cleared_calls,
+            cleared_tokens=cleared_tokens,
         )
 
     def _delta(self, index: int, delta: dict[str, Any]) -> None:
@@ -218,6 +227,8 @@ class PartialReply:
                 block["signature"] = delta["signature"]
             case "citations_delta":
                 block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+            case "compaction_delta":
+                block.update(_known({**delta, "type": None}))
             case _:
                 pass
 
@@ -240,9 +251,20 @@ def usage_of(reported: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
     """Return the usage that the provider reported. The provider counts cached tokens
     separately; here they are part of the input tokens. Missing fields count as zero.
 
+    The tokens of a compaction are only in `iterations`, so they are added.
+
     Args:
         content: blocks of the reply. No report counts the containers that ran code.
     """
+    usage = _usage_of_call(reported, content)
+    for iteration in _dicts_in(reported.get("iterations")):
+        if iteration.get("type") == "compaction":
+            usage += _usage_of_call(iteration, ())
+    return usage
+
+
+def _usage_of_call(reported: dict[str, Any], content: Iterable[Block]) -> Usage:
+    """Return the usage that one part of a report has."""
     read = _count(reported, "cache_read_input_tokens")
     written = _count(reported, "cache_creation_input_tokens")
     written_1h = _count(
@@ -261,6 +283,23 @@ def usage_of(reported: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
         cache_write_1h_tokens=min(written, written_1h),
         cost_microusd=cost,
     )
+
+
+def _cleared(context: dict[str, Any]) -> tuple[int, int]:
+    """Return how many calls of tools lost their results, and the tokens of these results."""
+    calls = tokens = 0
+    for edit in _dicts_in(context.get("applied_edits")):
+        if edit.get("type") == CLEAR_TOOL_USES:
+            calls += _count(edit, "cleared_tool_uses")
+            tokens += _count(edit, "cleared_input_tokens")
+    return calls, tokens
+
+
+def _dicts_in(values: object) -> list[dict[str, Any]]:
+    """Return the JSON objects in a list, or an empty list."""
+    if not isinstance(values, list):
+        return []
+    return [value for value in values if isinstance(value, dict)]
 
 
 def _count(values: dict[str, Any], name: str) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -23,6 +23,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
 from handoff_queue.shared.providers.anthropic.event_loop import MAX_POLL_DELAY_S
 from handoff_queue.shared.providers.anthropic.http_client import watch_sending
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import limits_of
+from handoff_queue.shared.providers.anthropic.request import betas_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
 from handoff_queue.shared.types.errors import (
     HandoffError,
@@ -36,6 +37,7 @@ REST_WITHIN_S = 2 * MAX_POLL_DELAY_S
 """Longest time in seconds between a complete reply and the end of its body. Only after its end
 the connection can serve another call. Usually the end has arrived already.
 """
+BETA_HEADER = "anthropic-beta"
 _PAID = ("message_start", "message_delta")
 """Events that report usage."""
 
@@ -177,6 +179,15 @@ class StreamedCall:
                 self._awake.put(None)
 
 
+def beta_header(client: anthropic.AsyncAnthropic, betas: Sequence[str]) -> dict[str, str]:
+    """Return the header that turns betas on, with those of the client's own headers."""
+    own: list[str] = []
+    for name, value in client.default_headers.items():
+        if name.lower() == BETA_HEADER and isinstance(value, str):
+            own += [word.strip() for word in value.split(",") if word.strip()]
+    return {BETA_HEADER: ",".join(dict.fromkeys([*own, *betas]))}
+
+
 async def _post(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
     """Send the request, and return the stream of the reply.
 
@@ -186,11 +197,14 @@ async def _post(client: Client, request: dict[str, Any], timeout: anthropic.Time
     """
     if not isinstance(client, anthropic.AsyncAnthropic):
         return await client.messages.create(**request, timeout=timeout)
+    options: anthropic.RequestOptions = {"timeout": timeout}
+    if betas := betas_of(request):
+        options["headers"] = beta_header(client, betas)
     return await client.post(
         "/v1/messages",
         content=to_json(request, inf_nan_mode="null"),
         cast_to=Any,
-        options={"timeout": timeout},
+        options=options,
         stream=True,
         stream_cls=anthropic.AsyncStream[Any],
     )

@@ -212,7 +212,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (front("thinking: always\n"), ":4: thinking: must be"),
         (
             front("context: soon\n"),
-            ":4: context: write clear_tools_at, keep or compact_at below it",
+            ":4: context: write clear_tools_at, keep, compact_at or managed_by below it",
         ),
         (front("context: {keep: -1}\n"), ":4: context: keep: must be at least 0"),
         (
