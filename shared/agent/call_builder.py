@@ -111,7 +111,7 @@ class CallBuilder:
             return NO_EDITS
         return frozenset(context.edits_of(choice.name))
 
-    def _built(
+    def _build_call(
         self,
         conversation: Conversation,
         choice: ModelChoice,
@@ -124,7 +124,7 @@ class CallBuilder:
         Args:
             edits: edits that the provider makes.
         """
-        room = self.tokens_left(conversation) - self.expected_input(conversation)
+        room = self.tokens_left(conversation) - self.estimate_input_tokens(conversation)
         if room < MIN_OUTPUT_TOKENS:
             raise LimitReached(
                 StopReason.MAX_TOKENS,
@@ -132,7 +132,7 @@ class CallBuilder:
             )
         tools: tuple[dict[str, object], ...] = ()
         if conversation.ids or not is_last:
-            tools = self._offered(conversation)
+            tools = self._select_tool_definitions(conversation)
         may_call_tools = not is_last
         if conversation.is_summarizing:
             may_call_tools = self._may_call_with_summary(conversation, tools)

@@ -183,7 +183,7 @@ class ModelTurns:
         context = self.dependencies.provider_context
         if context is None or self._may_send_batch(conversation):
             return False
-        expected_tokens = self._builder.expected_input(conversation)
+        expected_tokens = self._builder.estimate_input_tokens(conversation)
         if expected_tokens >= context.longest_prompt:
             return False
         if expected_tokens - cleared.tokens >= self.dependencies.compact_at:

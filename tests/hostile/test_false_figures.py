@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.trust.event_signatures import signed_events
+from handoff_queue.shared.trust.event_signatures import sign_events
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
@@ -52,7 +52,7 @@ def test_a_job_whose_worker_asks_with_an_endless_wait_can_be_cancelled(
     issued = wait_until(lambda: issued_in(signed.store, job_id), expected="the handoff")
     assert issued is not None
     question = a_question(issued.handoff_id, {}, wait_s=NO_FLOAT)
-    (text,) = signed_events(signed.trust_of(f"worker-{GENERALIST}"), job_id, [question])
+    (text,) = sign_events(signed.trust_of(f"worker-{GENERALIST}"), job_id, [question])
     at = int(signed.store.connection.now() * 1000)
     version = signed.store.connection.redis.rpush(keys.log(job_id), f"{at} {text}")
 

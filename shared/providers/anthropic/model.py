@@ -75,7 +75,7 @@ class AnthropicModel:
         try:
             return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._exchanges)))
         except ModelRejected as error:
-            option = _refused_by(error, call, without)
+            option = _find_refused_option(error, call, without)
             if option is None:
                 raise
             self._refused[call.model].add(option)
@@ -125,7 +125,7 @@ class AnthropicModel:
             atexit.register(self.close)
 
 
-def _refused_by(
+def _find_refused_option(
     error: ModelRejected, call: ModelCall, without: Collection[Option]
 ) -> Option | None:
     """Return the option of the call that the server has refused, or None for another error.

@@ -137,7 +137,7 @@ class PartialReply:
                 self.has_started = True
                 self.model = _word(message.get("model")) or self.model
                 self.usage.update(_drop_null_fields(message.get("usage")))
-                self.context.update(_known(message.get("context_management")))
+                self.context.update(_drop_null_fields(message.get("context_management")))
             case "content_block_start":
                 self.blocks[_place(event["index"])] = dict(event["content_block"])
             case "content_block_delta":
@@ -146,7 +146,7 @@ class PartialReply:
                 delta = event.get("delta") or {}
                 self.stop_reason = _word(delta.get("stop_reason")) or self.stop_reason
                 self.usage.update(_drop_null_fields(event.get("usage")))
-                self.context.update(_known(event.get("context_management")))
+                self.context.update(_drop_null_fields(event.get("context_management")))
             case "message_stop":
                 self.is_over = True
             case _:
@@ -164,7 +164,7 @@ class PartialReply:
             self.model = _word(message.get("model")) or self.model
             self.stop_reason = _word(message.get("stop_reason"))
             self.usage.update(_drop_null_fields(message.get("usage")))
-            self.context.update(_known(message.get("context_management")))
+            self.context.update(_drop_null_fields(message.get("context_management")))
             self.blocks = dict(enumerate(map(dict, message["content"])))
 
     def pulse(self) -> Pulse:
@@ -228,7 +228,7 @@ class PartialReply:
             case "citations_delta":
                 block["citations"] = [*(block.get("citations") or []), delta["citation"]]
             case "compaction_delta":
-                block.update(_known({**delta, "type": None}))
+                block.update(_drop_null_fields({**delta, "type": None}))
             case _:
                 pass
 

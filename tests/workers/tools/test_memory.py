@@ -320,7 +320,7 @@ def test_another_handoff_that_opens_a_found_note_has_read_something_private(
     (note,) = notes_of(later, "licence")
     text = later.kept_documents[note["source"]][1]
     page = later.context.keep_document(note["source"], "text/plain", text)
-    later.context = replace(later.context, fetched=lambda: (page,))
+    later.context = replace(later.context, load_fetched_pages=lambda: (page,))
 
     output = later.output(read_document_tool(), source=note["source"])
 
