@@ -90,7 +90,7 @@ def with_edits(request: Json) -> tuple[Json, Json | None]:
         return request, None
     applied: list[Json] = []
     for edit in config.get("edits", []):
-        messages, calls = _cleared(request, edit)
+        messages, calls = _clear_old_results(request, edit)
         shorter = {**request, "messages": messages}
         freed = count_tokens(request) - count_tokens(shorter)
         if _is_due(request, edit) and calls and freed >= _amount(edit, "clear_at_least"):
@@ -124,7 +124,7 @@ def _calls_in(request: Json, edit: Json) -> list[str]:
     return ids
 
 
-def _cleared(request: Json, edit: Json) -> tuple[list[Json], int]:
+def _clear_old_results(request: Json, edit: Json) -> tuple[list[Json], int]:
     """Return the messages without all results but the newest, and the number of their calls."""
     ids = _calls_in(request, edit)
     old = set(ids[: max(0, len(ids) - _amount(edit, "keep"))])

@@ -79,7 +79,7 @@ def test_a_job_whose_worker_asks_with_an_endless_wait_can_be_cancelled(
     ],
     ids=str,
 )
-def test_a_question_names_only_what_a_tool_a_call_or_an_origin_can_be(call: dict[str, Any]) -> None:
+def test_a_question_names_only_valid_tools_calls_and_origins(call: dict[str, Any]) -> None:
     """The names go to the webhook of the job, and to terminals and pages."""
     question = a_question(HandoffId("answer.1"), call)
 

@@ -96,5 +96,5 @@ def test_each_request_with_a_job_waits_for_the_turn_of_its_caller(
     headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     http.post(path, content=json.dumps(body), headers=headers)
 
-    assert {"checked_request", "add_schedule"} & set(checked)
-    assert {"parsed_body", "parse_arguments"} & set(checked)
+    assert {"prepare_request", "add_schedule"} & set(checked)
+    assert {"parse_body", "parse_arguments"} & set(checked)

@@ -202,7 +202,7 @@ class PartialReply:
         has_calls = any(block.get("type") == "tool_use" for block in content)
         if has_calls and not self.stop_reason:
             stop_reason = "tool_use"
-        cleared_calls, cleared_tokens = _cleared(self.context)
+        cleared_calls, cleared_tokens = _count_cleared_results(self.context)
         return ModelReply(
             content=content,
             stop_reason=stop_reason,
@@ -285,7 +285,7 @@ def _usage_of_call(reported: dict[str, Any], content: Iterable[Block]) -> Usage:
     )
 
 
-def _cleared(context: dict[str, Any]) -> tuple[int, int]:
+def _count_cleared_results(context: dict[str, Any]) -> tuple[int, int]:
     """Return how many calls of tools lost their results, and the tokens of these results."""
     calls = tokens = 0
     for edit in _dicts_in(context.get("applied_edits")):
