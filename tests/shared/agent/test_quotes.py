@@ -156,8 +156,9 @@ def letters(text: str) -> str:
 def test_a_span_has_the_letters_and_digits_of_the_quote(text: str, quote: str) -> None:
     span = quoted(quote, text)
     if span is not None:
-        assert letters(quote).replace("u", "").casefold() in letters(span).casefold()
-        assert len(letters(span).replace("u", "")) <= len(letters(quote)) + 2  # "ﬁ" is not split
+        words = letters(span).replace("u", "")  # "u" is only in the addresses of links
+        assert letters(quote).replace("u", "").casefold() in words.casefold()
+        assert len(words) <= len(letters(quote)) + 2  # "ﬁ" is not split
 
 
 @given(st.lists(noise, max_size=30).map("".join), st.data())
