@@ -71,7 +71,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--calls",
-        type=Call.parsed,
+        type=Call.parse,
         nargs="+",
         default=_CALLS,
         help="seconds of a model call: 0, 1, 1:streamed, 1:whole",

@@ -67,14 +67,14 @@ def store_jobs(redis_url: str, folder: Path, jobs: int, handoffs: int) -> JobId:
     return job_id
 
 
-def timed(measure: Callable[[], float], repeats: int) -> str:
+def repeat_measure(measure: Callable[[], float], repeats: int) -> str:
     """Return the median and the largest of repeated times, in ms. The first time does not count."""
     measure()
     times = [measure() for _ in range(repeats)]
     return f"{median(times):.0f} | {max(times):.0f}"
 
 
-def painted(window: Browser, url: str) -> Callable[[], float]:
+def measure_of_first_paint(window: Browser, url: str) -> Callable[[], float]:
     """Return a function that opens a page, and returns the ms until its first paint."""
 
     def measure() -> float:
@@ -84,7 +84,7 @@ def painted(window: Browser, url: str) -> Callable[[], float]:
     return measure
 
 
-def drawn(window: Browser, page: JobPage, handoffs: int) -> Callable[[], float]:
+def measure_of_timeline(window: Browser, page: JobPage, handoffs: int) -> Callable[[], float]:
     """Return a function that opens the page of a job, and returns the ms until its timeline has
     the rows of all handoffs.
     """
@@ -114,21 +114,21 @@ def main() -> None:
             wanted = FILTER.format(options.jobs - options.jobs // 1_000)
             page = JobPage(window, url, job_id)
             figures = {
-                "a page without data, first paint": painted(window, f"{url}/login"),
-                f"{options.jobs:,} jobs, first paint": painted(window, f"{url}/"),
-                f"{options.jobs:,} jobs with a filter, first paint": painted(
+                "a page without data, first paint": measure_of_first_paint(window, f"{url}/login"),
+                f"{options.jobs:,} jobs, first paint": measure_of_first_paint(window, f"{url}/"),
+                f"{options.jobs:,} jobs with a filter, first paint": measure_of_first_paint(
                     window, f"{url}/?{wanted}"
                 ),
-                f"a job of {options.handoffs:,} handoffs, first paint": painted(
+                f"a job of {options.handoffs:,} handoffs, first paint": measure_of_first_paint(
                     window, f"{url}/jobs/{job_id}"
                 ),
-                f"a job of {options.handoffs:,} handoffs, drawn": drawn(
+                f"a job of {options.handoffs:,} handoffs, drawn": measure_of_timeline(
                     window, page, options.handoffs
                 ),
             }
             print(f"load of the machine: {load:.1f}\n\n| | median ms | largest ms |\n|---|---|---|")
             for what, measure in figures.items():
-                print(f"| {what} | {timed(measure, options.repeats)} |", flush=True)
+                print(f"| {what} | {repeat_measure(measure, options.repeats)} |", flush=True)
 
 
 if __name__ == "__main__":

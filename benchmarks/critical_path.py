@@ -42,7 +42,7 @@ class Walked:
         return self.took_s / self.dag.critical_path_s
 
 
-def walked(
+def run_jobs(
     folder: Path,
     numbers: Sequence[int],
     shortest_s: float,
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| DAG | steps | sinks | critical path s | took s | ratio |\n|---|---|---|---|---|---|")
     walks = []
     with tempfile.TemporaryDirectory() as folder:
-        for walk in walked(
+        for walk in run_jobs(
             Path(folder), range(options.seed, options.seed + options.dags), *options.calls
         ):
             dag = walk.dag

@@ -145,7 +145,7 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
     with Processes(folder) as processes:
         command = [sys.executable, "-m", "benchmarks.streaming_server", *arguments]
 
-        def printed_url() -> str:
+        def read_url() -> str:
             return processes.log_of("server").read_text().strip()
 
         processes.start(
@@ -153,11 +153,11 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
                 "server",
                 command,
                 {"PYTHONPATH": str(ROOT)},
-                is_ready=lambda: printed_url().startswith("http://"),
+                is_ready=lambda: read_url().startswith("http://"),
             )
         )
         processes.wait_until_ready()
-        yield printed_url()
+        yield read_url()
 
 
 @contextmanager

@@ -65,13 +65,13 @@ class HandoffJobs:
     def each_s(self) -> list[float]:
         items: list[float] = []
         for job_id, sent_at in self._sent.items():
-            items.append(self._ended_at(job_id) - sent_at)
+            items.append(self._read_end_time(job_id) - sent_at)
         return items
 
     def close(self) -> None:
         self._jobs.store.connection.close()
 
-    def _ended_at(self, job_id: JobId) -> float:
+    def _read_end_time(self, job_id: JobId) -> float:
         return next(
             recorded.at
             for recorded in self._jobs.store.journal.read(job_id)

@@ -163,10 +163,10 @@ class InAnEventLoop:
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()
         self._open = AsyncExitStack()
-        self._graph = self._loop.run_until_complete(self._made(folder))
+        self._graph = self._loop.run_until_complete(self._make_graph(folder))
         self._each_s: list[float] = []
 
-    async def _made(self, folder: Path) -> Any:
+    async def _make_graph(self, folder: Path) -> Any:
         saver = await self._open.enter_async_context(
             AsyncSqliteSaver.from_conn_string(str(folder / "event_loop.sqlite"))
         )

@@ -89,7 +89,7 @@ def model(request: Json) -> Reply:
     return json_reply(PASS if "verdict" in properties else ANSWER)
 
 
-def paced(
+def measure_pace(
     folder: Path, *, workers: int, slots: int, limit: int, window_s: float, calls: int
 ) -> Paced:
     """Run jobs with this number of calls on this number of worker processes, and return the
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--calls", type=int, default=200, help="of the specialists, in all")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        seen = paced(
+        seen = measure_pace(
             Path(folder),
             workers=options.workers,
             slots=options.slots,

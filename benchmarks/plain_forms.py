@@ -77,7 +77,9 @@ def _replace_functions(functions: Mapping[str, str]) -> None:
     connection.source_of = source_of  # type: ignore[attr-defined]
 
 
-def measured(forms: Sequence[str], jobs: int, repeats: int) -> dict[str, list[tuple[float, float]]]:
+def measure_forms(
+    forms: Sequence[str], jobs: int, repeats: int
+) -> dict[str, list[tuple[float, float]]]:
     """Return milliseconds of processor time of a job, for each form and turn: of the
     supervisor and the worker, and of all processes.
     """
@@ -193,7 +195,7 @@ def main() -> None:
         measure_verified_usage(options.repeats)
         return
     forms = (PRODUCT, options.form) if options.form else FORMS
-    times = measured(forms, options.jobs, options.repeats)
+    times = measure_forms(forms, options.jobs, options.repeats)
     print(
         "| form | ms of supervisor and worker | ratio | ms in all | ratio |\n|---|---|---|---|---|"
     )

@@ -7,11 +7,11 @@ from celery import Celery
 from benchmarks.plain_forms import use_plain_form
 
 
-def _patched_app() -> Celery:
+def _make_patched_app() -> Celery:
     use_plain_form()
     from benchmarks.handoff_worker import app as made
 
     return made
 
 
-app = _patched_app()
+app = _make_patched_app()

@@ -58,8 +58,8 @@ def measure_from_now_on() -> None:
     from handoff_queue.supervisor.lifecycle.verified_usage import VerifiedUsage
 
     for name in ("sign_for", "sign_handoff", "sign_events", "code_events", "signer_of"):
-        setattr(Trust, name, _clocked(SIGNATURES, getattr(Trust, name)))
-    VerifiedUsage.with_result = _clocked(USAGE, VerifiedUsage.with_result)  # type: ignore[method-assign]
+        setattr(Trust, name, _add_clock(SIGNATURES, getattr(Trust, name)))
+    VerifiedUsage.with_result = _add_clock(USAGE, VerifiedUsage.with_result)  # type: ignore[method-assign]
     file = Path(folder) / str(os.getpid())
     threading.Thread(target=_write_for_ever, args=(file,), daemon=True).start()
 
@@ -77,11 +77,11 @@ def seconds_in(folder: Path) -> Mapping[str, float]:
     return sums
 
 
-def _clocked(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _add_clock(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that measures its outermost call."""
 
     @wraps(function)
-    def measured(*arguments: Any, **named: Any) -> Any:
+    def call_and_measure(*arguments: Any, **named: Any) -> Any:
         if getattr(_running, "is_inner", False):
             return function(*arguments, **named)
         _running.is_inner = True
@@ -94,7 +94,7 @@ def _clocked(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
             with _lock:
                 _seconds[what] = _seconds.get(what, 0.0) + used
 
-    return measured
+    return call_and_measure
 
 
 def _write_for_ever(file: Path) -> None:

@@ -75,7 +75,7 @@ def _provider(parts: ExitStack, folder: Path, *, is_instant: bool) -> dict[str, 
     }
 
 
-def measured(jobs: int, repeats: int, *, is_instant: bool) -> list[tuple[float, float]]:
+def measure_jobs(jobs: int, repeats: int, *, is_instant: bool) -> list[tuple[float, float]]:
     """Return milliseconds of processor time of a job in each turn: without keys, and with keys."""
     turns: list[tuple[float, float]] = []
     with ExitStack() as parts:
@@ -127,7 +127,7 @@ def main() -> None:
     if options.parts:
         measure_parts(options.jobs, is_instant=options.instant)
         return
-    turns = measured(options.jobs, options.repeats, is_instant=options.instant)
+    turns = measure_jobs(options.jobs, options.repeats, is_instant=options.instant)
     ratios: list[float] = []
     for plain, signed in turns:
         ratios.append(signed / plain)

@@ -61,7 +61,7 @@ Table = dict[tuple[Load, Row], list[Measured]]
 """Measurements of each row under each load, one for each repeat."""
 
 
-def measured(driver: Driver, pids: Mapping[str, int], load: Load) -> Measured:
+def measure_load(driver: Driver, pids: Mapping[str, int], load: Load) -> Measured:
     for pid in pids.values():
         forget_peak(pid)
     before: dict[str, float] = {}
@@ -110,7 +110,7 @@ def measure(
                 with running(row, call, synthesis, fork_server) as (driver, pids):
                     for count in sorted(at_once):  # what many have taken is not given back
                         load = Load(call, count)
-                        table.setdefault((load, row), []).append(measured(driver, pids, load))
+                        table.setdefault((load, row), []).append(measure_load(driver, pids, load))
                 yield table
 
 

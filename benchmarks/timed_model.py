@@ -54,7 +54,7 @@ class Call:
     way: Way = Way.FUNCTION
 
     @classmethod
-    def parsed(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """Parse the argument.
 
         Raises:

@@ -170,7 +170,7 @@ def count_commands(client: Any, pids: Mapping[str, int]) -> Iterator[Counter[tup
         thread.join()
 
 
-def measured(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[str, str]]]:
+def measure_trips(jobs: int, repeats: int) -> tuple[dict[str, Cost], Counter[tuple[str, str]]]:
     """Measure all three in turn, on one Redis; and the commands of a single job."""
     with (
         tempfile.TemporaryDirectory() as name,
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=50)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    costs, commands = measured(options.jobs, options.repeats)
+    costs, commands = measure_trips(options.jobs, options.repeats)
     project, message = costs["this project"], costs["bare message"]
     shape = (
         f"{options.jobs} jobs x {options.repeats}, each of {HANDOFFS} handoffs and turns,"

@@ -152,7 +152,7 @@ class ApiRecords:
         for schedule in self.schedules:
             slots += schedule.breaches()
         return {
-            "keys with more than one job": list(self._doubled()),
+            "keys with more than one job": list(self._find_duplicate_jobs()),
             "answers without their one effect": list(self._wrong_answers()),
             "slots without their one job": slots,
             "followers who missed an event or saw one twice": events,
@@ -178,7 +178,7 @@ class ApiRecords:
             "reconnections of followers": self.reconnections,
         }
 
-    def _doubled(self) -> Iterator[str]:
+    def _find_duplicate_jobs(self) -> Iterator[str]:
         for name, job_ids in self.jobs_by_key.items():
             if len(job_ids) > 1:
                 yield f"{name}: {', '.join(sorted(job_ids))}"

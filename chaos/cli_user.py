@@ -62,7 +62,7 @@ class CommandRun:
             if is_tried and self.job is None:
                 return True
             with suppress(StoreError):
-                self._words = self._prepared()
+                self._words = self._prepare_command()
             if self._words:
                 self._command = self._type(is_tried=is_tried)
             return False
@@ -76,7 +76,7 @@ class CommandRun:
             self._command = self._type(is_tried=is_tried)
         return is_over and is_tried
 
-    def _prepared(self) -> list[str]:
+    def _prepare_command(self) -> list[str]:
         """Return the command line; empty if the precondition does not hold yet."""
         match self.case.trigger:
             case Trigger.SUBMIT:

@@ -49,13 +49,13 @@ class PlannedHandoff:
     """Handoff that must fail before this one is issued."""
 
 
-def expected_handoffs_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
+def compute_expected_handoffs(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
     """Return the expected handoffs by id."""
-    return _expected_handoffs_of(job)
+    return _compute_expected_handoffs(job)
 
 
 @cache
-def _expected_handoffs_of(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
+def _compute_expected_handoffs(job: PlannedJob) -> Mapping[str, PlannedHandoff]:
     handoffs: dict[str, PlannedHandoff] = {}
     for handoff in (*_role_handoffs(job), *_steps(job), *_replanners(job), *_closing(job)):
         handoffs[handoff.id] = handoff
@@ -67,7 +67,7 @@ def needs_of(job: PlannedJob) -> Counter[CallKey]:
     and without regard to its budget.
     """
     needs = Counter[CallKey]()
-    for handoff in expected_handoffs_of(job).values():
+    for handoff in compute_expected_handoffs(job).values():
         if handoff.is_needed and not handoff.instead_of:
             for key in keys_of(job, handoff):
                 needs[key] = job.tries(key)
@@ -260,7 +260,7 @@ def hanging_on(job: PlannedJob, handoffs: Iterable[str]) -> set[str]:
     size = -1
     while len(dependents) > size:
         size = len(dependents)
-        for handoff in expected_handoffs_of(job).values():
+        for handoff in compute_expected_handoffs(job).values():
             if handoff.after & dependents:
                 dependents.add(handoff.id)
     return dependents

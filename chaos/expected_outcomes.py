@@ -13,7 +13,7 @@ from handoff_queue.chaos.expected_handoffs import (
     OK,
     Ended,
     PlannedHandoff,
-    expected_handoffs_of,
+    compute_expected_handoffs,
     hanging_on,
     last_plan_of,
     needs_of,
@@ -63,7 +63,7 @@ class JobRecord:
     submitted_at: float = inf
     """Time of the submission; infinite if it is unknown."""
 
-    def broken_off(self, *whys: str) -> set[str]:
+    def handoffs_stopped_by(self, *whys: str) -> set[str]:
         """Return the handoffs that ended with one of the given stop reasons."""
         return {handoff for handoff, end in self.results.items() if end.stop_reason in whys}
 
@@ -110,10 +110,10 @@ def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
         return (
             "" if _may_be_cancelled(job, job_records) else "cancelled, though its result is needed"
         )
-    killed = job_record.broken_off(TOO_MANY_CLAIMS)
+    killed = job_record.handoffs_stopped_by(TOO_MANY_CLAIMS)
     cut = killed | _incomplete_children(job, job_records)
     if _may_be_spent(job):
-        cut |= job_record.broken_off(*_SPENT)
+        cut |= job_record.handoffs_stopped_by(*_SPENT)
     wrong = _wrong_handoff(job, job_records, cut) or _wrong_join(job, job_record, killed)
     return wrong or _wrong_reason(job, job_record, killed) or _wrong_status(job, job_record, cut)
 
@@ -168,7 +168,7 @@ def _wrong_handoff(job: PlannedJob, job_records: Mapping[str, JobRecord], cut: s
     """
     job_record, expected_handoffs, below = (
         job_records[job.name],
-        expected_handoffs_of(job),
+        compute_expected_handoffs(job),
         _children_by_handoff(job),
     )
     excused = hanging_on(job, cut)

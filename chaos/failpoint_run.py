@@ -168,11 +168,11 @@ class FailpointRun:
         else:
             share = TROUBLE_SHARE
         if self._next_job is None:
-            self._next_job = replace(next(self._needed_jobs()), trouble_share=share)
+            self._next_job = replace(next(self._jobs_for_armed_points()), trouble_share=share)
         if self.bed.submit(self._next_job):
             self._next_job = None
 
-    def _needed_jobs(self) -> Iterator[PlannedJob]:
+    def _jobs_for_armed_points(self) -> Iterator[PlannedJob]:
         """Return the jobs that reach the armed points."""
         if self._needs(Trigger.API_ANSWER):
             return self._asking_jobs

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from handoff_queue.chaos.expected_handoffs import expected_handoffs_of
+from handoff_queue.chaos.expected_handoffs import compute_expected_handoffs
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.model_switches import SeenReservation, SwitchRecords, WrittenResult
@@ -98,7 +98,7 @@ class SwitchWatch:
                     WrittenResult(
                         job.name,
                         event.handoff_id,
-                        expected_handoffs_of(job)[event.handoff_id].turns,
+                        compute_expected_handoffs(job)[event.handoff_id].turns,
                         event.model,
                         event.replies_by_model,
                         str(HandoffResult.from_json(text).output),
@@ -143,7 +143,7 @@ class NoteReader:
 
 def _switching_handoffs(job: PlannedJob) -> list[HandoffId]:
     handoffs: list[HandoffId] = []
-    for expected in expected_handoffs_of(job).values():
+    for expected in compute_expected_handoffs(job).values():
         if job.switching_step(expected.id) is not None:
             handoffs.append(HandoffId(expected.id))
     return handoffs
@@ -186,7 +186,7 @@ def batch_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> BatchR
     for job in jobs:
         if job.shape is Shape.BATCHED:
             names = {*CLOSING_ROLES, *(step.id for step in job.steps)}
-            for handoff in expected_handoffs_of(job).values():
+            for handoff in compute_expected_handoffs(job).values():
                 if handoff.id.rpartition(".")[0] in names:
                     handoffs.add((job.name, handoff.id))
     return BatchRecords([call for call in calls if (call.key.job, call.key.handoff) in handoffs])

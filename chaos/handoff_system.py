@@ -20,7 +20,7 @@ from handoff_queue.chaos.api_records import (
 )
 from handoff_queue.chaos.api_user import ACTOR, ApiUser, Follower
 from handoff_queue.chaos.equal_user import EqualUser
-from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, expected_handoffs_of
+from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, compute_expected_handoffs
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
 from handoff_queue.chaos.features import (
     BATCH_DEADLINE_S,
@@ -120,7 +120,7 @@ class HandoffProject:
     def absent(self) -> Mapping[str, str]:
         return {}
 
-    def planned(self, job: PlannedJob) -> PlannedJob:
+    def adapt_job(self, job: PlannedJob) -> PlannedJob:
         return job
 
     def submit(self, job: PlannedJob) -> None:
@@ -226,7 +226,7 @@ class HandoffProject:
             next_at=time.monotonic() + dice.choice(PAUSES_S),
         )
 
-    def ended(self, names: Collection[str]) -> set[str]:
+    def find_ended_jobs(self, names: Collection[str]) -> set[str]:
         by_id: dict[JobId, str] = {}
         for name in names:
             by_id[self.ids[name]] = name
@@ -240,7 +240,9 @@ class HandoffProject:
         """Return an empty set: the sweeper continues every job."""
         return set()
 
-    def stored(self, names: Collection[str], called: Collection[CallKey]) -> set[CallKey]:
+    def find_stored_calls(
+        self, names: Collection[str], called: Collection[CallKey]
+    ) -> set[CallKey]:
         stored_calls = set()
         by_name = defaultdict[str, set[HandoffId]](set)
         for key in called:
@@ -263,7 +265,7 @@ class HandoffProject:
         states: list[str] = []
         for job in jobs:
             wanted: list[HandoffId] = []
-            for expected in expected_handoffs_of(job).values():
+            for expected in compute_expected_handoffs(job).values():
                 if expected.turns:  # a handoff without turns is done by a child job
                     wanted.append(HandoffId(expected.id))
             job_id = self.ids[job.name]
@@ -299,7 +301,7 @@ class HandoffProject:
             last_end = ends[-1][1]
             status, reason = last_end.status.value, last_end.reason or ""
         else:
-            waits_for = self._unfinished(job_id, events)
+            waits_for = self._find_open_handoffs(job_id, events)
         notes: Sequence[str] = ()
         if status != JobStatus.OK.value:
             notes = self.client.result(job_id).notes
@@ -313,9 +315,9 @@ class HandoffProject:
             results=results,
             reason=reason,
             why="; ".join((status, *stop_reasons, *notes, reason, *waits_for)),
-            given_up_at=_given_up(events),
+            given_up_at=_abandonment_times(events),
             cancelled_at=cancels[0][0] if cancels else None,
-            asked=asked_in(events),
+            asked=question_periods(events),
             limits=begun[0][1].limits,
         )
 
@@ -361,7 +363,7 @@ class HandoffProject:
             actors: list[str] = []
             for entry in self.client.audit(self.ids[name]):
                 if entry.action in (AuditAction.APPROVE, AuditAction.REJECT):
-                    actors.append(_shown(entry.actor))
+                    actors.append(_actor_text(entry.actor))
             audited[name] = actors
         return ApiRecords(
             requests=self.api.requests,
@@ -375,7 +377,7 @@ class HandoffProject:
             audited=audited,
             actor=f"{ACTOR} by api",
             schedules=self.schedules.records() if self.schedules else (),
-            followed=[self._followed(name) for name in self._followers],
+            followed=[self._read_followed_job(name) for name in self._followers],
             messages=self.messages.records(calls) if self.messages else (),
         )
 
@@ -401,7 +403,7 @@ class HandoffProject:
                 versions.append(recorded.version)
             elif isinstance(event, Approved | Rejected):
                 kind = REJECTED_ANSWER if isinstance(event, Rejected) else APPROVED_ANSWER
-                given[event.asked].append(GivenAnswer(kind, _shown(event.actor)))
+                given[event.asked].append(GivenAnswer(kind, _actor_text(event.actor)))
         questions: list[QuestionRecord] = []
         for version in versions:
             sent = self._answers.get((name, version))
@@ -427,13 +429,15 @@ class HandoffProject:
             ids[name] = named | by_request[f"chaos {name}"]
         return ids
 
-    def _followed(self, name: str) -> FollowedJob:
+    def _read_followed_job(self, name: str) -> FollowedJob:
         journal: list[tuple[int, str]] = []
         for recorded in self.client.store.journal.read(self.ids[name]):
             journal.append((recorded.version, event_as_json(recorded.event)))
         return FollowedJob(name, list(self._followers[name].seen), journal)
 
-    def _unfinished(self, job_id: JobId, events: Sequence[RecordedEvent]) -> tuple[str, ...]:
+    def _find_open_handoffs(
+        self, job_id: JobId, events: Sequence[RecordedEvent]
+    ) -> tuple[str, ...]:
         """Return the state of each handoff of the job that has not ended."""
         handoffs = [issued.handoff_id for _, issued in _events_of_type(events, HandoffIssued)]
         handoff_infos = self.client.store.jobs.handoffs(job_id, handoffs)
@@ -493,7 +497,7 @@ def goes_through_api(job: PlannedJob) -> bool:
     return random.Random(f"{job.seed} {job.name} api").random() < 0.5  # noqa: S311
 
 
-def _shown(actor: Actor | None) -> str:
+def _actor_text(actor: Actor | None) -> str:
     return f"{actor.name} by {actor.via}" if actor else "nobody"
 
 
@@ -509,7 +513,7 @@ def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
     return bool(steps) or CallKey(job.name, INSTEAD, 1) in called
 
 
-def _given_up(events: Iterable[RecordedEvent]) -> dict[str, float]:
+def _abandonment_times(events: Iterable[RecordedEvent]) -> dict[str, float]:
     """Return the time of abandonment of the newest handoff of each abandoned step, by
     handoff's id.
     """
@@ -526,7 +530,7 @@ def _given_up(events: Iterable[RecordedEvent]) -> dict[str, float]:
     return times
 
 
-def asked_in(events: Sequence[RecordedEvent]) -> tuple[tuple[float, float], ...]:
+def question_periods(events: Sequence[RecordedEvent]) -> tuple[tuple[float, float], ...]:
     """Return the periods in which the job waited for its user's answer."""
     answered = dict[int, float]()
     for recorded in events:

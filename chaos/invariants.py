@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import inf
 
 from handoff_queue.chaos.api_records import ApiRecords
-from handoff_queue.chaos.expected_handoffs import expected_handoffs_of, keys_of
+from handoff_queue.chaos.expected_handoffs import compute_expected_handoffs, keys_of
 from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, JobRecord, wrong_end
 from handoff_queue.chaos.faults import Fault, Strike
 from handoff_queue.chaos.features import FeatureRecords
@@ -185,7 +185,7 @@ class RunRecords:
             and (struck := self._struck_evaluations(name)) < MAX_FAILED_EVALUATIONS
         ):
             return f"not evaluated any more, though supervisors were struck only {struck} times"
-        for handoff in sorted(job_record.broken_off(TOO_MANY_CLAIMS)):
+        for handoff in sorted(job_record.handoffs_stopped_by(TOO_MANY_CLAIMS)):
             claims = self.held.get((name, handoff), ())
             struck = strikes_at(
                 claims, self.strikes, min(job_record.finished_at.get(handoff, (inf,)))
@@ -217,7 +217,7 @@ class RunRecords:
         """
         names: list[str] = []
         for name, job_record in self.job_records.items():
-            if job_record.broken_off(TOO_MANY_CLAIMS) or job_record.is_given_up:
+            if job_record.handoffs_stopped_by(TOO_MANY_CLAIMS) or job_record.is_given_up:
                 names.append(name)
         return names
 
@@ -258,7 +258,7 @@ class RunRecords:
     def _needs(self, job: PlannedJob) -> int:
         """Return the number of needed calls of a job, without regard to its budget."""
         total = 0
-        for handoff in expected_handoffs_of(job).values():
+        for handoff in compute_expected_handoffs(job).values():
             if handoff.instead_of:
                 continue
             is_sure = handoff.is_needed and self.job_records[job.name].status != "cancelled"
@@ -281,14 +281,14 @@ class RunRecords:
         jobs = {job.name: job for job in self.everyone}
         for key in surplus:
             if job := jobs.get(key.job):
-                surplus[key] -= self._planned_tries(job, key) + self._refused[key]
+                surplus[key] -= self._count_planned_tries(job, key) + self._refused[key]
         return +surplus
 
-    def _planned_tries(self, job: PlannedJob, key: CallKey) -> int:
+    def _count_planned_tries(self, job: PlannedJob, key: CallKey) -> int:
         """Return the number of tries until a call is answered; 0 for a call that was not
         planned.
         """
-        handoff = expected_handoffs_of(job).get(key.handoff)
+        handoff = compute_expected_handoffs(job).get(key.handoff)
         if handoff is None or key.turn > handoff.turns:
             return 0
         if not self.job_records[job.name].is_there(handoff):
@@ -305,11 +305,11 @@ class RunRecords:
         """Repeated calls without a strike that explains them, once for each such repetition."""
         call_keys: list[CallKey] = []
         for key, surplus in self._surplus.items():
-            explained = sum(map(bool, self._explained(key)))
+            explained = sum(map(bool, self._strikes_by_repetition(key)))
             call_keys += [key] * (surplus - explained)
         return call_keys
 
-    def _explained(self, key: CallKey) -> Iterator[list[Strike]]:
+    def _strikes_by_repetition(self, key: CallKey) -> Iterator[list[Strike]]:
         """Yield the strikes that explain each repetition. A repetition after the provider's
         planned fault needs no explanation, and is left out.
         """
@@ -327,7 +327,9 @@ class RunRecords:
         began, last = copies[0].at, copies[-1].at
         calls: list[str] = []
         for copy in copies:
-            calls.append(f"{copy.at - began:.1f} s by {copy.process} ({_answered(copy, began)})")
+            calls.append(
+                f"{copy.at - began:.1f} s by {copy.process} ({_describe_answer(copy, began)})"
+            )
         strikes: list[str] = []
         for strike in self.strikes:
             if began - self.lease_s <= strike.at <= last:
@@ -343,7 +345,7 @@ class RunRecords:
         """Number of explained repetitions by the fault of the last strike that explains each."""
         faults = Counter[Fault]()
         for key in self._surplus:
-            for strikes in self._explained(key):
+            for strikes in self._strikes_by_repetition(key):
                 if strikes:
                     faults[max(strikes, key=lambda strike: strike.at).fault] += 1
         return faults
@@ -362,11 +364,11 @@ class RunRecords:
     def _calls_in_flight(self) -> CallsInFlight:
         settled_at: dict[CallKey, float] = {}
         for call in self.calls:
-            if times := self._settled(call.key):
+            if times := self._times_with_reply(call.key):
                 settled_at[call.key] = min(times)
         return CallsInFlight(self.calls, self.strikes, settled_at)
 
-    def _settled(self, key: CallKey) -> list[float]:
+    def _times_with_reply(self, key: CallKey) -> list[float]:
         """Return times at which the store had the reply: it was seen there, the handoff made
         its next call, or it had finished.
         """
@@ -422,7 +424,7 @@ class RunRecords:
         recoveries: list[Recovery] = []
         for strike in self.strikes:
             for handoff in self._hit_by(strike):
-                until = self._recovered_at(handoff, strike)
+                until = self._recovery_time(handoff, strike)
                 if until is not None:
                     alone = not any(strike.at < other.at < until for other in self._worker_strikes)
                     recoveries.append(Recovery(strike, handoff, until - strike.at, alone))
@@ -433,7 +435,7 @@ class RunRecords:
         """Strikes on processes that work on jobs. The HTTP servers do not."""
         return [strike for strike in self.strikes if not strike.target.startswith(CONSOLE)]
 
-    def _recovered_at(self, handoff: Handoff, strike: Strike) -> float | None:
+    def _recovery_time(self, handoff: Handoff, strike: Strike) -> float | None:
         """Return the time of the first action of a handoff after a strike: its next
         call, its end, or the end of its job.
         """
@@ -489,7 +491,7 @@ class RunRecords:
         return sum(strike.fault is fault for strike in self.strikes)
 
 
-def _answered(call: Call, began: float) -> str:
+def _describe_answer(call: Call, began: float) -> str:
     if call.out_at is None:
         return "never answered"
     return f"answered {call.out_at - began:.1f} s{'' if call.was_heard else ', unheard'}"

@@ -50,7 +50,7 @@ def workflow_of(job: PlannedJob) -> tuple[Workflow, Items]:
         else:
             steps.append(_step(job, step, (REPEATED,)))
     if copies:
-        steps.insert(0, _repeated_step(copies[0]))
+        steps.insert(0, _make_repeated_step(copies[0]))
     synthesis = Synthesis.MERGE
     if job.shape is Shape.WRITTEN:
         synthesis = Synthesis.RECONCILE
@@ -80,7 +80,7 @@ def _step(job: PlannedJob, step: PlannedStep, after: tuple[str, ...]) -> Workflo
     )
 
 
-def _repeated_step(step: PlannedStep) -> WorkflowStep:
+def _make_repeated_step(step: PlannedStep) -> WorkflowStep:
     task, id_ = Template.of("Do {item}."), StepId(REPEATED)
     return WorkflowStep(
         id_,

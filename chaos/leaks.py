@@ -72,7 +72,7 @@ UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
 """kombu's keys: unacknowledged messages, and their redelivery times."""
 
 
-def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
+def find_leaks(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
     """Return one line for each leak after all jobs have ended: keys without a TTL, turns of
     handoffs, entries of waiting messages, shared runs, reservations, and messages.
 
@@ -100,11 +100,15 @@ def left_behind(client: Any, queues: Iterable[str], *, was_struck: bool) -> list
         elif name.startswith("handoff:shared_run:"):
             leaks.append(f"{name}: of handoffs that have ended")
     return sorted(
-        [*leaks, *_reserved(client, names), *_messages(client, queues, was_struck=was_struck)]
+        [
+            *leaks,
+            *_find_reservations(client, names),
+            *_messages(client, queues, was_struck=was_struck),
+        ]
     )
 
 
-def _reserved(client: Any, names: Iterable[str]) -> list[str]:
+def _find_reservations(client: Any, names: Iterable[str]) -> list[str]:
     """Return one line for each reservation of a job, a day or a handoff."""
     leaks: list[str] = []
     for name in names:

@@ -19,11 +19,11 @@ SPENT = {
 """Field of a job's budget -> the same amount in `counted`."""
 
 
-def miscounted(client: Any) -> list[str]:
+def find_wrong_counts(client: Any) -> list[str]:
     """Return one line for each count that is not the sum over all jobs. No job may have been
     deleted, and none may be running.
     """
-    counts, stored = counted(client), of_jobs(client)
+    counts, stored = read_counts(client), of_jobs(client)
     lines: list[str] = []
     for name in sorted(stored.keys() | counts.keys()):
         if counts[name] != stored[name]:
@@ -48,7 +48,7 @@ def of_days(client: Any) -> Counter[str]:
     return sums
 
 
-def counted(client: Any) -> Counter[str]:
+def read_counts(client: Any) -> Counter[str]:
     """Return the counts of ended jobs, handoffs by outcome, calls, tokens and money."""
     counts = Counter[str]()
     for field, value in client.hgetall(keys.METRICS).items():

@@ -174,13 +174,13 @@ def _replanner_reply(job: PlannedJob, request: Json) -> Reply:
             calls.append(("drop_step", {"step": step.id, "why": "It says nothing new."}))
             for dependency in step.after:
                 if statuses.get(dependency) == NOT_BEGUN:
-                    calls.append(("change_step", _changed_step(job, dependency)))
+                    calls.append(("change_step", _step_change(job, dependency)))
     if calls:
         return tool_call_reply(*calls)
     return json_reply(GO_ON)
 
 
-def _changed_step(job: PlannedJob, step_id: str) -> Json:
+def _step_change(job: PlannedJob, step_id: str) -> Json:
     task = f"Do {step_id} of {job.name}. And nothing else."
     return {"step": step_id, "task": task, "why": "It is the last."}
 

@@ -220,7 +220,7 @@ class Model(MessagesServer):
                 trouble = job.trouble(key)
             refusal = self.refusal_of(job, key, request["model"])
         if refusal is not None:
-            reply = replace(_refused(refusal), duration_s=job.takes_s(key))
+            reply = replace(_refusal_reply(refusal), duration_s=job.takes_s(key))
         elif trouble is None:
             reply = replace(reply_to(job, key, request), duration_s=job.takes_s(key))
         else:
@@ -278,7 +278,7 @@ def _writers_of(job: PlannedJob, key: CallKey, request: Json) -> tuple[str, ...]
     return writers_in(json.dumps(replies))
 
 
-def _refused(refusal: Refusal) -> Reply:
+def _refusal_reply(refusal: Refusal) -> Reply:
     wait = str(STORM_S)
     match refusal:
         case Refusal.BUSY:

@@ -32,7 +32,7 @@ class WrittenResult:
     replies_by_model: Mapping[str, int] | None
     output: str
 
-    def named(self) -> Counter[str]:
+    def count_replies_by_model(self) -> Counter[str]:
         """Return the number of replies that the result gives to each model."""
         if self.replies_by_model is not None:
             return Counter(self.replies_by_model)
@@ -74,18 +74,20 @@ class SwitchRecords:
                     f"{seen.job} {seen.handoff}: {seen.microusd} micro-dollars for a call that"
                     f" may cost {seen.min_microusd}"
                 )
-        return {LOST: list(self._lost()), TOO_LOW: too_low}
+        return {LOST: list(self._find_wrong_writers()), TOO_LOW: too_low}
 
     def figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
-        by_second = sum(result.named()[SWITCHED_MODELS[1]] for result in self.results)
+        by_second = sum(
+            result.count_replies_by_model()[SWITCHED_MODELS[1]] for result in self.results
+        )
         return {
             "calls that a model turned away": sum(call.is_refused for call in self.calls),
             "replies of the second model": by_second,
             "reservations seen": len(self.reservations),
         }
 
-    def _lost(self) -> Iterator[str]:
+    def _find_wrong_writers(self) -> Iterator[str]:
         calls = defaultdict[tuple[str, str], list[Call]](list)
         for call in sorted(self.calls, key=lambda call: call.at):
             calls[call.key.job, call.key.handoff].append(call)
@@ -96,10 +98,10 @@ class SwitchRecords:
             last = max(calls[result.job, result.handoff], key=lambda call: call.key.turn)
             last_writer = writers_in(result.output)
             written = Counter([*last.writers, *last_writer])
-            if written != result.named() or last_writer != (result.model,):
+            if written != result.count_replies_by_model() or last_writer != (result.model,):
                 yield (
                     f"{result.job} {result.handoff}: written by {dict(written)}, and the result"
-                    f" names {dict(result.named())}, at last {result.model}"
+                    f" names {dict(result.count_replies_by_model())}, at last {result.model}"
                 )
 
 

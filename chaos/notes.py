@@ -117,7 +117,7 @@ class NoteRecords:
 
     def breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
-        return {WRONG_NOTES: list(self._wrong()), PAID_AGAIN: list(self._paid_again())}
+        return {WRONG_NOTES: list(self._wrong()), PAID_AGAIN: list(self._find_repeated_calls())}
 
     def figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
@@ -145,7 +145,7 @@ class NoteRecords:
             elif not _is_proven(note.evidence, PlannedNote(note.path.partition("/")[2])):
                 yield f"{note.path}: no evidence"
 
-    def _paid_again(self) -> Iterator[str]:
+    def _find_repeated_calls(self) -> Iterator[str]:
         for call in self.calls:
             turns = self.turns_of_readers.get(call.key.job)
             if turns is not None and call.key.turn > turns:

@@ -269,9 +269,9 @@ class PlannedJob:
         one fault, because its specialist's turns allow no more.
         """
         for turn in range(1, key.turn):
-            if self._drawn(replace(key, turn=turn)):
+            if self._draw_trouble(replace(key, turn=turn)):
                 return None
-        return self._drawn(key)
+        return self._draw_trouble(key)
 
     def switching_step(self, handoff: str) -> PlannedStep | None:
         """Return the step of a handoff with several models; None for other handoffs."""
@@ -297,7 +297,7 @@ class PlannedJob:
             return None
         return dice.choice(list(Refusal))
 
-    def _drawn(self, key: CallKey) -> Trouble | None:
+    def _draw_trouble(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point
         is_counted = self.is_tight or self.shape in (
             Shape.TIGHT_TREE,

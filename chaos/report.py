@@ -75,7 +75,7 @@ def _promises_of(records: RunRecords) -> list[Promise]:
         _promise_of_none("keys left behind", records.left_behind),
         _promise_of_none("requests that the Messages API would refuse", records.refused_requests),
     ]
-    for checked in _checked(records):
+    for checked in _feature_records(records):
         for what, breaches in checked.breaches().items():
             promises.append(_promise_of_none(what, breaches))
     if records.not_reached is not None:
@@ -83,7 +83,7 @@ def _promises_of(records: RunRecords) -> list[Promise]:
     return promises
 
 
-def _checked(records: RunRecords) -> list[FeatureRecords]:
+def _feature_records(records: RunRecords) -> list[FeatureRecords]:
     """Return the records of the HTTP API and of the features."""
     return [*filter(None, [records.api]), *records.features]
 
@@ -120,33 +120,33 @@ def _seconds(measured: float | None) -> str:
     return f"{measured:.1f} s"
 
 
-def broken_of(records: RunRecords) -> list[str]:
+def find_broken_promises(records: RunRecords) -> list[str]:
     """Return the names of the broken promises."""
     return [promise.what for promise in promises_of(records) if not promise.is_kept]
 
 
 def is_kept(records: RunRecords) -> bool:
     """Return whether the run kept every promise."""
-    return not broken_of(records)
+    return not find_broken_promises(records)
 
 
-def _counted(counts: Iterable[tuple[str, int]]) -> str:
+def _counts_text(counts: Iterable[tuple[str, int]]) -> str:
     """Return counts as a list in words, without zeros."""
     return ", ".join(f"{count} x {name}" for name, count in counts if count)
 
 
 def table_of(records: RunRecords) -> str:
     """Return the table for a terminal, which is valid Markdown."""
-    faults = _counted((fault, records.count(fault)) for fault in Fault)
+    faults = _counts_text((fault, records.count(fault)) for fault in Fault)
     lines = ["| | | allowed | |", "|---|---|---|---|", f"| faults | {faults or 'none'} | | |"]
     lines.append(f"| jobs submitted, ended | {len(records.jobs)}, {records.ended} | all | |")
-    lines.append(f"| modes | {_counted(records.modes.items())} | | |")
+    lines.append(f"| modes | {_counts_text(records.modes.items())} | | |")
     if records.children:
         lines.append(f"| child jobs begun | {records.children} | | |")
     lines.append(
         f"| model calls made, needed without faults | {records.call_count}, {records.needed} | | |"
     )
-    for checked in _checked(records):
+    for checked in _feature_records(records):
         figures = checked.figures()
         lines.append(f"| {', '.join(figures)} | {', '.join(map(str, figures.values()))} | | |")
     for promise in promises_of(records):
@@ -157,7 +157,7 @@ def table_of(records: RunRecords) -> str:
         f"| longest recovery with further faults | {_seconds(records.longest_joint_recovery_s)}"
         " | | |"
     )
-    if reasons := _counted(records.repeated_by.most_common()):
+    if reasons := _counts_text(records.repeated_by.most_common()):
         lines.append(f"| calls repeated, by fault | {reasons} | | |")
     for what, why in records.absent.items():
         lines.append(f"| not there: {what} | {why} | | |")

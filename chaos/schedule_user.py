@@ -239,7 +239,7 @@ class ScheduleUser:
             records.append(ScheduleRecord(planned.name, must, may, ends_by_job, planned.run_now))
         return records
 
-    def _stored(self, name: str) -> StoredSchedule | None:
+    def _read_schedule(self, name: str) -> StoredSchedule | None:
         return self.store.schedules.find(DEFAULT_TENANT, name)
 
     def _jobs_of(self, text: str) -> list[JobInfo]:
@@ -263,7 +263,7 @@ class ScheduleUser:
         answer = self.api.send("POST", "/v1/schedules", body)
         if answer is None:
             return False
-        stored = self._stored(planned.name)
+        stored = self._read_schedule(planned.name)
         if stored is None:
             self.api.failures.append(f"schedule {planned.name} was not added: {answer.detail}")
         else:
@@ -282,7 +282,7 @@ class ScheduleUser:
         answer = self.api.send("POST", f"/v1/schedules/{name}/{verb}")
         if answer is None:
             return False
-        stored = self._stored(name)
+        stored = self._read_schedule(name)
         if stored is not None and stored.schedule.is_paused != (verb == "pause"):
             self.api.failures.append(f"schedule {name}: {verb} had no effect")
         return self._expect(answer, 200)
@@ -310,7 +310,7 @@ class ScheduleUser:
 
     def _is_settled(self, name: str) -> bool:
         """Return whether no slot of the schedule is due or waits."""
-        stored = self._stored(name)
+        stored = self._read_schedule(name)
         if stored is None:
             return True
         schedule = stored.schedule
@@ -320,7 +320,7 @@ class ScheduleUser:
     def _remove_settled(self, name: str) -> bool:
         if not self._is_settled(name):
             return False
-        planned, stored = self._schedules[name], self._stored(name)
+        planned, stored = self._schedules[name], self._read_schedule(name)
         if planned.cron == MINUTELY and planned.added and stored:
             first, after = planned.added.next_slot, stored.schedule.next_slot
             planned.must.update(slots_between(MINUTELY, ZONE, first, after - 1))

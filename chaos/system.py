@@ -41,7 +41,7 @@ class System(Protocol):
         lost.
         """
 
-    def planned(self, job: PlannedJob) -> PlannedJob:
+    def adapt_job(self, job: PlannedJob) -> PlannedJob:
         """Return the job in the form that this system supports."""
 
     def submit(self, job: PlannedJob) -> None:
@@ -54,7 +54,7 @@ class System(Protocol):
             called: all calls so far.
         """
 
-    def ended(self, names: Collection[str]) -> set[str]:
+    def find_ended_jobs(self, names: Collection[str]) -> set[str]:
         """Return the ended jobs."""
 
     def stuck(self, names: Collection[str], /) -> set[str]:
@@ -62,7 +62,9 @@ class System(Protocol):
         that no process can hold a message either.
         """
 
-    def stored(self, names: Collection[str], called: Collection[CallKey], /) -> set[CallKey]:
+    def find_stored_calls(
+        self, names: Collection[str], called: Collection[CallKey], /
+    ) -> set[CallKey]:
         """Return the calls of these jobs whose replies are stored.
 
         Args:

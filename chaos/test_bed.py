@@ -13,8 +13,8 @@ from handoff_queue.chaos.faults import Strike, with_outages
 from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
 from handoff_queue.chaos.invariants import Handoff, RunRecords
 from handoff_queue.chaos.killer import QUEUES
-from handoff_queue.chaos.leaks import left_behind
-from handoff_queue.chaos.metric_counts import miscounted
+from handoff_queue.chaos.leaks import find_leaks
+from handoff_queue.chaos.metric_counts import find_wrong_counts
 from handoff_queue.chaos.model_server import Model
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
 from handoff_queue.chaos.system import Kind, Made_co
@@ -59,7 +59,7 @@ class TestBed(Generic[Made_co]):
         """Submit a job. Return False if Redis is unreachable: the job may exist, so the caller
         must submit the same job again.
         """
-        job = self.system.planned(job)
+        job = self.system.adapt_job(job)
         self.model.add([job])
         try:
             self.system.submit(job)
@@ -85,7 +85,7 @@ class TestBed(Generic[Made_co]):
                 self.fleet.connection.redis.ping()
             self.answered_at.append(asked_at)
             names = {running.name for running in self._working_jobs()}
-            for key in self.system.stored(names, called):
+            for key in self.system.find_stored_calls(names, called):
                 self.stored_at.setdefault(key, time.time())
             self._see_claims()
             self.system.attend([self.jobs[name] for name in self.open], called)
@@ -109,7 +109,7 @@ class TestBed(Generic[Made_co]):
 
     def _see_ends(self) -> None:
         """Note ended jobs, and submit the jobs that follow them."""
-        ended = self.system.ended(self.open)
+        ended = self.system.find_ended_jobs(self.open)
         self.open -= ended
         for name in sorted(ended):
             if (following := self.jobs[name].then) is not None:
@@ -178,8 +178,8 @@ class TestBed(Generic[Made_co]):
         while True:
             with translate_errors():
                 redis = self.fleet.connection.redis
-                rest = left_behind(redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck)
-                rest += miscounted(redis)
+                rest = find_leaks(redis, (*QUEUES, UNROUTED_QUEUE), was_struck=was_struck)
+                rest += find_wrong_counts(redis)
             if not rest or time.monotonic() > until:
                 return rest
             time.sleep(CHECK_EVERY_S * 10)

@@ -435,7 +435,14 @@ def test_each_variable_has_a_name_for_its_value() -> None:
     assert form_of_tests().empty_names == []
 
 
-FOLDERS_WITHOUT_PARTICIPLES = ("shared", "workers", "handoff_queue/testing")
+FOLDERS_WITHOUT_PARTICIPLES = (
+    "shared",
+    "supervisor",
+    "workers",
+    "handoff_queue/testing",
+    "chaos",
+    "benchmarks",
+)
 """Folders of the product whose functions have no participle as a name."""
 IRREGULAR_PARTICIPLES = set(
     "begun bought bound broken brought built caught chosen drawn driven found frozen given gone"

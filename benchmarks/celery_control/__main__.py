@@ -20,7 +20,7 @@ from handoff_queue.chaos.run import Options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    namespace = _parsed(arguments)
+    namespace = _parse_arguments(arguments)
     os.environ["PYTHONPATH"] = str(ROOT)  # the workers import `benchmarks.celery_control.app`
     options = Options(
         namespace.seed,
@@ -41,7 +41,7 @@ def _tell(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.celery_control", description=__doc__
     )

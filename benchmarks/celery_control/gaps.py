@@ -177,7 +177,7 @@ def _ends(bed: TestBed[System], names: dict[Gap, str]) -> dict[Gap, bool]:
     with translate_errors():
         ends: dict[Gap, bool] = {}
         for gap, name in names.items():
-            ends[gap] = name in bed.system.ended([name])
+            ends[gap] = name in bed.system.find_ended_jobs([name])
         return ends
 
 

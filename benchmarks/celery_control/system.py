@@ -75,7 +75,7 @@ class Plain(WithoutApi):
     def absent(self) -> Mapping[str, str]:
         return ABSENT
 
-    def planned(self, job: PlannedJob) -> PlannedJob:
+    def adapt_job(self, job: PlannedJob) -> PlannedJob:
         if job.is_tight:
             return replace(job, shape=Shape.PARALLEL)
         return job
@@ -86,7 +86,7 @@ class Plain(WithoutApi):
     def submit(self, job: PlannedJob) -> None:
         if job.name in self._submitted:
             return
-        with _translated_errors():
+        with _translate_errors():
             self.app.send_task(
                 control.PLAN,
                 args=(job.name,),
@@ -97,7 +97,7 @@ class Plain(WithoutApi):
         self._submitted.add(job.name)
         self._moved_at[job.name] = time.monotonic()
 
-    def ended(self, names: Collection[str]) -> set[str]:
+    def find_ended_jobs(self, names: Collection[str]) -> set[str]:
         return {name for name in names if self._end_times(name)[""]}
 
     def stuck(self, names: Collection[str]) -> set[str]:
@@ -114,7 +114,9 @@ class Plain(WithoutApi):
                 self._moved_at[name] = now
         return {name for name in names if now - self._moved_at[name] > self.stuck_after_s}
 
-    def stored(self, _names: Collection[str], _called: Collection[CallKey]) -> set[CallKey]:
+    def find_stored_calls(
+        self, _names: Collection[str], _called: Collection[CallKey]
+    ) -> set[CallKey]:
         return set()
 
     def holders(self, _jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
@@ -157,7 +159,7 @@ def _arguments(message: bytes) -> str:
 
 
 @contextmanager
-def _translated_errors() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except OperationalError as error:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from benchmarks.conflicts.measuring import (
     PAIRS,
     FinderScore,
-    labelled,
-    measured,
-    measured_in_pairs,
+    load_planted_claims,
+    measure_pairs,
+    measure_planted_claims,
     pairs_of,
 )
 from handoff_queue.shared.types.handoff import Claim
@@ -25,9 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wrong", action="store_true")
     options = parser.parse_args()
-    sets = {"planted": (measured(), labelled()[0])}
+    sets = {"planted": (measure_planted_claims(), load_planted_claims()[0])}
     for name in PAIRS:
-        sets[name] = measured_in_pairs(name), pairs_of(name)[0]
+        sets[name] = measure_pairs(name), pairs_of(name)[0]
     print("| set | contradictions | consistent | recall | false alarms |\n|---|---|---|---|---|")
     for name, (result, _) in sets.items():
         print(

@@ -47,7 +47,7 @@ class FinderScore:
         return self.reported - self.planted
 
 
-def labelled() -> tuple[dict[str, Claim], frozenset[Pair]]:
+def load_planted_claims() -> tuple[dict[str, Claim], frozenset[Pair]]:
     """Return the planted set: the claims by id, and the contradicting pairs."""
     rows = _rows("claims")
     planted: set[Pair] = set()
@@ -76,9 +76,9 @@ def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pa
     )
 
 
-def measured() -> FinderScore:
+def measure_planted_claims() -> FinderScore:
     """Measure the planted set, each claim against each."""
-    claims, planted = labelled()
+    claims, planted = load_planted_claims()
     reported = frozenset(
         Pair((claim.id, other.id))
         for claim, other in combinations(claims.values(), 2)
@@ -87,7 +87,7 @@ def measured() -> FinderScore:
     return FinderScore(planted, reported, len(claims) - 2 * len(planted))
 
 
-def measured_in_pairs(name: str) -> FinderScore:
+def measure_pairs(name: str) -> FinderScore:
     """Measure a set of pairs, each pair separately."""
     claims, pairs, planted = pairs_of(name)
     return FinderScore(

@@ -18,7 +18,7 @@ from typing import Any
 
 import redis
 
-from benchmarks.growth.queued import ROUNDS, operation_times, submitted
+from benchmarks.growth.queued import ROUNDS, operation_times, submit_jobs
 from benchmarks.growth.steps import EXTRA_STEPS, Fleet, Steps, steps_fleet
 from handoff_queue.shared.local.child_processes import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
@@ -98,7 +98,7 @@ def print_steps(idle_ms: Sequence[float], measured: Sequence[Steps]) -> None:
 
 def print_queued(jobs: int) -> None:
     with store() as at:
-        took = submitted(at.url, at.pid, jobs)
+        took = submit_jobs(at.url, at.pid, jobs)
         print(f"| {jobs:,} jobs queued | ms |\n|---|---|")
         print(f"| submit (processor), in the first tenth | {took.first_ms:.1f} |")
         print(f"| submit (processor), in the last tenth | {took.last_ms:.1f} |")

@@ -33,7 +33,7 @@ class Submitted:
     last_ms: float
 
 
-def submitted(url: str, redis_pid: int, jobs: int) -> Submitted:
+def submit_jobs(url: str, redis_pid: int, jobs: int) -> Submitted:
     """Submit this number of jobs, without a supervisor."""
     door, tenth, spent_s = client.connect(url, SETTINGS), max(1, jobs // 10), [0.0]
     for n in range(1, jobs + 1):
@@ -66,10 +66,10 @@ def operation_times(url: str) -> Iterator[tuple[str, float]]:
     }
     for name, what in whats.items():
         what()
-        yield name, median(timed_ms(what) for _ in range(ROUNDS))
+        yield name, median(measure_ms(what) for _ in range(ROUNDS))
 
 
-def timed_ms(what: Callable[[], object]) -> float:
+def measure_ms(what: Callable[[], object]) -> float:
     began = time.perf_counter()
     what()
     return 1000 * (time.perf_counter() - began)

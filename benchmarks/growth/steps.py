@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, Part, environment_of, fleet
-from benchmarks.growth.queued import ROUNDS, timed_ms
+from benchmarks.growth.queued import ROUNDS, measure_ms
 from benchmarks.memory import bytes_by_kind
 from benchmarks.trips import cpu_of
 from handoff_queue.shared.settings.settings import Settings
@@ -90,10 +90,10 @@ def workflow_in(folder: Path, shape: str) -> Workflow:
     return read_workflow(str(path))
 
 
-def shown_ms(what: Callable[[], object]) -> float:
+def measure_display_ms(what: Callable[[], object]) -> float:
     """Return the time of a display whose output is discarded, in ms."""
     with redirect_stdout(StringIO()):
-        return timed_ms(what)
+        return measure_ms(what)
 
 
 class Fleet:
@@ -135,7 +135,7 @@ class Fleet:
         items = Items(rows=tuple({"name": f"number {n}"} for n in range(rows)))
         before, used, cpu, began = (
             bytes_by_kind(self._redis),
-            self._used(),
+            self._read_used_memory(),
             cpu_of(self._pids),
             time.perf_counter(),
         )
@@ -154,9 +154,13 @@ class Fleet:
         outlines_ms: list[float] = []
         handoffs_ms: list[float] = []
         for _ in range(ROUNDS):
-            outlines_ms.append(shown_ms(lambda: show_outline(self.jobs, job_id, as_json=False)))
+            outlines_ms.append(
+                measure_display_ms(lambda: show_outline(self.jobs, job_id, as_json=False))
+            )
             handoffs_ms.append(
-                shown_ms(lambda: show_handoffs(self.jobs, job_id, handoff_ids, as_json=False))
+                measure_display_ms(
+                    lambda: show_handoffs(self.jobs, job_id, handoff_ids, as_json=False)
+                )
             )
         kinds, steps = bytes_by_kind(self._redis), self._steps_of_a_row * rows * jobs
         return Steps(
@@ -167,15 +171,15 @@ class Fleet:
                 for name in cpu
                 if name not in ("client", "writer")
             },
-            memory_kb=(self._used() - used) / steps / 1024,
+            memory_kb=(self._read_used_memory() - used) / steps / 1024,
             by_kind_kb={kind: (kinds[kind] - before[kind]) / steps / 1024 for kind in kinds},
             show_ms=median(outlines_ms),
             handoff_ms=median(handoffs_ms),
-            all_ms=timed_ms(lambda: self.jobs.result(job_id)),
+            all_ms=measure_ms(lambda: self.jobs.result(job_id)),
             others_ms=others_ms,
         )
 
-    def _used(self) -> int:
+    def _read_used_memory(self) -> int:
         return int(self._redis.info("memory")["used_memory"])
 
     def _wait(self, job_id: Any) -> JobStatus:

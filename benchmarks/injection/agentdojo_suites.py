@@ -64,7 +64,7 @@ class AgentDojoSituation:
         self._suite = suite
         self._user_task = suite.user_tasks[task.user_task]
         self._injection = suite.injection_tasks[task.injection] if task.injection else None
-        loaded = _loaded_environment(task.part, is_attacked=task.injection is not None)
+        loaded = _load_environment(task.part, is_attacked=task.injection is not None)
         self._environment = self._user_task.init_environment(loaded.model_copy(deep=True))
         self._before = self._environment.model_copy(deep=True)
         self._runtime = _functions_runtime()(suite.tools)
@@ -84,7 +84,7 @@ class AgentDojoSituation:
         """Return the calls that do the user's task."""
         return _calls(self._user_task, self._before)
 
-    def injected_calls(self) -> list[Call]:
+    def calls_of_attack(self) -> list[Call]:
         """Return the calls that the attack demands; none if it demands words of the answer."""
         if self._injection is None:
             return []
@@ -131,7 +131,7 @@ class AgentDojoSituation:
 
 
 @cache
-def _loaded_environment(suite: str, *, is_attacked: bool) -> Any:
+def _load_environment(suite: str, *, is_attacked: bool) -> Any:
     """Return the environment at the beginning of a task. Reading its YAML takes up to a second."""
     places = dict.fromkeys(suites()[suite].get_injection_vector_defaults(), PLACE)
     return suites()[suite].load_and_inject_default_environment(places if is_attacked else {})
@@ -279,7 +279,7 @@ def declaration_of(tool: str) -> Declaration:
     return READS_PRIVATE
 
 
-def undeclared(tools: Collection[str]) -> set[str]:
+def find_undeclared_tools(tools: Collection[str]) -> set[str]:
     """Return the tools that the tables above do not place, by the form of their names."""
     reading = ("get_", "search_", "read_", "list_", "check_")
     unplaced: set[str] = set()

@@ -143,7 +143,7 @@ class InjecAgentSituation:
         """Return the call that does the user's task."""
         return [self._case.user_call]
 
-    def injected_calls(self) -> list[Call]:
+    def calls_of_attack(self) -> list[Call]:
         """Return a call of each of the attacker's tools. The last call sends what the calls
         before it returned.
         """

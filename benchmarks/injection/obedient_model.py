@@ -62,7 +62,7 @@ class Play:
             attack = self.situation.attack.strip()
             if attack and not self.sees_attack and attack in _newest_results(request):
                 self.sees_attack = True
-                self.injected = self.situation.injected_calls()
+                self.injected = self.situation.calls_of_attack()
                 self.wanted.extendleft(reversed(self.injected))
             if not self.wanted:
                 return result_reply(self.situation.answer(self.sees_attack))

@@ -79,7 +79,7 @@ class Situation(Protocol):
     def benign_calls(self) -> list[Call]:
         """Return the calls that do the user's task."""
 
-    def injected_calls(self) -> list[Call]:
+    def calls_of_attack(self) -> list[Call]:
         """Return the calls that the attack demands."""
 
     def answer(self, obeys: bool) -> str:

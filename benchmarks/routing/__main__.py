@@ -10,8 +10,8 @@ from benchmarks.routing.measuring import (
     ALWAYS_SINGLE,
     ALWAYS_TEAM,
     Routed,
-    labelled,
-    routed,
+    load_labels,
+    route_requests,
     specialist_accuracy,
     way_accuracy,
 )
@@ -21,9 +21,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wrong", action="store_true")
     options = parser.parse_args()
-    labels = labelled()
+    labels = load_labels()
     ways = {
-        "router": list(routed(labels)),
+        "router": list(route_requests(labels)),
         "always single": list(map(ALWAYS_SINGLE, labels)),
         "always team": list(map(ALWAYS_TEAM, labels)),
     }

@@ -77,10 +77,10 @@ class Routed:
         return self.is_way_right and (self.label.team or self.is_specialist_right)
 
 
-def labelled() -> tuple[Labelled, ...]:
+def load_labels() -> tuple[Labelled, ...]:
     items: list[Labelled] = []
     for line in REQUESTS.read_text(encoding="utf-8").splitlines():
-        items.append(_labelled(json.loads(line)))
+        items.append(_parse_label(json.loads(line)))
     return tuple(items)
 
 
@@ -93,7 +93,7 @@ ALWAYS_SINGLE = always(Route(team=False, specialist=GENERALIST))
 ALWAYS_TEAM = always(Route(team=True, specialist=GENERALIST))
 
 
-def routed(labels: Iterable[Labelled]) -> Iterator[Routed]:
+def route_requests(labels: Iterable[Labelled]) -> Iterator[Routed]:
     """Run each request through the router, with the offline model."""
     built_in: list[Candidate] = []
     for spec in load_specialists(BUILT_IN).values():
@@ -162,6 +162,6 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
     return agent.run(MemoryCheckpoints(), handoff.limits.deadline)
 
 
-def _labelled(line: Mapping[str, Any]) -> Labelled:
+def _parse_label(line: Mapping[str, Any]) -> Labelled:
     own, held_out = line.get("specialists", {}), line.get("held_out", False)
     return Labelled(line["request"], line["route"] == "team", line["specialist"], own, held_out)

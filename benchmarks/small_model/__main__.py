@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.fleets import ROOT
 from benchmarks.small_model.messages_api import Exchange, ModelServer
 from benchmarks.small_model.model_process import small_model
-from benchmarks.small_model.reactions import agent_of, kind_of, sent_back
+from benchmarks.small_model.reactions import agent_of, find_loop_texts, kind_of
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
@@ -53,7 +53,7 @@ class Outcome:
             str(len(self.exchanges)),
             f"{sum(each.input_tokens for each in self.exchanges):,}",
             f"{sum(each.output_tokens for each in self.exchanges):,}",
-            str(sum(len(sent_back(each.request)) for each in self.exchanges)),
+            str(sum(len(find_loop_texts(each.request)) for each in self.exchanges)),
             str(sum(each.stop_reason == "max_tokens" for each in self.exchanges)),
             str(len(self.result.citations)),
             "; ".join(f"{count} {end}" for end, count in ends.items()),
@@ -123,7 +123,7 @@ def _print_reactions(outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         for exchange in outcome.exchanges:
             agent = agent_of(exchange.request)
-            repairs += [f"{agent}: {kind_of(text)}" for text in sent_back(exchange.request)]
+            repairs += [f"{agent}: {kind_of(text)}" for text in find_loop_texts(exchange.request)]
             if exchange.error:
                 errors.append(f"request refused: {kind_of(exchange.error)}")
         for result in outcome.result.results:

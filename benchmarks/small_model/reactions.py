@@ -12,7 +12,7 @@ _NUMBER = re.compile(r"\d+")
 MAX_KIND_CHARS = 200
 
 
-def sent_back(request: Json) -> list[str]:
+def find_loop_texts(request: Json) -> list[str]:
     """Return the texts of the agent loop that are new in a request: its last block, and the block
     before a note about the last turn.
     """

@@ -53,7 +53,7 @@ def answer_of_this_project(request: Json) -> Reply:
     if "verdict" in wanted:
         best = {"scores": _fill_schema(wanted["scores"], _definitions(request)), "verdict": "PASS"}
         verdict = {**best, "revisions": [], "open_points": []}
-        return json_reply(_pick(verdict, _required(request)))
+        return json_reply(_pick(verdict, _find_required_fields(request)))
     return json_reply({"decision": "go_on", "why": "The plan still fits."})
 
 
@@ -80,7 +80,7 @@ def answer_of_langgraph(request: Json) -> Reply:
     """Reply to the supervisor, or to the worker of the next part."""
     text = text_of_messages(request)
     job = job_in(text)
-    left = _unreported(job, text)
+    left = _parts_not_in_text(job, text)
     transfers: list[str] = []
     for name in _tools_of(request):
         if name.startswith("transfer_to"):
@@ -105,7 +105,7 @@ def answer_of_agent_sdk(request: Json) -> Reply:
             agent = name
     if agent is None or WORKER in "".join(texts_of_system(request)):
         return _read_and_answer(request, parts_in(text))
-    left = _unreported(job, text)
+    left = _parts_not_in_text(job, text)
     if not left:
         return text_reply(with_sources(job.parts))
     calls: list[tuple[str, Json]] = []
@@ -124,7 +124,7 @@ def _tools_of(request: Json) -> list[str]:
     return [tool["name"] for tool in request.get("tools", ())]
 
 
-def _unreported(job: Job, text: str) -> list[Part]:
+def _parts_not_in_text(job: Job, text: str) -> list[Part]:
     """Return the parts of a job whose facts are not in a text."""
     unreported: list[Part] = []
     for part in job.parts:
@@ -134,7 +134,7 @@ def _unreported(job: Job, text: str) -> list[Part]:
 
 
 def _read_and_answer(request: Json, parts: Sequence[Part]) -> Reply:
-    unread = _unread(request, parts)
+    unread = _parts_without_documents(request, parts)
     if unread:
         return _reading(request, unread)
     return text_reply(with_sources(parts))
@@ -149,7 +149,7 @@ def _specialist_reply(request: Json, text: str, wanted: Json) -> Reply:
             sections.append(part.section(f"[{step}.c{{number}}]"))
         return _result("\n\n".join(sections), (), wanted)
     parts = parts_in(text)
-    unread = _unread(request, parts)
+    unread = _parts_without_documents(request, parts)
     if unread:
         return _reading(request, unread)
     sections = []
@@ -245,7 +245,7 @@ def _pick(values: Json, names: Collection[str]) -> Json:
     return {name: value for name, value in values.items() if name in names}
 
 
-def _required(request: Json) -> list[str]:
+def _find_required_fields(request: Json) -> list[str]:
     """Return the fields that the schema of an answer requires."""
     required: list[str] = request["output_config"]["format"]["schema"]["required"]
     return required
@@ -270,7 +270,7 @@ def _fill_schema(schema: Json, definitions: Json) -> Any:
     return "All bullet points quote the document."
 
 
-def _unread(request: Json, parts: Sequence[Part]) -> list[Part]:
+def _parts_without_documents(request: Json, parts: Sequence[Part]) -> list[Part]:
     """Return the parts whose documents the request does not show."""
     text = text_of_messages(request)
     unread: list[Part] = []

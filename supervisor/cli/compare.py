@@ -53,7 +53,7 @@ from handoff_queue.supervisor.cli.options import (
     RequestText,
     Timeout,
     amount,
-    given_options,
+    options_on_command_line,
 )
 from handoff_queue.supervisor.cli.request_options import gates_of, rubric_of, text_of
 from handoff_queue.supervisor.client.job_lookup import find_job
@@ -124,7 +124,7 @@ def compare(
     handoff compare j-0123456789ab j-abcdef012345
     """
     if other is not None:
-        _check_only_json(given_options(context))
+        _check_only_json(options_on_command_line(context))
         return compare_jobs(request or "", other, as_json=as_json)
     if request is not None and is_job_id_prefix(request):
         raise UserError(f"compare needs two jobs: name a second one after {request}")

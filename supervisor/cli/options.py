@@ -477,7 +477,7 @@ def filter_of(
     )
 
 
-def given_options(context: typer.Context) -> list[str]:
+def options_on_command_line(context: typer.Context) -> list[str]:
     """Return the options that are on the command line, such as `--docs`, in the order of the
     help.
     """

@@ -44,7 +44,7 @@ def find_specialists_folder() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "specialists"
 
 
-def completed_names() -> list[str]:
+def complete_specialist_names() -> list[str]:
     """Return the names of the specialists for shell completion, or no names after any error."""
     try:
         return specialist_names(load_settings())
@@ -69,7 +69,9 @@ def worker(
     roles: Annotated[
         list[str],
         typer.Argument(
-            metavar="SPECIALIST", autocompletion=completed_names, help="The specialists to serve."
+            metavar="SPECIALIST",
+            autocompletion=complete_specialist_names,
+            help="The specialists to serve.",
         ),
     ] = [],  # noqa: B006
     everyone: Annotated[bool, typer.Option("--all", help="Serve every specialist.")] = False,

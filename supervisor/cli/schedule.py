@@ -29,7 +29,7 @@ from handoff_queue.supervisor.cli.options import (
     AsJson,
     RequestText,
     amount,
-    given_options,
+    options_on_command_line,
 )
 from handoff_queue.supervisor.cli.request_options import (
     JobOptions,
@@ -151,7 +151,7 @@ def schedule(
         if name is not None:
             raise UserError(f"`handoff schedule list` takes no NAME: use `show {name[:48]}`")
         tenant = None
-        if "--tenant" in given_options(context):
+        if "--tenant" in options_on_command_line(context):
             tenant = job.tenant
         _print(client_of_broker().schedules(tenant), tenant, as_json=as_json)
         return OK

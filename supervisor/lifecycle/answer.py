@@ -368,7 +368,7 @@ def plan_notes(plan: PlanMade | None, texts: ResultTexts) -> tuple[str, ...]:
         return tuple(f"The plan: {note}." for note in texts.result(plan.noted).notes)
     if plan is None or not plan.degraded:
         return ()
-    why = _bracketed(texts.why(plan.degraded))
+    why = _in_brackets(texts.why(plan.degraded))
     return (f"No usable plan was made{why}: one specialist got the whole request.",)
 
 
@@ -377,7 +377,7 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     notes = list(plan_notes(state.plan, texts))
     routed = state.routed
     if routed and routed.problem:
-        why = _bracketed(texts.why(routed.result))
+        why = _in_brackets(texts.why(routed.result))
         notes.append(f"A team got the job: {routed.problem}{why}.")
     notes += _failures_of_replanner(state, texts)
     why_unchanged = reason_for_no_replanning(state)
@@ -387,7 +387,7 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     notes += notes_on_settled_points(state, texts)
     synthesized = state.synthesized
     if synthesized and synthesized.problem:
-        why = _bracketed(texts.why(synthesized.result))
+        why = _in_brackets(texts.why(synthesized.result))
         notes.append(f"The results were put together by code: {synthesized.problem}{why}.")
     review = state.last_round
     if review is not None and review.repeats_earlier_revisions:
@@ -395,11 +395,11 @@ def _own_notes(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
             "The review asked for the same again, in other words: there was no further round."
         )
     if review is not None and review.decision is None:
-        why = _bracketed(texts.why(review.result))
+        why = _in_brackets(texts.why(review.result))
         notes.append(f"{NOT_REVIEWED}: {review.problem}{why}.")
     fact_check = state.fact_checks.outcome
     if fact_check and fact_check.problem:
-        why = _bracketed(texts.why_unchecked(fact_check))
+        why = _in_brackets(texts.why_unchecked(fact_check))
         notes.append(f"{NOT_CHECKED}: {fact_check.problem}{why}.")
     return tuple(notes)
 
@@ -409,7 +409,7 @@ def _failures_of_replanner(state: JobState, texts: ResultTexts) -> list[str]:
     notes: dict[str, None] = {}
     for patch in state.patches.made_now:
         if patch.problem and texts.patch(patch.result) is None:
-            why = _bracketed(texts.why(patch.result))
+            why = _in_brackets(texts.why(patch.result))
             note = f"The plan was not changed after the results: the replanner failed{why}."
             notes[note] = None
     return list(notes)
@@ -420,7 +420,7 @@ def _notes_on_conflicts(state: JobState, texts: ResultTexts) -> list[str]:
     notes = []
     judged = state.judged
     if judged and judged.problem:
-        why = _bracketed(texts.why(judged.result))
+        why = _in_brackets(texts.why(judged.result))
         notes.append(f"No contradiction was settled: {judged.problem}{why}.")
     if state.conflicts and state.conflicts.left_out:
         notes.append(
@@ -429,7 +429,7 @@ def _notes_on_conflicts(state: JobState, texts: ResultTexts) -> list[str]:
     return notes
 
 
-def _bracketed(why: str | None) -> str:
+def _in_brackets(why: str | None) -> str:
     if why:
         return f" ({why})"
     return ""

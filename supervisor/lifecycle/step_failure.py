@@ -71,10 +71,10 @@ def step_retries(state: JobState, observations: Observations, now: float) -> tup
         retry = _step_retry(step_id, step, observations)
         if retry:
             retries.append(retry)
-    return _needed_retries(state, retries, now)
+    return _retries_that_fan_ins_need(state, retries, now)
 
 
-def _needed_retries(
+def _retries_that_fan_ins_need(
     state: JobState, retries: Sequence[StepRetry], now: float
 ) -> tuple[StepRetry, ...]:
     """Return the retries of the steps that a fan-in still needs. Steps with the same dependents

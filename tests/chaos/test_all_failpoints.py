@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.chaos.failpoint_cases import cases
-from handoff_queue.chaos.report import broken_of, table_of
+from handoff_queue.chaos.report import find_broken_promises, table_of
 from handoff_queue.chaos.run import Options, try_failpoints
 from handoff_queue.shared.local.fork_server import ForkServer
 
@@ -35,4 +35,4 @@ def test_no_failpoint_breaks_a_promise(fork_server: ForkServer | None, half: int
     options = Options(seed, fork_server=fork_server)
     records = try_failpoints(options, discard_line, cases()[half::2])
 
-    assert broken_of(records) == [], f"seed {seed}\n{table_of(records)}"
+    assert find_broken_promises(records) == [], f"seed {seed}\n{table_of(records)}"

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.celery_control.gaps import OURS_WITH_GAPS, PLAIN_WITH_GAPS, Gap
 from benchmarks.celery_control.run import try_failpoints, try_gaps
 from handoff_queue.chaos.failpoint_cases import Action
-from handoff_queue.chaos.report import broken_of, table_of
+from handoff_queue.chaos.report import find_broken_promises, table_of
 from handoff_queue.chaos.run import Options
 from handoff_queue.shared.local.fork_server import ForkServer
 
@@ -31,7 +31,7 @@ def test_plain_chords_repeat_calls_after_lost_answers(
 
     assert not records.not_reached, table_of(records)
     assert {"handoffs with two results", "calls repeated that were not in flight"} <= set(
-        broken_of(records)
+        find_broken_promises(records)
     ), table_of(records)
 
 

@@ -15,7 +15,7 @@ from handoff_queue.chaos.job_generator import TIGHT_STEPS
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import EXTERNAL, CallKey, PlannedJob, PlannedStep
-from handoff_queue.chaos.report import broken_of, is_kept, json_of, table_of
+from handoff_queue.chaos.report import find_broken_promises, is_kept, json_of, table_of
 from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.usage import Usage
@@ -125,7 +125,9 @@ def test_a_call_is_in_flight_also_if_the_server_reads_it_shortly_after_the_kill(
 def test_a_repeated_call_that_no_strike_explains_is_a_broken_promise(
     strikes: list[Strike], repeated: Call
 ) -> None:
-    assert "calls repeated that were not in flight" in broken_of(records(repeated, strikes=strikes))
+    assert "calls repeated that were not in flight" in find_broken_promises(
+        records(repeated, strikes=strikes)
+    )
 
 
 def test_a_process_that_was_stopped_before_its_call_is_excused_only_just_after_its_stop() -> None:
@@ -142,7 +144,7 @@ def test_a_process_that_was_stopped_before_its_call_is_excused_only_just_after_i
 def test_two_repetitions_need_two_strikes() -> None:
     repetitions = (call("a.1", 2, 5.0, "worker2"), call("a.1", 2, 6.0, "worker3"))
 
-    assert "calls repeated that were not in flight" in broken_of(
+    assert "calls repeated that were not in flight" in find_broken_promises(
         records(*repetitions, strikes=[kill(3.5)])
     )
     assert is_kept(records(*repetitions, strikes=[kill(3.5), kill(5.2, "worker2")]))
@@ -168,7 +170,7 @@ def test_two_repetitions_need_two_strikes() -> None:
     ],
 )
 def test_a_wrong_end_of_a_job_is_a_broken_promise(job_record: JobRecord, broken: str) -> None:
-    assert broken_of(records(job_record=job_record)) == [broken]
+    assert find_broken_promises(records(job_record=job_record)) == [broken]
 
 
 @pytest.mark.parametrize("shape", [Shape.TIGHT, Shape.TIGHT_TOKENS, Shape.TIGHT_MONEY])
@@ -193,20 +195,20 @@ def test_a_payment_over_a_budget_is_an_overrun_in_every_unit(
         SPENT,
     )
 
-    assert broken_of(RunRecords([tight], within, [], {"1-0": job_record}, 3.0)) == []
-    assert broken_of(RunRecords([tight], [*within, *more], [], {"1-0": job_record}, 3.0)) == [
-        "jobs over their budget, by the server's usage counts"
-    ]
+    assert find_broken_promises(RunRecords([tight], within, [], {"1-0": job_record}, 3.0)) == []
+    assert find_broken_promises(
+        RunRecords([tight], [*within, *more], [], {"1-0": job_record}, 3.0)
+    ) == ["jobs over their budget, by the server's usage counts"]
 
 
 def test_a_recovery_is_late_five_seconds_after_its_lease_without_another_strike() -> None:
     late, soon = call("a.1", 2, 12.0, "worker2"), call("a.1", 2, 8.9, "worker2")
     job_record = JobRecord("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
 
-    assert broken_of(records(late, strikes=[kill(3.5)], job_record=job_record)) == [
+    assert find_broken_promises(records(late, strikes=[kill(3.5)], job_record=job_record)) == [
         "longest recovery"
     ]
-    assert broken_of(records(soon, strikes=[kill(3.5)], job_record=job_record)) == []
+    assert find_broken_promises(records(soon, strikes=[kill(3.5)], job_record=job_record)) == []
 
 
 def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
@@ -223,7 +225,7 @@ def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
     )
 
     assert records_of_run.longest_joint_recovery_s == pytest.approx(8.4)
-    assert broken_of(by_both) == ["longest recovery"]
+    assert find_broken_promises(by_both) == ["longest recovery"]
     assert "| longest recovery | not measured |" in table_of(by_both)
     assert "| longest recovery | not measured | 8 s | kept |" in table_of(records())
 
@@ -248,10 +250,10 @@ def test_a_call_in_flight_of_the_struck_process_is_not_a_recovery(
 
 
 def test_leftovers_in_redis_and_untried_faults_are_reported() -> None:
-    assert broken_of(records(left_behind=["handoff:due: j-1"])) == ["keys left behind"]
-    assert broken_of(records(not_reached=["kill at script.turn.before of a worker"])) == [
-        "failpoints that no process reached"
-    ]
+    assert find_broken_promises(records(left_behind=["handoff:due: j-1"])) == ["keys left behind"]
+    assert find_broken_promises(
+        records(not_reached=["kill at script.turn.before of a worker"])
+    ) == ["failpoints that no process reached"]
     assert "| failpoints that no process reached | 0 |" in table_of(records(not_reached=[]))
 
 
@@ -270,7 +272,7 @@ def test_a_fault_that_could_not_happen_is_reported_and_breaks_nothing() -> None:
 def test_a_request_that_the_api_would_refuse_breaks_a_promise() -> None:
     records_of_run = replace(records(), refused_requests=["messages.2: unexpected `tool_use_id`"])
 
-    assert broken_of(records_of_run) == ["requests that the Messages API would refuse"]
+    assert find_broken_promises(records_of_run) == ["requests that the Messages API would refuse"]
     assert "messages.2: unexpected `tool_use_id`" in table_of(records_of_run)
 
 
@@ -289,15 +291,17 @@ def test_repeated_calls_are_reported_by_the_struck_process() -> None:
 
 
 def test_a_call_outside_every_plan_is_a_repeated_call() -> None:
-    assert broken_of(records(call("b.1", 1, 4.0))) == [
+    assert find_broken_promises(records(call("b.1", 1, 4.0))) == [
         "calls repeated",
         "calls repeated that were not in flight",
     ]
-    assert broken_of(records(call("a.1", 3, 4.0))) == [
+    assert find_broken_promises(records(call("a.1", 3, 4.0))) == [
         "calls repeated",
         "calls repeated that were not in flight",
     ]
-    assert "calls repeated that were not in flight" in broken_of(records(call("answer.1", 1, 4.0)))
+    assert "calls repeated that were not in flight" in find_broken_promises(
+        records(call("answer.1", 1, 4.0))
+    )
 
 
 def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> None:
@@ -323,7 +327,7 @@ def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> 
         .spoilt["1-0"]
         .startswith("planner.1: given up, though only 2 of its claims were struck")
     )
-    assert "calls repeated that were not in flight" in broken_of(twice)
+    assert "calls repeated that were not in flight" in find_broken_promises(twice)
 
 
 def test_an_abandoned_job_has_as_many_strikes_as_the_limit() -> None:
@@ -332,12 +336,12 @@ def test_an_abandoned_job_has_as_many_strikes_as_the_limit() -> None:
     )
     strikes = [Strike(Fault.KILL_SUPERVISOR, "supervisor1", at) for at in (3.0, 7.0, 11.0)]
 
-    assert "jobs that ended otherwise than planned" in broken_of(
+    assert "jobs that ended otherwise than planned" in find_broken_promises(
         records(strikes=strikes[:2], job_record=job_record)
     )
-    assert "jobs that ended otherwise than planned" not in broken_of(
+    assert "jobs that ended otherwise than planned" not in find_broken_promises(
         records(strikes=strikes, job_record=job_record)
     )
-    assert "jobs that ended otherwise than planned" in broken_of(
+    assert "jobs that ended otherwise than planned" in find_broken_promises(
         records(strikes=strikes, job_record=replace(job_record, status="ok"))
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from handoff_queue.chaos.leaks import left_behind
+from handoff_queue.chaos.leaks import find_leaks
 
 EXPIRY_S = 60
 
@@ -20,7 +20,7 @@ def client(redis_url: str) -> Iterator[Any]:
 
 
 def leftovers(client: Any, *, was_struck: bool = False) -> list[str]:
-    return left_behind(client, ("writer", "supervisor"), was_struck=was_struck)
+    return find_leaks(client, ("writer", "supervisor"), was_struck=was_struck)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.chaos.metric_counts import miscounted
+from handoff_queue.chaos.metric_counts import find_wrong_counts
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -26,7 +26,7 @@ def job_id(store: Store) -> JobId:
 
 def test_the_counts_are_the_sums_over_all_jobs(store: Store, job_id: JobId) -> None:
     assert store.connection.redis.hget(keys.progress(job_id), "turns") == b"1"
-    assert miscounted(store.connection.redis) == []
+    assert find_wrong_counts(store.connection.redis) == []
 
 
 @pytest.mark.parametrize("name", ["handoffs", "model_calls", "tokens", "cost_usd"])
@@ -36,7 +36,7 @@ def test_a_fact_that_was_counted_twice_is_found(store: Store, job_id: JobId, nam
 
     redis.hincrby(keys.METRICS, field, 1)
 
-    assert len(miscounted(redis)) == 1, f"the count of {job_id} is wrong"
+    assert len(find_wrong_counts(redis)) == 1, f"the count of {job_id} is wrong"
 
 
 @pytest.mark.parametrize("name", ["calls", "usd", "input", "output"])
@@ -47,11 +47,13 @@ def test_a_call_that_a_day_counted_twice_is_found(store: Store, job_id: JobId, n
 
     redis.hincrby(key, field, 1)
 
-    assert len(miscounted(redis)) == 1, f"the spending of {job_id} is wrong"
+    assert len(find_wrong_counts(redis)) == 1, f"the spending of {job_id} is wrong"
 
 
 def test_a_handoff_that_was_not_counted_is_found(store: Store, job_id: JobId) -> None:
     redis = store.connection.redis
     redis.hdel(keys.METRICS, "handoffs\tdefault\tresearcher\tok")
 
-    assert miscounted(redis) == [f"{keys.METRICS}: 0 handoffs ok, and the jobs have 1"], job_id
+    assert find_wrong_counts(redis) == [f"{keys.METRICS}: 0 handoffs ok, and the jobs have 1"], (
+        job_id
+    )

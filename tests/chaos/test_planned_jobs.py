@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import handoff_queue.supervisor.roles
-from handoff_queue.chaos.expected_handoffs import expected_handoffs_of, keys_of, needs_of
+from handoff_queue.chaos.expected_handoffs import compute_expected_handoffs, keys_of, needs_of
 from handoff_queue.chaos.failpoint_run import OFTEN
 from handoff_queue.chaos.fleet import OWN_SPECIALISTS
 from handoff_queue.chaos.job_generator import EVERYTHING, ONLY_CHORDS, ONLY_FEATURES, jobs_of, only
@@ -104,7 +104,7 @@ def test_child_jobs_are_two_deep_at_most_and_their_parents_steps() -> None:
 
 def test_every_role_of_the_supervisor_has_handoffs_in_some_job() -> None:
     expected = [
-        expected_handoffs_of(member)
+        compute_expected_handoffs(member)
         for seed in range(20)
         for job in jobs_of(seed, ALL)
         for member in job.family
@@ -136,7 +136,7 @@ def needed(shape: Shape, mode: Mode = Mode.TEAM) -> set[str]:
 
 
 def test_an_input_step_is_needed_after_the_planners_answer_and_before_the_step_continues() -> None:
-    handoffs = expected_handoffs_of(job_of_shape(Shape.HELPED, Mode.TEAM))
+    handoffs = compute_expected_handoffs(job_of_shape(Shape.HELPED, Mode.TEAM))
 
     assert needed(Shape.HELPED) == {
         "planner.1",
@@ -187,7 +187,7 @@ def test_a_join_needs_only_some_parts_and_a_child_jobs_calls_do_not_count_for_it
     joined, teams = job_of_shape(Shape.JOINED, Mode.TEAM), job_of_shape(Shape.TEAMS, Mode.TEAM)
 
     assert {key.handoff for key in needs_of(joined)} == {"planner.1", "d.1", "assessor.1"}
-    assert keys_of(teams, expected_handoffs_of(teams)["x.1"]) == []
+    assert keys_of(teams, compute_expected_handoffs(teams)["x.1"]) == []
 
 
 def test_no_handoff_needs_more_turns_than_it_has_under_any_provider_fault() -> None:

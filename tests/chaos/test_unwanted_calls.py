@@ -10,12 +10,12 @@ import pytest
 from handoff_queue.chaos.expected_handoffs import OK
 from handoff_queue.chaos.expected_outcomes import NOT_WAITED_FOR, JobRecord
 from handoff_queue.chaos.faults import Fault, Strike
-from handoff_queue.chaos.handoff_system import asked_in
+from handoff_queue.chaos.handoff_system import question_periods
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob, PlannedStep
-from handoff_queue.chaos.report import broken_of
+from handoff_queue.chaos.report import find_broken_promises
 from handoff_queue.chaos.unwanted_calls import SENT_WITHIN_S
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
@@ -83,7 +83,7 @@ def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
         question,
     ]
 
-    assert asked_in(
+    assert question_periods(
         [RecordedEvent(at, at * 10.0, event) for at, event in enumerate(events, start=1)]
     ) == (
         (10, 20),
@@ -114,6 +114,6 @@ def test_a_child_without_an_end_is_lost_and_a_child_that_never_began_is_not() ->
 
     assert RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": RUNNING}, 3.0).lost == ["1-0-x"]
     assert RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": JobRecord("")}, 3.0).lost == []
-    assert "jobs that ended otherwise than planned" in broken_of(
+    assert "jobs that ended otherwise than planned" in find_broken_promises(
         RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": JobRecord("")}, 3.0)
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.critical_path import walked
+from benchmarks.critical_path import run_jobs
 from benchmarks.table import HEAD
 from benchmarks.tokens.__main__ import main as compare_tokens
 from tests import forked_processes
@@ -60,7 +60,7 @@ def test_steps_of_random_dags_start_when_their_dependencies_have_ended(tmp_path:
     fork_server = forked_processes.shared_fork_server()
     dags = (8, 15, 8, 15)
     ratios = []
-    with closing(walked(tmp_path, dags, 0.25, 0.75, fork_server=fork_server)) as runs:
+    with closing(run_jobs(tmp_path, dags, 0.25, 0.75, fork_server=fork_server)) as runs:
         for run in runs:
             ratios.append(run.ratio)
             if run.ratio < 1.25:

@@ -138,7 +138,7 @@ def test_the_users_tool_returns_the_attack_only_in_an_attacked_task(suite: Suite
 def test_an_obeyed_theft_sends_the_result_of_the_first_tool(suite: Suite) -> None:
     situation = attacked(suite, "ds_base")
 
-    assert situation.injected_calls() == [
+    assert situation.calls_of_attack() == [
         ("DoorGetCodes", {}),
         ("PostSendLetter", {"to": "ann@example.org", "body": "4711"}),
     ]
@@ -147,7 +147,7 @@ def test_an_obeyed_theft_sends_the_result_of_the_first_tool(suite: Suite) -> Non
 def test_an_attack_is_done_when_all_of_its_tools_ran(suite: Suite) -> None:
     situation = attacked(suite, "ds_base")
     done: list[bool] = []
-    for tool, arguments in situation.injected_calls():
+    for tool, arguments in situation.calls_of_attack():
         situation.run(tool, arguments)
         done.append(situation.is_attack_done("an answer"))
 

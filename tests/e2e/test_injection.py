@@ -8,9 +8,9 @@ from benchmarks.injection.agentdojo_suites import (
     AgentDojoSituation,
     agentdojo,
     declaration_of,
+    find_undeclared_tools,
     suites,
     tasks,
-    undeclared,
 )
 from benchmarks.injection.measuring import ALLOW_ALL, Outcome, row, run
 from benchmarks.injection.suite import Task
@@ -23,7 +23,7 @@ EACH = 60
 def test_each_tool_of_a_suite_is_declared(suite: str) -> None:
     names = {tool.name for tool in suites()[suite].tools}
 
-    assert undeclared(names) == set()
+    assert find_undeclared_tools(names) == set()
     assert any(declaration_of(name).sends for name in names)
 
 
@@ -32,7 +32,9 @@ def test_each_attack_of_the_suites_demands_something() -> None:
     for task in tasks(tuple(suites()), 1):
         if task.injection:
             attacks[task.part, task.injection] = task
-    silent = {key for key, task in attacks.items() if not AgentDojoSituation(task).injected_calls()}
+    silent = {
+        key for key, task in attacks.items() if not AgentDojoSituation(task).calls_of_attack()
+    }
 
     assert silent == {("travel", "injection_task_6")}, "it demands words of the answer"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pace import paced
+from benchmarks.pace import measure_pace
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,7 +20,7 @@ def test_eight_worker_processes_use_90_percent_of_the_rate_limit_without_a_refus
     tmp_path: Path,
 ) -> None:
     # With fewer calls, the seconds in which 64 slots begin would count too much.
-    outcome = paced(tmp_path, workers=8, slots=8, limit=50, window_s=9.0, calls=150)
+    outcome = measure_pace(tmp_path, workers=8, slots=8, limit=50, window_s=9.0, calls=150)
     assert set(outcome.statuses) == {"ok"}
     assert len(outcome.bucket.taken) == 150
     assert len(outcome.buckets) == 2, "the supervisor's roles use another model"

@@ -109,7 +109,7 @@ def _lines_with_times(before: JobView | None, moment: JobUpdate) -> Iterator[tup
     """
     view = moment.view
     earlier = before or JobView(view.job_id)
-    for line in arrived_lines(earlier, view):
+    for line in lines_about_arrivals(earlier, view):
         yield -inf, line
     latest = 0.0
     for at, line in lines_of(moment, earlier.state):
@@ -179,7 +179,7 @@ def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
             yield str(reason)
 
 
-def arrived_lines(before: JobView, after: JobView) -> Iterator[str]:
+def lines_about_arrivals(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each process or person that the job no longer waits for."""
     still_missing = {reason.awaited for reason in after.waiting_reasons}
     for reason in before.waiting_reasons:

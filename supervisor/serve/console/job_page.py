@@ -276,10 +276,12 @@ def _why(role: str, info: HandoffInfo, served: dict[str, ServedSpecialist], load
         return "is held, because its message is a dead letter"
     if info.lost:
         return "its message or its worker was lost, and the sweeper publishes it again"
-    return _awaited_processes(role, served, load)
+    return _describe_awaited_processes(role, served, load)
 
 
-def _awaited_processes(role: str, served: dict[str, ServedSpecialist], load: FleetLoad) -> str:
+def _describe_awaited_processes(
+    role: str, served: dict[str, ServedSpecialist], load: FleetLoad
+) -> str:
     """Return the processes that an unclaimed handoff of a role waits for."""
     if role == SUB_SUPERVISOR:
         return "waits for a supervisor, which begins its child job"

@@ -16,8 +16,8 @@ from benchmarks.routing.measuring import (
     ALWAYS_SINGLE,
     ALWAYS_TEAM,
     Routed,
-    labelled,
-    routed,
+    load_labels,
+    route_requests,
     specialist_accuracy,
     way_accuracy,
 )
@@ -60,7 +60,7 @@ def read_route(text: str, *, last_try: bool = False) -> Route:
 
 @pytest.fixture(scope="module")
 def routed_labels() -> list[Routed]:
-    return list(routed(labelled()))
+    return list(route_requests(load_labels()))
 
 
 def test_the_router_uses_the_cheap_model_no_tools_and_one_repair_at_most() -> None:
@@ -200,7 +200,7 @@ def test_an_output_that_no_reading_accepted_is_not_a_route(output: Any) -> None:
 
 
 def test_the_labels_are_many_unlike_each_other_and_name_specialists_that_exist() -> None:
-    labels, built_in = labelled(), set(load_specialists(BUILT_IN))
+    labels, built_in = load_labels(), set(load_specialists(BUILT_IN))
     assert len({label.request for label in labels}) == len(labels) >= 70
     assert sum(label.held_out for label in labels) >= 20
     assert all((label.specialist is None) == label.team for label in labels)
@@ -210,7 +210,7 @@ def test_the_labels_are_many_unlike_each_other_and_name_specialists_that_exist()
 
 
 def test_every_built_in_specialist_fits_some_request() -> None:
-    assert set(load_specialists(BUILT_IN)) <= {label.specialist for label in labelled()}
+    assert set(load_specialists(BUILT_IN)) <= {label.specialist for label in load_labels()}
 
 
 def test_the_router_takes_one_call_and_says_why(routed_labels: list[Routed]) -> None:
@@ -224,7 +224,7 @@ def test_the_router_is_as_often_right_as_it_was_measured_to_be(routed_labels: li
 
 
 def test_the_router_is_right_more_often_than_a_constant_route(routed_labels: list[Routed]) -> None:
-    labels = labelled()
+    labels = load_labels()
     for constant_route in (ALWAYS_SINGLE, ALWAYS_TEAM):
         assert way_accuracy(routed_labels) > way_accuracy(map(constant_route, labels))
         assert specialist_accuracy(routed_labels) > specialist_accuracy(map(constant_route, labels))

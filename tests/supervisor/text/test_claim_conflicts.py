@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.conflicts.measuring import PAIRS, labelled, measured, measured_in_pairs
+from benchmarks.conflicts.measuring import (
+    PAIRS,
+    load_planted_claims,
+    measure_pairs,
+    measure_planted_claims,
+)
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.supervisor.text.claim_conflicts import MAX_STATEMENTS, conflicts_in, contradicts
 from handoff_queue.supervisor.text.claim_values import contradict, read_value
@@ -37,7 +42,7 @@ def values_contradict(first: str, second: str, attribute: str = "height") -> boo
 
 @pytest.mark.slow
 def test_as_many_planted_contradictions_are_found_as_were_measured() -> None:
-    result = measured()
+    result = measure_planted_claims()
 
     assert len(result.planted) >= 30
     assert result.consistent >= 60
@@ -51,7 +56,7 @@ def test_as_many_planted_contradictions_are_found_as_were_measured() -> None:
 def test_as_many_contradictions_of_a_set_of_pairs_are_found_as_were_measured(
     name: str, recall: float, false_alarms: int
 ) -> None:
-    result = measured_in_pairs(name)
+    result = measure_pairs(name)
 
     assert name in PAIRS
     assert min(len(result.planted), result.consistent) >= 20
@@ -60,7 +65,7 @@ def test_as_many_contradictions_of_a_set_of_pairs_are_found_as_were_measured(
 
 
 def test_the_labels_are_pairs_of_claims_that_can_be_compared() -> None:
-    claims, planted = labelled()
+    claims, planted = load_planted_claims()
 
     assert all(claim.is_comparable for claim in claims.values())
     assert all(len(pair) == 2 for pair in planted)

@@ -34,7 +34,7 @@ from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.step_events import CheckVerdict, FactCheck, WrongStatement
 from handoff_queue.supervisor.cli.display.event_lines import (
     LINES,
-    arrived_lines,
+    lines_about_arrivals,
     lines_of,
     new_claims,
     new_waits,
@@ -280,8 +280,8 @@ def test_a_missing_role_is_reported_once_and_so_is_its_return() -> None:
     assert list(newly_missing(one_step, two)) == [
         "steps a, b wait for a worker of `poet`: start one with `handoff worker poet`"
     ]
-    assert list(arrived_lines(one_step, two)) == []
-    assert list(arrived_lines(two, sound)) == ["no longer waits for a worker of `poet`"]
+    assert list(lines_about_arrivals(one_step, two)) == []
+    assert list(lines_about_arrivals(two, sound)) == ["no longer waits for a worker of `poet`"]
 
 
 def test_the_usage_of_a_handoff_is_the_usage_of_the_budget_or_an_upper_bound() -> None:
