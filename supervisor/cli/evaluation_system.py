@@ -67,7 +67,7 @@ def whole_system(
 
 
 def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJudge:
-    """Return the judge: the specialist `judge` if a worker serves it, or else an all-rounder.
+    """Return the judge: the specialist `reviewer` if a worker serves it, or else an all-rounder.
 
     Args:
         model: the model that the user chose. None: the model of the settings, unless the workers

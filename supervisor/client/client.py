@@ -408,7 +408,7 @@ class Client:
         """Send a message to all agents of a running job, or to the agents of one step.
 
         An agent that runs takes the message once, before its next model call. An agent that
-        begins later has the message in its task. The planner, the replanner, the reviewer and
+        begins later has the message in its task. The planner, the replanner, the assessor and
         the synthesizer get every message.
 
         Args:

@@ -223,7 +223,7 @@ class JobResult(Message):
     verdicts: tuple[dict[str, Any], ...] = ()
     """{round, verdict, revisions, open_points, scores, problem, checked}. A score is
     {criterion, score, why, step}. `step` is null if the score is for the whole answer.
-    `checked` names the checks of a reviewer without a model. Null: a model judged.
+    `checked` names the checks of an assessor without a model. Null: a model judged.
     """
     patches: tuple[dict[str, Any], ...] = ()
     """{added: [{id, specialist}], changed, dropped, too_late, repeats: {step: earlier step},

@@ -296,7 +296,7 @@ class Request:
     facts: FactTable | None = None
     """Known facts that the claims of the answer are compared with; see `read_facts`."""
     rubric: Rubric | None = None
-    """Criteria of the reviewer, in every mode. None: the reviewer's own, if there is a review."""
+    """Criteria of the assessor, in every mode. None: the assessor's own, if there is a review."""
     is_reviewed: bool = True
     """False: no assessor reviews the results of a team, an adaptive job or a workflow. A plan with
     a step that acts on the world is reviewed in any case.

@@ -142,7 +142,7 @@ def _check_readers(state: JobState, step: str | None) -> None:
         )
     if step is not None:
         raise UserError(
-            f"step {step} of {job_id} has ended, and no reviewer, replanner or synthesizer runs"
+            f"step {step} of {job_id} has ended, and no assessor, replanner or synthesizer runs"
             f" after it: repeat it with `handoff retry {job_id} --from {step}` after the end"
         )
     _check_is_no_child(state, None)

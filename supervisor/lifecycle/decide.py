@@ -304,7 +304,7 @@ def _abandon_blocked_steps(state: JobState, now: float) -> tuple[Command, ...] |
     """Return the commands for steps that cannot begin because no review passed, because a
     person rejected them, or because they may have acted. None: there are no such steps.
 
-    The judge rules first on a disagreement between the reviewer and a writer.
+    The judge rules first on a disagreement between the assessor and a writer.
     """
     steps = find_blocked_steps(state)
     judge_first = None

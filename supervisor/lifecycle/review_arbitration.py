@@ -68,7 +68,7 @@ def is_accepted(state: JobState) -> bool:
 
 
 def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str, Any]:
-    """Return the changes after the judge's ruling. If the reviewer is right and a round is
+    """Return the changes after the judge's ruling. If the assessor is right and a round is
     left, the step runs once more.
     """
     changes: dict[str, Any] = {
@@ -143,7 +143,7 @@ def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None)
         why = f": {ruling.why}"
     if revision.step in state.arbitrated.reviewer:
         return f"{point} (the judge says so, too{why})"
-    return f"Disputed between reviewer and writer: {point} (the judge could not settle it{why})"
+    return f"Disputed between assessor and writer: {point} (the judge could not settle it{why})"
 
 
 def notes_on_settled_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def notes_on_settled_points(state: JobState, texts: ResultTexts) -> tuple[str, .
         return ()
     problem = state.arbitrated.problem
     if problem:
-        return (f"What reviewer and writer do not agree on was not settled: {problem}.",)
+        return (f"What assessor and writer do not agree on was not settled: {problem}.",)
     verdict = None
     if state.last_round:
         verdict = texts.verdict(state.last_round)

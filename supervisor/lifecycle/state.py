@@ -410,7 +410,7 @@ class JobState(Message):
     patches: PatchHistory = Field(default_factory=PatchHistory)
     """Changes to its plan, in mode `adaptive`."""
     arbitrated: Arbitrated | None = None
-    """The judge's ruling between writer and reviewer since the submission or the latest retry."""
+    """The judge's ruling between writer and assessor since the submission or the latest retry."""
     synthesized: Synthesized | None = None
     gated: GatesChecked | None = None
     """Findings of the gates in the current answer."""

@@ -284,7 +284,7 @@ def _low_scores(scores: Sequence[Score]) -> list[str]:
         if score.step is None and score.score <= MAX_LOW_SCORE:
             reason = f" ({score.why.rstrip('.')})" if score.why else ""
             sentences.append(
-                f"The reviewer gave {score.score} of {HIGHEST} for {score.criterion}{reason}."
+                f"The assessor gave {score.score} of {HIGHEST} for {score.criterion}{reason}."
             )
     return sentences
 

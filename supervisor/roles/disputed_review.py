@@ -1,5 +1,5 @@
-"""The judge's second brief, about points that a reviewer repeats, and its answer: whether the
-writer or the reviewer is right.
+"""The judge's second brief, about points that the assessor repeats, and its answer: whether the
+writer or the assessor is right.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def judge_task(
 
 
 def is_arbitration(schema: Mapping[str, Any]) -> bool:
-    """Return whether the handoff with this schema asks whether the writer or the reviewer is
+    """Return whether the handoff with this schema asks whether the writer or the assessor is
     right.
     """
     return bool(points_of_schema(schema))

@@ -168,7 +168,7 @@ def _make_judged_event(result: HandoffResult, ref: BlobRef) -> Judged:
 
 
 def _make_arbitrated_event(result: HandoffResult, ref: BlobRef) -> Arbitrated:
-    """Return the event of the judge's rulings between writers and the reviewer, or of its
+    """Return the event of the judge's rulings between writers and the assessor, or of its
     failure.
     """
     with suppress(HandoffError):

@@ -105,7 +105,7 @@ class JobBody(_Body):
     facts: FactTable | None = None
     """Known facts that the claims of the answer are compared with."""
     rubric: Rubric | None = None
-    """Criteria of the reviewer."""
+    """Criteria of the assessor."""
     is_reviewed: bool = True
     """False: no assessor reviews the results of a team, an adaptive job or a workflow."""
     after: str | None = None

@@ -85,9 +85,9 @@ def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
     round_ = f"Round {verdict['round']}"
     match verdict["verdict"]:
         case "PASS":
-            yield f"{round_}: the reviewer passed the results."
+            yield f"{round_}: the assessor passed the results."
         case "REVISE":
-            yield f"{round_}: the reviewer sent work back."
+            yield f"{round_}: the assessor sent work back."
         case _:
             yield (
                 f"{round_}: there is no verdict ({verdict.get('problem') or 'no reason is known'})."

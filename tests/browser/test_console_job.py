@@ -134,7 +134,7 @@ def test_the_page_draws_the_critical_path_and_lists_tokens_and_money_of_each_han
         tokens = usage["input_tokens"] + usage["output_tokens"]
         assert cells["tokens"].replace(",", "") == str(tokens)
         assert cells["cost"] == "$0", "the offline model costs nothing"
-    assert "Round 1: the reviewer passed the results." in window.text("#live")
+    assert "Round 1: the assessor passed the results." in window.text("#live")
     assert window.console_errors() == []
 
 

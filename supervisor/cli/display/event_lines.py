@@ -445,7 +445,7 @@ def _describe_judgement(view: JobView, event: Judged) -> str:
 
 def _describe_arbitration(_: JobView, event: Arbitrated) -> str:
     if event.problem:
-        return f"judge: no decision between reviewer and writer ({event.problem})"
+        return f"judge: no decision between assessor and writer ({event.problem})"
     sides: list[str] = []
     for side, steps in (("writer", event.writer), ("reviewer", event.reviewer)):
         if steps:

@@ -122,7 +122,7 @@ def test_an_unsettled_point_is_reported_as_disputed() -> None:
 
     assert job.state.status is JobStatus.PARTIAL
     (point,), _ = points_and_rulings(job)
-    assert point.startswith(f"Disputed between reviewer and writer: a: {POINT}")
+    assert point.startswith(f"Disputed between assessor and writer: a: {POINT}")
 
 
 def test_the_judge_is_asked_once_even_if_the_dispute_continues() -> None:
@@ -159,7 +159,7 @@ def test_a_failed_judge_settles_nothing_and_the_answer_says_so() -> None:
 
     assert points_and_rulings(job) == (
         (f"a: {POINT}",),
-        ("What reviewer and writer do not agree on was not settled: the judge failed.",),
+        ("What assessor and writer do not agree on was not settled: the judge failed.",),
     )
 
 

@@ -111,10 +111,10 @@ def test_an_invalid_verdict_is_refused_even_on_the_last_try(text: str) -> None:
 
 def test_a_pass_with_low_scores_needs_an_open_point() -> None:
     low = {"scores": {"accuracy": scores(1, why="No figure has a source."), "clarity": scores(3)}}
-    with pytest.raises(InvalidAnswer, match="The reviewer gave 1 of 5 for accuracy"):
+    with pytest.raises(InvalidAnswer, match="The assessor gave 1 of 5 for accuracy"):
         read_verdict(answer("PASS", **low))
     assert read_verdict(answer("PASS", **low), last_try=True).open_points == (
-        "The reviewer gave 1 of 5 for accuracy (No figure has a source).",
+        "The assessor gave 1 of 5 for accuracy (No figure has a source).",
     )
     explained = answer("PASS", open_points=["No figure has a source."], **low)
     assert read_verdict(explained).open_points == ("No figure has a source.",)

@@ -26,7 +26,7 @@ def test_a_verdict_is_reported_with_its_revisions_open_points_and_scores() -> No
     }
 
     assert sections_of(verdicts=(verdict,))["verdicts"] == [
-        "Round 1: the reviewer sent work back.",
+        "Round 1: the assessor sent work back.",
         "Round 1, sent back: look: no source",
         "Round 1, open: The year is not known.",
         "Round 1, accuracy: 4 of 5: One figure is off.",
@@ -39,7 +39,7 @@ def test_a_verdict_of_code_states_its_basis() -> None:
     none = {**verdict, "round": 2, "verdict": None, "problem": "no model", "checked": None}
 
     assert sections_of(verdicts=(passed, none))["verdicts"] == [
-        "Round 1: the reviewer passed the results.",
+        "Round 1: the assessor passed the results.",
         f"Round 1: {CHECKED_OFFLINE}.",
         "Round 2: there is no verdict (no model).",
     ]

@@ -434,7 +434,7 @@ def test_the_page_has_each_verdict_and_each_conflict_with_the_decision_of_the_ju
     page = local.get(f"/jobs/{stored(jobs, simulated)}").text
 
     assert "<h2>Verdicts</h2>" in page
-    assert "<li>Round 1: the reviewer sent work back.</li>" in page
+    assert "<li>Round 1: the assessor sent work back.</li>" in page
     assert "<li>Round 1, sent back: b: It has no source.</li>" in page
     assert "<li>Round 1, open: The year is not known.</li>" in page
     assert "<h2>Conflicts</h2>" in page
