@@ -88,10 +88,10 @@ class ApiUser:
             response = self._http.request(method, server + path, json=body, headers=headers)
             content = response.json() if response.content else {}
         except (httpx2.HTTPError, ValueError):
-            self._note_silence(method, path, key, server)
+            self._record_silence(method, path, key, server)
             return None
         if response.status_code in NO_ANSWER:
-            self._note_silence(method, path, key, server)
+            self._record_silence(method, path, key, server)
             return None
         self.answered.add(server)
         self.taken_over += self._open.pop((method, path, key), server) != server
@@ -100,7 +100,7 @@ class ApiUser:
             return None
         return HttpAnswer(response.status_code, content)
 
-    def _note_silence(self, method: str, path: str, key: str, server: str) -> None:
+    def _record_silence(self, method: str, path: str, key: str, server: str) -> None:
         self.unanswered += 1
         self._open[method, path, key] = server
 
@@ -185,7 +185,7 @@ class Follower(threading.Thread):
                 self._read(response)
 
     def _read(self, response: httpx2.Response) -> None:
-        """Note the events of a stream. An event counts when its last line has come."""
+        """Record the events of a stream. An event counts when its last line has come."""
         fields: dict[str, str] = {}
         for line in response.iter_lines():
             if self._is_over.is_set():

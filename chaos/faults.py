@@ -135,7 +135,7 @@ class Stops:
         return {strike.target for strike in self._by_pid.values()}
 
     def add(self, pid: int, strike: Strike) -> None:
-        """Note that this strike stopped a process."""
+        """Record that this strike stopped a process."""
         self._by_pid[pid] = strike
         self.strikes.append(strike)
 

@@ -49,7 +49,7 @@ class SwitchWatch:
     _seen: dict[SeenReservation, None] = field(default_factory=dict)
 
     def look(self, jobs: Collection[PlannedJob]) -> None:
-        """Note the reservations of the running handoffs.
+        """Record the reservations of the running handoffs.
 
         Raises:
             StoreError: Redis cannot be reached.

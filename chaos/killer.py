@@ -125,7 +125,7 @@ class Killer:
     def go_on(self) -> None:
         """Do the next action, if its time has come and enough processes run."""
         self._stops.wake(only_due=True)
-        self._note_reached()
+        self._record_reached_points()
         now = time.time()
         if now < self._next_at or not self._enough_processes_run():
             return
@@ -140,7 +140,7 @@ class Killer:
             for armed in self.fleet.points(kind).glob("*"):
                 if "@" not in armed.name:
                     self._disarm(fault, armed, kind)
-        self._note_reached()
+        self._record_reached_points()
 
     def _disarm(self, fault: Fault, armed: Path, kind: str) -> None:
         with suppress(FileNotFoundError):  # a process has just reached the point
@@ -176,7 +176,7 @@ class Killer:
                 self._signal(fault, self._choose_process(dice, KILLED[fault]), signal.SIGKILL)
             case Fault.KILL_REDIS:
                 if self.fleet.signal(REDIS, signal.SIGKILL):
-                    self._note(fault, EVERYBODY)
+                    self._record_strike(fault, EVERYBODY)
             case Fault.END:
                 target = self._choose_process(dice, WORKER, SUPERVISOR, CONSOLE)
                 self._signal(fault, target, signal.SIGTERM)
@@ -209,13 +209,13 @@ class Killer:
     def _signal(self, fault: Fault, name: str, number: signal.Signals) -> bool:
         done = self.fleet.signal(name, number)
         if done:
-            self._note(fault, name)
+            self._record_strike(fault, name)
         return done
 
-    def _note(self, fault: Fault, target: str) -> None:
+    def _record_strike(self, fault: Fault, target: str) -> None:
         self.strikes.append(Strike(fault, target, time.time()))
 
-    def _note_reached(self) -> None:
+    def _record_reached_points(self) -> None:
         """Record each process that has reached an armed point."""
         for kind, fault in ARMED.items():
             for reached in self.fleet.points(kind).glob("*@*"):
@@ -227,7 +227,7 @@ class Killer:
     def _with_redis(self, fault: Fault, do: Callable[[Any], None]) -> None:
         with suppress(StoreError), translate_errors():
             do(self.fleet.connection.redis)
-            self._note(fault, EVERYBODY)
+            self._record_strike(fault, EVERYBODY)
 
 
 def cut_connections(client: Any, dice: random.Random) -> None:

@@ -303,7 +303,7 @@ class ScheduleUser:
         return self._expect(answer, 204, 404)
 
     def _expect(self, answer: HttpAnswer, *statuses: int) -> bool:
-        """Note an answer with another status as a failure. Return True: the action is complete."""
+        """Record an answer with another status as a failure. Return True: the action is done."""
         if answer.status not in statuses:
             self.api.failures.append(f"a schedule: {answer.status} {answer.detail}")
         return True

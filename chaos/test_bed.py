@@ -108,7 +108,7 @@ class TestBed(Generic[Made_co]):
                 held.append(SeenClaim(process, count, time.time()))
 
     def _see_ends(self) -> None:
-        """Note ended jobs, and submit the jobs that follow them."""
+        """Record ended jobs, and submit the jobs that follow them."""
         ended = self.system.find_ended_jobs(self.open)
         self.open -= ended
         for name in sorted(ended):

@@ -105,7 +105,7 @@ class Plain(WithoutApi):
         with translate_errors():
             messages: list[bytes] = []
             for key in client.scan_iter(_type="list"):
-                if not key.decode().startswith(control.NOTES):
+                if not key.decode().startswith(control.ENDS):
                     messages += client.lrange(key, 0, -1)
             messages += client.hvals(UNACKED)
         all_arguments = "\n".join(map(_arguments, messages))
@@ -144,9 +144,9 @@ class Plain(WithoutApi):
         ended, with the key ''. Unix seconds.
         """
         with translate_errors():
-            notes = self.fleet.connection.redis.lrange(control.notes_of(name), 0, -1)
+            entries = self.fleet.connection.redis.lrange(control.key_of_ends(name), 0, -1)
         times = defaultdict[str, tuple[float, ...]](tuple)
-        for what, at in map(json.loads, notes):
+        for what, at in map(json.loads, entries):
             times[what] = (*times[what], at)
         return times
 

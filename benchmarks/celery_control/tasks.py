@@ -33,8 +33,8 @@ before.
 PLAN, PART, BODY = "control.plan", "control.part", "control.body"
 TRIES = 3
 TRY_AGAIN_S = 0.2
-NOTES = "control:"
-NOTES_KEPT_S = 3_600
+ENDS = "control:"
+ENDS_KEPT_S = 3_600
 
 Work = dict[str, Any]
 """State of a job: `name`, `steps` of its plan, `done` (ids of finished steps), `round` of its
@@ -106,17 +106,17 @@ def _register(app: Celery, model: Callable[[], Model]) -> None:
         _body(app, model(), parts, work)
 
 
-def notes_of(name: str) -> str:
+def key_of_ends(name: str) -> str:
     """Return the key of the list in which a job's tasks record their ends, for the invariants
     of the run.
     """
-    return f"{NOTES}{name}"
+    return f"{ENDS}{name}"
 
 
 def _plan(app: Celery, model: Model, name: str) -> None:
     text = _converse(model, f"<task>Make the plan.\n\nRequest:\nchaos {name}</task>", PLANS)
     plan = json.loads(text)
-    _note(app, name, "planner.1")
+    _record_end(app, name, "planner.1")
     work = {
         "name": name,
         "steps": plan["steps"],
@@ -133,7 +133,7 @@ def _part(app: Celery, model: Model, name: str, step: str, attempt: int) -> str:
     if attempt > 1:
         feedback = "\n\n<feedback author='assessor'>Fix it.</feedback>"
     _converse(model, f"<task>Do {step} of {name}.</task>{feedback}", TEXTS)
-    _note(app, name, f"{step}.{attempt}")
+    _record_end(app, name, f"{step}.{attempt}")
     return step
 
 
@@ -155,7 +155,7 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
         f" {name}</task>",
         REVIEWS,
     )
-    _note(app, name, f"assessor.{round_}")
+    _record_end(app, name, f"assessor.{round_}")
     review = json.loads(text)
     if review["verdict"] == "REVISE":
         sent_back: set[Any] = set()
@@ -169,8 +169,8 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
         return
     if work["is_written"]:
         _converse(model, f"<task>Write the answer.\n\nRequest:\nchaos {name}</task>", TEXTS)
-        _note(app, name, "synthesizer.1")
-    _note(app, name, "")
+        _record_end(app, name, "synthesizer.1")
+    _record_end(app, name, "")
 
 
 def _fan_out(app: Celery, work: Work, steps: list[Work]) -> None:
@@ -184,7 +184,7 @@ def _fan_out(app: Celery, work: Work, steps: list[Work]) -> None:
     chord(header, app=app)(app.signature(BODY, args=(work,), queue=SUPERVISOR_QUEUE))
 
 
-def _note(app: Celery, name: str, what: str) -> None:
+def _record_end(app: Celery, name: str, what: str) -> None:
     """Record the end of a handoff or a job.
 
     Args:
@@ -192,8 +192,8 @@ def _note(app: Celery, name: str, what: str) -> None:
     """
     backend: Any = app.backend
     with backend.client.pipeline() as pipe:
-        pipe.rpush(notes_of(name), json.dumps([what, time.time()]))
-        pipe.expire(notes_of(name), NOTES_KEPT_S)
+        pipe.rpush(key_of_ends(name), json.dumps([what, time.time()]))
+        pipe.expire(key_of_ends(name), ENDS_KEPT_S)
         pipe.execute()
 
 

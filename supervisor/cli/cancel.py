@@ -211,7 +211,7 @@ def defer_interrupt() -> Iterator[Callable[[], bool]]:
     """
     was_signalled = False
 
-    def note_signal(_number: int, _frame: FrameType | None) -> None:
+    def record_signal(_number: int, _frame: FrameType | None) -> None:
         nonlocal was_signalled
         if was_signalled:
             raise KeyboardInterrupt
@@ -220,7 +220,7 @@ def defer_interrupt() -> Iterator[Callable[[], bool]]:
     replaced: dict[signal.Signals, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-            replaced[number] = signal.signal(number, note_signal)
+            replaced[number] = signal.signal(number, record_signal)
     try:
         yield lambda: was_signalled
     finally:

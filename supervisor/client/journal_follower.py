@@ -33,11 +33,11 @@ class ReconnectLimit:
         return self._away_since is not None
 
     def reset(self) -> None:
-        """Note a reply of Redis."""
+        """Record a reply of Redis."""
         self._away_since = None
 
     def record_failure(self, error: StoreUnavailable) -> None:
-        """Note a call without a reply.
+        """Record a call without a reply.
 
         Raises:
             StoreUnavailable: Redis has been away for too long.

@@ -2,7 +2,7 @@
 
 Each step may be repeated, and a repeated deletion does the steps that are left. Tokens and
 schedules go first, so that they start no further job. Then the open jobs are cancelled, and each
-job is deleted once it has ended. The documents of a job are noted before the job is deleted,
+job is deleted once it has ended. The documents of a job are recorded before the job is deleted,
 and documents that no other job holds go last.
 """
 
@@ -149,7 +149,7 @@ def _delete_ended(store: Store, tenant: str) -> int:
 
 
 def _delete_documents(store: Store, tenant: str) -> tuple[int, int]:
-    """Delete the noted documents that no job holds. Return the numbers of deleted and of kept
+    """Delete the recorded documents that no job holds. Return the numbers of deleted and of kept
     documents.
     """
     noted = store.tenants.read_noted_documents(tenant)

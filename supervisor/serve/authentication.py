@@ -328,7 +328,9 @@ class Access:
         return self.jobs.client.store
 
 
-def require_role(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Access]]:
+def require_api_role(
+    role: ApiRole, *, all_tenants: bool = False
+) -> Callable[..., Awaitable[Access]]:
     """Return a dependency that gives access to a caller with this role or a higher one.
 
     `all_tenants`: refuse a token that belongs to one tenant.
@@ -337,13 +339,13 @@ def require_role(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., A
     async def access_of(
         caller: Annotated[Caller, Depends(caller_of)], state: SharedState
     ) -> Access:
-        check_role(caller, role, all_tenants=all_tenants)
+        check_api_role(caller, role, all_tenants=all_tenants)
         return access_for(caller, state, "api")
 
     return access_of
 
 
-def check_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) -> None:
+def check_api_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) -> None:
     """Check that the caller has this role or a higher one.
 
     `all_tenants`: refuse a token that belongs to one tenant.
@@ -383,11 +385,11 @@ def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "
     return Access(jobs, state.settings, caller, state.token_checks, state.streams, state.turns)
 
 
-Reads = Annotated[Access, Depends(require_role(ApiRole.READ))]
-Submits = Annotated[Access, Depends(require_role(ApiRole.SUBMIT))]
-Operates = Annotated[Access, Depends(require_role(ApiRole.OPERATE))]
-ReadsFleet = Annotated[Access, Depends(require_role(ApiRole.READ, all_tenants=True))]
-OperatesFleet = Annotated[Access, Depends(require_role(ApiRole.OPERATE, all_tenants=True))]
+Reads = Annotated[Access, Depends(require_api_role(ApiRole.READ))]
+Submits = Annotated[Access, Depends(require_api_role(ApiRole.SUBMIT))]
+Operates = Annotated[Access, Depends(require_api_role(ApiRole.OPERATE))]
+ReadsFleet = Annotated[Access, Depends(require_api_role(ApiRole.READ, all_tenants=True))]
+OperatesFleet = Annotated[Access, Depends(require_api_role(ApiRole.OPERATE, all_tenants=True))]
 
 
 def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:

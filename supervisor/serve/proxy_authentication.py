@@ -98,7 +98,7 @@ def user_of(request: Request, settings: Settings) -> ProxyUser | None:
     name = _read_header(request, header)
     if not name:
         return None
-    role = _role_of(request, settings)
+    role = _api_role_of(request, settings)
     if role is None:
         raise Problem(
             403, f"no group of {name} has a role on this server: HANDOFF_SERVE_ROLES gives roles"
@@ -111,7 +111,7 @@ def user_of(request: Request, settings: Settings) -> ProxyUser | None:
     return ProxyUser(name, role, tenant)
 
 
-def _role_of(request: Request, settings: Settings) -> ApiRole | None:
+def _api_role_of(request: Request, settings: Settings) -> ApiRole | None:
     """Return the highest role of the groups of a user, or None."""
     groups = {EVERY_USER}
     if settings.serve_groups_header is not None:

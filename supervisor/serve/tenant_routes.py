@@ -13,7 +13,7 @@ from handoff_queue.shared.types.access import ApiRole
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
 from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
-from handoff_queue.supervisor.serve.authentication import Access, require_role, tenant_for
+from handoff_queue.supervisor.serve.authentication import Access, require_api_role, tenant_for
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
 LINES = "application/x-ndjson"
@@ -26,8 +26,8 @@ router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 Tenant = Annotated[
     str, Path(min_length=1, max_length=MAX_TENANT_CHARS, description="The name of a tenant.")
 ]
-Administers = Annotated[Access, Depends(require_role(ApiRole.ADMIN))]
-AdministersFleet = Annotated[Access, Depends(require_role(ApiRole.ADMIN, all_tenants=True))]
+Administers = Annotated[Access, Depends(require_api_role(ApiRole.ADMIN))]
+AdministersFleet = Annotated[Access, Depends(require_api_role(ApiRole.ADMIN, all_tenants=True))]
 
 
 @router.get(

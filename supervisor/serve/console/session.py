@@ -31,7 +31,7 @@ from handoff_queue.supervisor.serve.authentication import (
     SharedState,
     access_for,
     app_state_of,
-    check_role,
+    check_api_role,
     check_visible,
     find_caller,
     has_own_origin,
@@ -163,7 +163,7 @@ def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitab
     """
 
     async def check_visit(visit: Annotated[Visit, Depends(visit_of)]) -> Visit:
-        check_role(visit.access.caller, role, all_tenants=all_tenants)
+        check_api_role(visit.access.caller, role, all_tenants=all_tenants)
         return visit
 
     return check_visit

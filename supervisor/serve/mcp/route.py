@@ -25,7 +25,7 @@ from handoff_queue.supervisor.serve.authentication import (
     SharedState,
     access_for,
     caller_of,
-    check_role,
+    check_api_role,
 )
 from handoff_queue.supervisor.serve.request_body import MAX_VALUES, too_many_values
 
@@ -88,7 +88,7 @@ def _session_manager(state: AppState) -> Any:
     def access_of(context: Context, role: ApiRole) -> Access:
         assert context.request is not None
         caller = context.request.scope[_CALLER]
-        check_role(caller, role)
+        check_api_role(caller, role)
         return access_for(caller, state, "mcp")
 
     return StreamableHTTPSessionManager(

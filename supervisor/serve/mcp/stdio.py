@@ -12,7 +12,12 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.access import Actor, ApiRole
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.serve.authentication import Access, Caller, TokenChecks, check_role
+from handoff_queue.supervisor.serve.authentication import (
+    Access,
+    Caller,
+    TokenChecks,
+    check_api_role,
+)
 from handoff_queue.supervisor.serve.mcp.server import LISTEN, Context, make_server
 from handoff_queue.supervisor.serve.request_limits import OpenStreams
 
@@ -32,7 +37,7 @@ async def serve_stdio(
     streams = OpenStreams(settings.serve_streams)
 
     def access_of(_: Context, needed: ApiRole) -> Access:
-        check_role(caller, needed)
+        check_api_role(caller, needed)
         return Access(jobs.acting_as(actor), settings, caller, checks, streams)
 
     server = make_server(access_of)
@@ -44,7 +49,7 @@ async def serve_stdio(
         async def read() -> None:
             async with send_in, incoming:
                 async for message in incoming:
-                    calls.note(message)
+                    calls.record_message(message)
                     await send_in.send(message)
                 await calls.wait_until_answered()
 
@@ -52,7 +57,7 @@ async def serve_stdio(
             async with outgoing, receive_out:
                 async for message in receive_out:
                     await outgoing.send(message)
-                    calls.note(message)
+                    calls.record_message(message)
 
         tasks.start_soon(read)
         tasks.start_soon(write)
@@ -68,8 +73,8 @@ class OpenCalls:
         self._open: set[Any] = set()
         self._changed = anyio.Event()
 
-    def note(self, message: SessionMessage | Exception) -> None:
-        """Note a message of the client or of the server."""
+    def record_message(self, message: SessionMessage | Exception) -> None:
+        """Record a message of the client or of the server."""
         match getattr(message, "message", None):
             case JSONRPCRequest(method=method, id=call) if method != LISTEN:
                 self._open.add(call)

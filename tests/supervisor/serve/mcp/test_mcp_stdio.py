@@ -23,13 +23,15 @@ def cancelled(request_id: Any) -> SessionMessage:
 def test_a_cancellation_without_a_call_ends_no_call(request_id: Any) -> None:
     async def run() -> None:
         calls = OpenCalls()
-        calls.note(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/list")))
+        calls.record_message(
+            SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/list"))
+        )
 
-        calls.note(cancelled(request_id))
+        calls.record_message(cancelled(request_id))
 
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(calls.wait_until_answered(), 0.01)
-        calls.note(cancelled(1))
+        calls.record_message(cancelled(1))
         await calls.wait_until_answered()
 
     asyncio.run(run())
