@@ -11,6 +11,7 @@ from pydantic import Field
 from handoff_queue.shared.agent.prompt_documents import was_shown
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_calls import SAME_RESULT
+from handoff_queue.shared.specialists.specialist_files import MEMORY
 from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.handoff import Document
@@ -23,7 +24,6 @@ from handoff_queue.shared.types.origins import (
     tool_origin,
     union,
 )
-from handoff_queue.workers.tools.memory import NAME as MEMORY
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MAX_CHARS = 12_000

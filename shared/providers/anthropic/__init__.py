@@ -1,1 +1,3 @@
-"""The port to the Messages API, and the only importer of the `anthropic` SDK."""
+"""The port to the Messages API. Only this folder calls the `anthropic` SDK. The tool `memory`
+implements an interface of the SDK.
+"""

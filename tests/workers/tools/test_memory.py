@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -59,14 +60,26 @@ def later(store: Store) -> ToolHarness:
     return harness_for(store, a_job(store, "acme"), {})
 
 
+def paths_of(harness: ToolHarness) -> list[str]:
+    """Return the paths of all notes in the list of the tool."""
+    lines = harness.call(TOOL, command="view", path="/memories").splitlines()[2:]
+    paths = [line.partition("\t")[2].removeprefix("/memories/") for line in lines]
+    return [path for path in paths if not path.endswith("/")]
+
+
 def notes_of(harness: ToolHarness, query: str) -> list[dict[str, Any]]:
     notes = json.loads(harness.call(TOOL, command="search", query=query))["notes"]
     assert isinstance(notes, list)
     return notes
 
 
+def date_of_note(store: Store) -> str:
+    (entry,) = store.notes.all("acme")
+    return datetime.fromtimestamp(entry.note.at, UTC).strftime("%Y-%m-%d")
+
+
 def test_a_later_job_finds_the_note_with_its_evidence(
-    first: ToolHarness, later: ToolHarness
+    store: Store, first: ToolHarness, later: ToolHarness
 ) -> None:
     first.call(TOOL, **NEW)
 
@@ -75,7 +88,27 @@ def test_a_later_job_finds_the_note_with_its_evidence(
     assert note == {
         "source": "memory:qdrant/licence (guide.md)",
         "author": "researcher",
+        "date": date_of_note(store),
         "text": "Qdrant has the licence Apache 2.0.",
+        "quote": "Its licence is Apache 2.0.",
+    }
+
+
+def test_view_shows_the_source_the_author_and_the_date_of_a_note_below_its_lines(
+    store: Store, first: ToolHarness, later: ToolHarness
+) -> None:
+    first.call(TOOL, **NEW)
+
+    *lines, about = later.call(TOOL, command="view", path="qdrant/licence").split("\n")
+
+    assert lines == [
+        "Here's the content of /memories/qdrant/licence with line numbers:",
+        "     1\tQdrant has the licence Apache 2.0.",
+    ]
+    assert json.loads(about) == {
+        "source": "memory:qdrant/licence (guide.md)",
+        "author": "researcher",
+        "date": date_of_note(store),
         "quote": "Its licence is Apache 2.0.",
     }
 
@@ -130,12 +163,13 @@ def test_a_job_of_another_tenant_finds_nothing(store: Store, first: ToolHarness)
     [
         ({"quote": "Its licence is MIT."}, "this quote is not in"),
         ({"source": "nothing.md"}, "there is no source"),
-        ({"source": ""}, "there is no source"),
+        ({"source": ""}, "a new text needs evidence: add `source`"),
+        ({"quote": ""}, "a new text needs evidence: add `source`"),
         ({"path": "licence"}, "is not a path: write SUBJECT/NAME"),
         ({"path": "../../etc/passwd"}, "is not a path"),
         ({"file_text": " "}, "write 1 to"),
         ({"file_text": "x" * (MAX_NOTE_CHARS + 1)}, "write 1 to"),
-        ({"command": "str_replace", "old_str": "a", "new_str": "b"}, "there is no note"),
+        ({"command": "str_replace", "old_str": "a", "new_str": "b"}, "does not exist"),
     ],
 )
 def test_a_note_without_evidence_or_a_valid_form_is_refused(
@@ -205,7 +239,7 @@ def test_a_rename_that_was_killed_half_way_leaves_one_note(
             first.call(TOOL, **renamed)
     first.call(TOOL, **renamed)
 
-    assert json.loads(first.call(TOOL, command="view"))["paths"] == ["qdrant/terms"]
+    assert paths_of(first) == ["qdrant/terms"]
 
 
 def test_a_repeated_rename_does_not_remove_a_new_note_at_the_old_path(first: ToolHarness) -> None:
@@ -216,17 +250,16 @@ def test_a_repeated_rename_does_not_remove_a_new_note_at_the_old_path(first: Too
 
     with_call(first, "t2").call(TOOL, **renamed)
 
-    paths = json.loads(first.call(TOOL, command="view"))["paths"]
-    assert paths == ["qdrant/licence", "qdrant/terms"]
+    assert paths_of(first) == ["qdrant/licence", "qdrant/terms"]
 
 
 def test_an_agent_renames_and_deletes_a_note(first: ToolHarness) -> None:
     first.call(TOOL, **NEW)
 
     first.call(TOOL, command="rename", old_path="qdrant/licence", new_path="qdrant/terms")
-    assert json.loads(first.call(TOOL, command="view"))["paths"] == ["qdrant/terms"]
+    assert paths_of(first) == ["qdrant/terms"]
     first.call(TOOL, command="delete", path="qdrant/terms")
-    assert json.loads(first.call(TOOL, command="view"))["paths"] == []
+    assert paths_of(first) == []
 
 
 EVIDENCE = {"source": NEW["source"], "quote": NEW["quote"]}
@@ -254,22 +287,31 @@ def test_an_agent_cannot_change_move_or_remove_a_note_that_a_person_edited(
 
     problem = first.failure(TOOL, **{"path": "/memories/qdrant/licence.md", **change})
 
-    assert "a person wrote qdrant/licence: leave this note" in problem
+    assert "a person wrote /memories/qdrant/licence: leave this note" in problem
     assert store.notes.all("acme") == before
     assert edited in [entry.note for entry in before]
 
 
 @pytest.mark.parametrize("command", ["delete", "rename"])
-@pytest.mark.parametrize("path", ["", "/memories", "/memories/qdrant", "qdrant/"])
+@pytest.mark.parametrize(
+    ("path", "directory"),
+    [
+        ("", "the /memories directory itself"),
+        ("/memories", "the /memories directory itself"),
+        ("/memories/qdrant", "the directory /memories/qdrant"),
+        ("qdrant/", "the directory /memories/qdrant"),
+    ],
+)
 def test_no_command_changes_all_notes_of_a_subject(
-    store: Store, first: ToolHarness, command: str, path: str
+    store: Store, first: ToolHarness, command: str, path: str, directory: str
 ) -> None:
     first.call(TOOL, **NEW)
     write_note(store, "qdrant/terms", "Ask the lawyers.", "acme", None)
     before = store.notes.all("acme")
 
     moved = {"path": path, "old_path": path, "new_path": "other/licence"}
-    assert "there is no note" in first.failure(TOOL, command=command, **moved)
+    problem = first.failure(TOOL, command=command, **moved)
+    assert f"Cannot {command} {directory}" in problem
     assert store.notes.all("acme") == before
 
 
@@ -279,11 +321,11 @@ def test_a_note_is_not_renamed_onto_another_note(store: Store, first: ToolHarnes
     before = store.notes.all("acme")
 
     renamed = {"command": "rename", "old_path": "qdrant/licence", "new_path": "qdrant/terms"}
-    assert "there is a note qdrant/terms: choose another path" in first.failure(TOOL, **renamed)
+    assert "The destination /memories/qdrant/terms already exists" in first.failure(TOOL, **renamed)
     assert store.notes.all("acme") == before
 
 
-@pytest.mark.parametrize("command", ["create", "delete"])
+@pytest.mark.parametrize("command", ["insert", "delete"])
 def test_a_person_who_edits_a_note_during_the_call_keeps_it(
     store: Store, first: ToolHarness, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -297,7 +339,9 @@ def test_a_person_who_edits_a_note_during_the_call_keeps_it(
         return stored
 
     monkeypatch.setattr(HandoffNotes, "all", edited_after_the_read)
-    assert "in the meantime" in first.failure(TOOL, **{**NEW, "command": command})
+    assert "in the meantime" in first.failure(
+        TOOL, **{**NEW, "insert_text": "x", "command": command}
+    )
     (kept,) = store.notes.all("acme")
     assert kept.note.text == "Ask the lawyers."
 

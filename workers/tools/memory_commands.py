@@ -1,0 +1,418 @@
+"""The commands of the tool `memory` on the notes of a tenant.
+
+The class implements the interface of the SDK for the memory tool of the Messages API. The replies
+are those of the SDK's own implementation (`BetaLocalFilesystemMemoryTool`), because first-party
+models are trained on them. `search` and the evidence of a note are ours.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import log
+
+from anthropic.lib.tools import BetaAbstractMemoryTool
+from anthropic.types import beta
+
+from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
+from handoff_queue.shared.specialists.specialist_files import MEMORY
+from handoff_queue.shared.text.word_forms import stem
+from handoff_queue.shared.types.errors import NotesFull
+from handoff_queue.shared.types.handoff import Citation
+from handoff_queue.shared.types.memory_notes import MAX_NOTE_CHARS, NOTE_PATH, NewNote, Note
+from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.origins import Origin, is_output_of_code, tool_origin, union
+
+MAX_HITS = 5
+"""Notes in the result of a search."""
+MAX_LISTED = 100
+"""Notes in the list of a directory."""
+ROOT = "/memories"
+"""Beginning of every path in the memory tool of the Messages API. It may be left out here."""
+_SUFFIX = re.compile(r"\.(md|txt|xml)\Z")
+"""Suffixes that models add to the names of files."""
+_MAX_SOURCE_CHARS = 800
+"""Most characters of the quoted document's name in a source. A source also has the path of the
+note, and the path of a `Document` has at most 1,000 characters.
+"""
+_SHOWN_CHARS = 140
+"""Characters of an argument in an error."""
+_NUMBER_WIDTH = 6
+"""Width of a line's number, as in the SDK."""
+_LINES_AROUND = 2
+"""Lines before and after a change in the reply to `str_replace`, as in the SDK."""
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a call gives as the proof of a new text."""
+
+    source: str
+    quote: str
+
+
+class MemoryCommands(BetaAbstractMemoryTool):
+    """The commands of one call. Each returns the text for the model, and raises `ToolFailed`."""
+
+    def __init__(self, context: ToolContext, evidence: Evidence) -> None:
+        super().__init__()
+        self._context = context
+        self._notes = context.notes()
+        self._evidence = evidence
+        self._call = digest_of(f"{context.job_id}/{context.handoff_id}/{context.call_id}")
+        """Digest of the running call, which is the same when it is repeated after a kill."""
+        self.origins: tuple[Origin, ...] = (tool_origin(MEMORY),)
+        """Origins of the reply."""
+
+    def search(self, query: str) -> str:
+        """Return the notes with the words of the query, the best first. A rare word counts
+        more.
+        """
+        wanted = set(map(stem, _WORD.findall(query)))
+        if not wanted:
+            raise ToolFailed("memory: the query has no words: name the fact that you look for")
+        stored = self._notes.all()
+        matches_by_note = [_words_of(note) & wanted for note in stored]
+        counts: Counter[str] = Counter()
+        for matches in matches_by_note:
+            counts.update(matches)
+        scored: list[tuple[float, Note]] = []
+        for note, matches in zip(stored, matches_by_note, strict=True):
+            if not matches:
+                continue
+            score = 0.0
+            for word in sorted(matches):
+                score += log(1 + len(stored) / counts[word])
+            scored.append((score, note))
+        scored.sort(key=lambda entry: -entry[0])
+        best = [note for _, note in scored[:MAX_HITS]]
+        self._show(*best)
+        hits = [{**self._about(note), "text": note.text} for note in best]
+        return json.dumps({"notes": hits, "searched": len(stored)}, ensure_ascii=False)
+
+    def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
+        """Return one note, or the list of all notes or of one subject."""
+        path = _plain(command.path)
+        stored = self._notes.all()
+        note = _find(stored, path)
+        if note is None:
+            return self._directory(path, stored)
+        self._show(note)
+        lines = _number_lines(note.text, *_range_of(command))
+        about = json.dumps(self._about(note), ensure_ascii=False)
+        heading = f"Here's the content of {_full(path)} with line numbers:"
+        return "\n".join([heading, *lines, about])
+
+    def create(self, command: beta.BetaMemoryTool20250818CreateCommand) -> str:
+        """Write a new note."""
+        path = _validate_path(command.path)
+        existing = _changeable(self._notes.all(), path)
+        if existing is None:
+            self._write(path, command.file_text, None)
+        elif existing.call != self._call:
+            raise ToolFailed(f"File {_full(path)} already exists: view it, then use `str_replace`")
+        return f"File created successfully at: {_full(path)}"
+
+    def str_replace(self, command: beta.BetaMemoryTool20250818StrReplaceCommand) -> str:
+        """Replace a text that occurs once in a note."""
+        path = _validate_path(command.path)
+        note = self._note_at(path)
+        text = note.text
+        if note.call != self._call:
+            text = _replace_once(note, command.old_str, command.new_str)
+            self._write(path, text, note)
+        self._show(note)
+        changed = _line_at(text, max(text.find(command.new_str), 0))
+        snippet = _number_lines(text, changed - _LINES_AROUND, changed + _LINES_AROUND)
+        heading = "The memory file has been edited. Here is the snippet showing the change"
+        return "\n".join([f"{heading} (with line numbers):", *snippet])
+
+    def insert(self, command: beta.BetaMemoryTool20250818InsertCommand) -> str:
+        """Insert lines into a note."""
+        path = _validate_path(command.path)
+        note = self._note_at(path)
+        if note.call != self._call:
+            lines = note.text.splitlines()
+            if not 0 <= command.insert_line <= len(lines):
+                raise ToolFailed(
+                    f"Invalid `insert_line` parameter: {command.insert_line}. It should be within"
+                    f" the range [0, {len(lines)}]."
+                )
+            lines.insert(command.insert_line, command.insert_text.rstrip("\n"))
+            self._write(path, "\n".join(lines), note)
+        return f"The file {_full(path)} has been edited."
+
+    def delete(self, command: beta.BetaMemoryTool20250818DeleteCommand) -> str:
+        """Remove a note."""
+        path = _plain(command.path)
+        if not self._notes.remove(self._movable(path, "delete")):
+            raise ToolFailed(f"memory: {_full(path)} has changed in the meantime: view it again")
+        return f"Successfully deleted {_full(path)}"
+
+    def rename(self, command: beta.BetaMemoryTool20250818RenameCommand) -> str:
+        """Write the note at its new path, with the same evidence, and then remove the old one.
+
+        A kill may come between the two. Then the repeated call finds both notes.
+        """
+        old_path = _plain(command.old_path)
+        path = _validate_path(command.new_path)
+        stored = self._notes.all()
+        new = _changeable(stored, path)
+        if new is not None and new.call == self._call:
+            old = _find(stored, old_path)
+            if old is not None and old.evidence == new.evidence:
+                self._notes.remove(old)  # otherwise another job has used the old path again
+        else:
+            old = self._movable(old_path, "rename")
+            if new is not None:
+                raise ToolFailed(f"The destination {_full(path)} already exists")
+            assert old.evidence is not None  # `_changeable` refuses the note of a person
+            self._store(NewNote(path, old.text, old.evidence, old.origins, self._call), None)
+            self._notes.remove(old)
+        return f"Successfully renamed {_full(old_path)} to {_full(path)}"
+
+    def _directory(self, path: str, stored: Sequence[Note]) -> str:
+        """Return the sizes and the paths of all notes, or of those of one subject."""
+        below = [note for note in stored if not path or note.subject == path]
+        if path and not below:
+            raise _missing(path)
+        # the paths are words of a model, too
+        self._show(*below)
+        sizes: Counter[str] = Counter()
+        for note in below:
+            sizes[note.subject] += _bytes_of(note)
+        lines = [f"{_size(sizes.total())}\t{_full(path)}"]
+        subject = path
+        for note in below[:MAX_LISTED]:
+            if note.subject != subject:
+                subject = note.subject
+                lines.append(f"{_size(sizes[subject])}\t{_full(subject)}/")
+            lines.append(f"{_size(_bytes_of(note))}\t{_full(note.path)}")
+        if len(below) > MAX_LISTED:
+            lines.append(f"({MAX_LISTED} of {len(below):,} files: view a directory, or search)")
+        heading = "Here're the files and directories up to 2 levels deep in"
+        return "\n".join([f"{heading} {_full(path)}, excluding hidden items:", *lines])
+
+    def _note_at(self, path: str) -> Note:
+        """Return the note at a path for a command that changes it.
+
+        Raises:
+            ToolFailed: there is no such note, or a person wrote it.
+        """
+        note = _changeable(self._notes.all(), path)
+        if note is None:
+            raise _missing(path)
+        return note
+
+    def _movable(self, path: str, command: str) -> Note:
+        """Return the note at a path for a command that moves or removes it.
+
+        Raises:
+            ToolFailed: there is no such note, a person wrote it, or the path is a directory.
+        """
+        if not path:
+            raise ToolFailed(f"Cannot {command} the {ROOT} directory itself")
+        stored = self._notes.all()
+        note = _changeable(stored, path)
+        if note is not None:
+            return note
+        if any(other.subject == path for other in stored):
+            raise ToolFailed(f"Cannot {command} the directory {_full(path)}: name one of its files")
+        raise _missing(path)
+
+    def _write(self, path: str, text: str, existing: Note | None) -> None:
+        """Store a new text with its evidence."""
+        if not text.strip() or len(text) > MAX_NOTE_CHARS:
+            raise ToolFailed(
+                f"memory: the note has {len(text):,} characters: write 1 to {MAX_NOTE_CHARS:,}"
+            )
+        origins = self._context.seen_origins()
+        if existing is not None:
+            origins = union(origins, existing.origins)
+        self._store(NewNote(path, text, self._proof(), origins, self._call), existing)
+
+    def _store(self, note: NewNote, existing: Note | None) -> None:
+        try:
+            if self._notes.write(note, replaces=existing):
+                return
+        except NotesFull as error:
+            raise ToolFailed("memory: the memory is full: go on without the note") from error
+        raise ToolFailed(
+            f"memory: {_full(note.path)} was written in the meantime: view it, then try again"
+        )
+
+    def _proof(self) -> Citation:
+        """Return the place of the quote in its source.
+
+        Raises:
+            ToolFailed: the call names no evidence, the quote is not in the source, there is no such
+                source, it is a note, or the model made the text itself.
+        """
+        if not self._evidence.source or not self._evidence.quote:
+            raise ToolFailed(
+                "memory: a new text needs evidence: add `source`, a source that you have read, and"
+                " `quote`, a verbatim quote from it"
+            )
+        citation = self._context.prove(self._evidence.source, self._evidence.quote)
+        if citation.source.startswith(f"{MEMORY}:"):
+            raise ToolFailed("memory: a note is not evidence: cite the source that the note quotes")
+        if is_output_of_code(citation.source):
+            raise ToolFailed(
+                "memory: the output of your own code is not evidence: cite what the code has read"
+            )
+        documents = {document.path for document in self._context.manifest.documents}
+        is_document = citation.source in documents
+        if not is_document and self._context.are_own_words(citation.quote, MEMORY):
+            raise ToolFailed(
+                "memory: you wrote these words yourself in a call: cite another passage"
+            )
+        return citation
+
+    def _show(self, *notes: Note) -> None:
+        """Add the origins of notes that the reply shows."""
+        self.origins = union(self.origins, *(note.origins for note in notes))
+
+    def _about(self, note: Note) -> dict[str, str]:
+        """Return the source, the author, the date and the quote of a note, and make its proof a
+        source that an answer can cite.
+
+        The proof is the quote, which code has found in its document. A model wrote the text, so an
+        answer cannot cite it. The note of a person has no quote, and its text is the proof.
+        """
+        source = f"{MEMORY}:{note.path}"
+        proof = note.text
+        quote: dict[str, str] = {}
+        if note.evidence is not None:
+            source += f" ({note.evidence.source[:_MAX_SOURCE_CHARS]})"
+            proof = note.evidence.quote
+            quote["quote"] = proof
+        document = self._context.keep_document(source, "text/plain", proof)
+        date = datetime.fromtimestamp(note.at, UTC).date().isoformat()
+        return {"source": document.path, "author": note.author, "date": date, **quote}
+
+
+def _plain(path: str) -> str:
+    """Return a path without the root of the Messages API and without a suffix."""
+    return _SUFFIX.sub("", path.strip().removeprefix(ROOT).strip("/"))
+
+
+def _full(path: str) -> str:
+    """Return a path with the root of the Messages API."""
+    return f"{ROOT}/{path}".rstrip("/")
+
+
+def _validate_path(path: str) -> str:
+    """Return the path of a note without its root.
+
+    Raises:
+        ToolFailed: it is not of the form SUBJECT/NAME.
+    """
+    plain = _plain(path)
+    if not re.match(NOTE_PATH, plain):
+        raise ToolFailed(
+            f"memory: {plain[:_SHOWN_CHARS]!r} is not a path: write SUBJECT/NAME in small letters,"
+            " digits, - and _, such as qdrant/licence"
+        )
+    return plain
+
+
+def _missing(path: str) -> ToolFailed:
+    shown = json.dumps(_full(path)[:_SHOWN_CHARS], ensure_ascii=False)[1:-1]
+    return ToolFailed(f"The path {shown} does not exist. Please provide a valid path.")
+
+
+def _find(notes: Sequence[Note], path: str) -> Note | None:
+    """Return the note at a path, or None."""
+    for note in notes:
+        if note.path == path:
+            return note
+    return None
+
+
+def _changeable(notes: Sequence[Note], path: str) -> Note | None:
+    """Return the note at a path for a command that changes, moves or removes it, or None. Only
+    these commands may use it: an agent may read the notes of persons.
+
+    Raises:
+        ToolFailed: a person wrote the note.
+    """
+    note = _find(notes, path)
+    if note is not None and note.evidence is None:
+        raise ToolFailed(
+            f"memory: a person wrote {_full(path)}: leave this note, or use another path"
+        )
+    return note
+
+
+def _replace_once(note: Note, old: str, new: str) -> str:
+    """Return the text of a note with a part replaced.
+
+    Raises:
+        ToolFailed: the old part does not occur once.
+    """
+    count = note.text.count(old) if old else 0
+    if count == 1:
+        return note.text.replace(old, new)
+    shown = json.dumps(old[:_SHOWN_CHARS], ensure_ascii=False)[1:-1]
+    if not count:
+        raise ToolFailed(
+            f"No replacement was performed, old_str `{shown}` did not appear verbatim in"
+            f" {_full(note.path)}."
+        )
+    lines: list[str] = []
+    start = note.text.find(old)
+    while start >= 0:
+        lines.append(str(_line_at(note.text, start)))
+        start = note.text.find(old, start + 1)
+    raise ToolFailed(
+        f"No replacement was performed. Multiple occurrences of old_str `{shown}` in lines:"
+        f" {', '.join(lines)}. Please ensure it is unique"
+    )
+
+
+def _line_at(text: str, position: int) -> int:
+    """Return the number of the line that a position of the text is in."""
+    return len(f"{text[:position]}.".splitlines())
+
+
+def _range_of(command: beta.BetaMemoryTool20250818ViewCommand) -> tuple[int, int | None]:
+    """Return the first and the last line to show; None: the end."""
+    if command.view_range is None or len(command.view_range) != 2:
+        return 1, None
+    first, last = command.view_range
+    return first, None if last == -1 else last
+
+
+def _number_lines(text: str, first: int = 1, last: int | None = None) -> list[str]:
+    """Return the lines of a text from the first to the last one, with their numbers."""
+    lines = text.splitlines()
+    numbered: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        if first <= number <= (last or len(lines)):
+            numbered.append(f"{number:>{_NUMBER_WIDTH}}\t{line}")
+    return numbered
+
+
+def _words_of(note: Note) -> set[str]:
+    """Return the stems of the words of a note: of its path, its text and its evidence."""
+    parts = [note.path.replace("_", " "), note.text]
+    if note.evidence is not None:
+        parts.append(note.evidence.quote)
+    words = _WORD.findall(" ".join(parts))
+    return set(map(stem, words))
+
+
+def _bytes_of(note: Note) -> int:
+    return len(note.text.encode())
+
+
+def _size(size: int) -> str:
+    """Return a number of bytes in the form of the SDK, such as `35B` and `1.5K`."""
+    if size < 1024:
+        return f"{size}B"
+    return f"{size / 1024:.1f}K"
