@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from handoff_queue.testing import (
     Json,
     MessagesServer,
     Reply,
-    first_message_text,
     json_reply,
     tool_call_reply,
 )
@@ -32,6 +30,8 @@ max_turns: 6
 Search the memory first. Write each new fact into it.
 """
 FACT = "The licence of Qdrant is Apache 2.0."
+GUIDE = f"{FACT}\n" + "Qdrant stores vectors.\n" * 1_000
+"""A document that is too long to be shown whole."""
 
 
 def answer(source: str) -> Json:
@@ -39,18 +39,22 @@ def answer(source: str) -> Json:
     return {**ENVELOPE, "output": f"{FACT} [c1]", "claims": [claim]}
 
 
-def keeper(request: Json) -> Reply:
-    """Search the memory. Without a note, search the documents and write a note."""
-    results = [
+def results_in(request: Json) -> list[str]:
+    """Return the texts of the tool results in a request."""
+    return [
         str(block["content"])
         for message in request["messages"]
         for block in message["content"]
         if isinstance(block, dict) and block.get("type") == "tool_result"
     ]
-    is_first_job = "first" in first_message_text(request)
+
+
+def keeper(request: Json) -> Reply:
+    """Search the memory. If it has no note of the fact, search the documents and write a note."""
+    results = results_in(request)
     if not results:
         return tool_call_reply(("memory", {"command": "search", "query": "licence of Qdrant"}))
-    if not is_first_job:
+    if FACT in results[0]:
         return json_reply(answer("memory:qdrant/licence (guide.md)"))
     if len(results) == 1:
         return tool_call_reply(("search_documents", {"query": "licence"}))
@@ -82,23 +86,26 @@ def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningS
             jobs.store.connection.close()
 
 
-def run(jobs: Client, text: str, **options: Any) -> Any:
-    request = Request(text, mode=Mode.SINGLE, specialists=("keeper",), **options)
-    return jobs.result(jobs.submit(request), wait_s=60)
-
-
-def test_a_later_job_cites_the_note_of_an_earlier_job(
+def test_the_second_job_that_needs_a_fact_does_not_pay_for_finding_it(
     keeping: tuple[RunningSystem, Client], handoff: Handoff
 ) -> None:
+    """Both jobs have the same task, the same documents and the same model."""
     system, jobs = keeping
-    first = run(jobs, "first: which licence?", documents={"guide.md": FACT.encode()})
+    request = Request(
+        "Which licence has Qdrant?",
+        mode=Mode.SINGLE,
+        specialists=("keeper",),
+        documents={"guide.md": GUIDE.encode()},
+    )
 
-    second = run(jobs, "second: which licence?")
+    first, second = (jobs.result(jobs.submit(request), wait_s=60) for _ in range(2))
 
     assert (first.status, second.status) == ("ok", "ok")
-    assert second.usage["turns"] == first.usage["turns"] - 2, "no search, and no new note"
-    sources = [citation["source"] for citation in second.citations]
-    assert sources == ["memory:qdrant/licence (guide.md)"]
+    assert (first.usage["turns"], second.usage["turns"]) == (4, 2), "no search, and no new note"
+    assert second.usage["cost_usd"] < first.usage["cost_usd"]
+    assert [citation["source"] for citation in second.citations] == [
+        "memory:qdrant/licence (guide.md)"
+    ]
     shown = handoff.run(
         "memory", "show", "qdrant/licence", HANDOFF_REDIS_URL=system.redis_url
     ).stdout
