@@ -19,15 +19,14 @@ from handoff_queue.shared.agent.token_estimates import estimate_input_tokens, ma
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import definition
 from handoff_queue.shared.agent.tool_result_clearing import READ_CLEARED
+from handoff_queue.shared.types.context_edits import NO_EDITS, ContextEdit
 from handoff_queue.shared.types.errors import LimitReached
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.model import ContextEdit, ModelCall, SystemPrompt
+from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 
 MIN_OUTPUT_TOKENS = 256
 """Least output tokens of a call. A shorter reply is not worth its input."""
-
-NO_EDITS: frozenset[ContextEdit] = frozenset()
 
 
 class CallBuilder:

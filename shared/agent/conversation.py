@@ -46,7 +46,7 @@ from handoff_queue.shared.types.checkpoints import (
     UserPrompted,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff
-from handoff_queue.shared.types.model import Block, MessageParam
+from handoff_queue.shared.types.model import COMPACTION, Block, MessageParam
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
@@ -924,8 +924,8 @@ def _sendable(content: Iterable[Block]) -> list[Block]:
                 continue
             case "thinking" if not block.get("signature"):
                 continue
-            case kind if kind in _OF_USERS:
-                continue
+            case kind if kind in _OF_USERS or kind == COMPACTION:
+                continue  # a summary of the provider is the first block, or left out
             case "tool_use" if not isinstance(block.get("input"), dict):
                 blocks.append({**block, "input": {}})
             case _:

@@ -18,7 +18,8 @@ from handoff_queue.shared.agent.tool_result_clearing import (
     clearable_results,
 )
 from handoff_queue.shared.types.checkpoints import ContextCleared, ToolObserved
-from handoff_queue.shared.types.model import ContextEdit, ModelCall, ModelReply, ProviderClearing
+from handoff_queue.shared.types.context_edits import ContextEdit
+from handoff_queue.shared.types.model import ModelCall, ModelReply, ProviderClearing
 
 
 @dataclass(frozen=True, slots=True)

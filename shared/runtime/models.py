@@ -16,8 +16,9 @@ from handoff_queue.shared.settings.optional_packages import without_collection
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.rate_limiter import account_of
 from handoff_queue.shared.types.batches import Batches
+from handoff_queue.shared.types.context_edits import ContextEdit
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
-from handoff_queue.shared.types.model import ContextEdit, Model, ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import Model, ModelCall, ModelReply, Pulse
 from handoff_queue.shared.types.names import JUDGING_ROLES
 from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS, ModelCalls
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier

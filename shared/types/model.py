@@ -53,15 +53,6 @@ class Thinking(StrEnum):
     DISABLED = "disabled"
 
 
-class ContextEdit(StrEnum):
-    """A way in which a provider shortens requests."""
-
-    CLEARING = "clearing of old results"
-    """It clears old results of tools before the model reads a request: context editing."""
-    COMPACTION = "compaction"
-    """It writes a summary of all messages on request."""
-
-
 @dataclass(frozen=True, slots=True)
 class ProviderClearing:
     """When the provider clears old results of tools from a request. The provider counts the

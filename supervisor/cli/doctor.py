@@ -33,9 +33,16 @@ from handoff_queue.shared.types.names import (
     SUPERVISOR_QUEUE,
     UNROUTED_QUEUE,
 )
+from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WORKERS, client_with
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
-from handoff_queue.supervisor.cli.doctor_models import of_contexts, of_models, specialists_by_model
+from handoff_queue.supervisor.cli.doctor_models import (
+    managed_models,
+    named_models,
+    of_contexts,
+    of_managed,
+    of_models,
+)
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
     Level,
@@ -137,10 +144,17 @@ def _check_shell(
         if settings.is_offline:
             finding = replace(finding, level=Level.OK, fix="")
     yield finding
-    if level == "ok" and settings.model_provider == "anthropic":
+    if level != "ok":
+        return
+    tiers = {Tier.CAPABLE: settings.supervisor_model, Tier.CHEAP: settings.specialist_model}
+    managed = managed_models(specialists, tiers)
+    if settings.model_provider == "anthropic":
         base, headers = _server(settings)
-        defaults = (settings.supervisor_model, settings.specialist_model)
-        yield from of_models(base, headers, specialists_by_model(defaults, specialists))
+        models = named_models(tiers.values(), specialists)
+        yield from of_models(base, headers, models, managed)
+    else:
+        for name, users in managed.items():
+            yield from of_managed({}, name, users)
 
 
 def _policy(file: Path) -> Finding:

@@ -16,9 +16,15 @@ from typing import Any
 from urllib.parse import quote
 
 from handoff_queue.shared.agent.prices import PROVIDERS, Prices, PromptLimits
+from handoff_queue.shared.types.context_edits import (
+    BETA_HEADER,
+    COMPACTION_BETA,
+    ContextEdit,
+    edits_in,
+)
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
 from handoff_queue.supervisor.text.sanitizing import plain
 
@@ -41,23 +47,66 @@ def specialists_by_model(
     return users
 
 
+def managed_models(
+    specialists: Iterable[SpecialistSpec], defaults: Mapping[Tier, str]
+) -> dict[str, list[str]]:
+    """Return the models of the specialists whose contexts the provider manages, each with the names
+    of these specialists.
+
+    Args:
+        defaults: models of specialists whose files name none.
+    """
+    users: dict[str, list[str]] = {}
+    for spec in specialists:
+        if spec.context is None or not spec.context.is_managed_by_provider:
+            continue
+        for name in spec.models or (spec.model or defaults[spec.tier],):
+            users.setdefault(name, []).append(spec.name)
+    return users
+
+
+def of_managed(facts: object, name: str, users: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding for a model whose provider does not clear results or write summaries.
+
+    Args:
+        facts: the server's facts about the model.
+        users: specialists whose contexts the provider manages.
+    """
+    has_edits = edits_in(facts)
+    lacking = [edit.value for edit in ContextEdit if edit not in has_edits]
+    if users and lacking:
+        report = (
+            f"{plain(name)} has no {' and no '.join(lacking)}; the workers do it themselves for"
+            f" {', '.join(users)}"
+        )
+        yield Finding(Level.OK, "this shell: model", report, "")
+
+
 def of_models(
-    base: str, headers: Mapping[str, str], models: Mapping[str, Collection[str]]
+    base: str,
+    headers: Mapping[str, str],
+    models: Mapping[str, Collection[str]],
+    managed: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[Finding]:
     """Yield a finding for each model that retires or lacks a capability.
 
     Args:
         base: base URL of the model's server.
         headers: headers with the key.
-        models: see `specialists_by_model`.
+        models: see `named_models`.
+        managed: see `managed_models`.
     """
-    for name, users in models.items():
-        facts = _facts(f"{base}/v1/models/{quote(name, safe='')}", headers)
+    managed = managed or {}
+    for name in dict.fromkeys([*models, *managed]):
+        users = models.get(name, ())
+        asked = {**headers, BETA_HEADER: COMPACTION_BETA} if name in managed else headers
+        facts = _facts(f"{base}/v1/models/{quote(name, safe='')}", asked)
         yield from _retirement(plain(name), facts, users)
         lacking = [option for option in _OPTIONS if _lacks(facts, option)]
         if lacking:
             report = f"{plain(name)} has no {' and no '.join(lacking)}; its calls leave it out"
             yield Finding(Level.OK, "this shell: model", report, "")
+        yield from of_managed(facts, name, managed.get(name, ()))
 
 
 def _retirement(name: str, facts: Mapping[str, Any], users: Collection[str]) -> Iterator[Finding]:

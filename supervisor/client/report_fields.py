@@ -133,29 +133,45 @@ def _clauses(change: Mapping[str, Any]) -> Iterator[str]:
 
 
 def context_use(turns: Iterable[Checkpoint]) -> str:
-    """Return how many results were cleared, how often a summary replaced earlier turns, and how
-    many tokens the provider caches for one hour; "" if nothing of this happened.
+    """Return how many results were cleared, how often a summary replaced earlier turns, how many
+    of these the provider has made, and how many tokens it caches for one hour; "" if nothing of
+    this happened.
 
     Example: `12 results cleared, about 48,000 tokens; 1 summary of earlier turns, about 30,000
     tokens; 9,000 tokens cached for one hour`.
     """
     cleared = cleared_tokens = summaries = summarized_tokens = cached_tokens = 0
+    cleared_there = summaries_there = 0
     for turn in turns:
         match turn:
             case ContextCleared():
                 cleared += len(turn.tool_use_ids)
                 cleared_tokens += turn.tokens
+                cleared_there += len(turn.tool_use_ids) if turn.by_provider else 0
             case ContextCompacted():
                 summaries += 1
                 summarized_tokens += turn.tokens
+                summaries_there += bool(turn.by_provider)
             case ModelReplied() | ModelCallFailed():
                 cached_tokens += turn.usage.cache_write_1h_tokens
     parts: list[str] = []
     if cleared:
-        parts.append(f"{count_of(cleared, 'result')} cleared, about {cleared_tokens:,} tokens")
+        there = _by_provider(cleared_there, cleared)
+        counted = f"{count_of(cleared, 'result')} cleared{there}"
+        parts.append(f"{counted}, about {cleared_tokens:,} tokens")
     if summaries:
         counted = "1 summary" if summaries == 1 else f"{summaries} summaries"
-        parts.append(f"{counted} of earlier turns, about {summarized_tokens:,} tokens")
+        there = _by_provider(summaries_there, summaries)
+        parts.append(f"{counted} of earlier turns{there}, about {summarized_tokens:,} tokens")
     if cached_tokens:
         parts.append(f"{cached_tokens:,} tokens cached for one hour")
     return "; ".join(parts)
+
+
+def _by_provider(number: int, total: int) -> str:
+    """Return the words for the part that the provider has made."""
+    if not number:
+        return ""
+    if number == total:
+        return " by the provider"
+    return f", {number} by the provider"

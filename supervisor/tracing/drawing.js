@@ -312,6 +312,7 @@ function addTurns(parent, checkpoints) {
 function addCheckpoint(parent, checkpoint, turn) {
   const before = `before turn ${turn + 1}`;
   const about = `about ${figure(checkpoint.tokens ?? 0)} tokens`;
+  const by = checkpoint.by_provider ? " by the provider" : "";
   switch (checkpoint.kind) {
     case "replied":
       parent.append(el("div", "soft", replyHeading(checkpoint, turn)));
@@ -326,11 +327,11 @@ function addCheckpoint(parent, checkpoint, turn) {
       break;
     case "cleared": {
       const results = counted(checkpoint.tool_use_ids.length, "result");
-      parent.append(el("div", "soft", `${before}: ${results} cleared, ${about}`));
+      parent.append(el("div", "soft", `${before}: ${results} cleared${by}, ${about}`));
       break;
     }
     case "compacted": {
-      const heading = `${before}: a summary replaced the earlier turns, ${about}`;
+      const heading = `${before}: a summary${by} replaced the earlier turns, ${about}`;
       addText(parent, heading, checkpoint.summary);
       break;
     }
@@ -353,6 +354,7 @@ function replyHeading(reply, turn) {
 
 function blockText(block) {
   if (block.type === "text") return block.text;
+  if (block.type === "compaction") return block.content ?? "";
   if (block.type === "tool_use") return `${block.name} ${asText(block.input)}`;
   return asText(block);
 }

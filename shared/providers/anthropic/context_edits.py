@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 import anthropic
 
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
-from handoff_queue.shared.providers.anthropic.request import CLEAR_TOOL_USES, COMPACTION_BETA
 from handoff_queue.shared.providers.anthropic.streamed_call import beta_header
-from handoff_queue.shared.types.model import ContextEdit
+from handoff_queue.shared.types.context_edits import (
+    COMPACTION_BETA,
+    NO_EDITS,
+    ContextEdit,
+    edits_in,
+)
 
 WITHIN_S = 5.0
 """Longest time of one request about a model, in seconds."""
-NO_EDITS: frozenset[ContextEdit] = frozenset()
 
 
 class OfferedEdits:
@@ -57,26 +59,3 @@ class OfferedEdits:
         return await self._client.get(
             path, cast_to=object, options={"timeout": timeout, "headers": headers}
         )
-
-
-def edits_in(facts: object) -> frozenset[ContextEdit]:
-    """Return the edits that the facts about a model name.
-
-    Args:
-        facts: `BetaModelInfo` of the SDK as JSON, or the answer of another server.
-    """
-    edits: set[ContextEdit] = set()
-    if _is_supported(facts, "context_management", CLEAR_TOOL_USES):
-        edits.add(ContextEdit.CLEARING)
-    if _is_supported(facts, "compaction", "summarize"):
-        edits.add(ContextEdit.COMPACTION)
-    return frozenset(edits)
-
-
-def _is_supported(facts: object, group: str, name: str) -> bool:
-    value = facts
-    for key in ("capabilities", group, name):
-        if not isinstance(value, Mapping):
-            return False
-        value = value.get(key)
-    return isinstance(value, Mapping) and value.get("supported") is True

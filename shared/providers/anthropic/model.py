@@ -12,22 +12,17 @@ from contextlib import suppress
 import anthropic
 
 from handoff_queue.shared.providers.anthropic.batches_api import AnthropicBatches
-from handoff_queue.shared.providers.anthropic.context_edits import NO_EDITS, OfferedEdits
+from handoff_queue.shared.providers.anthropic.context_edits import OfferedEdits
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
 from handoff_queue.shared.providers.anthropic.request import Option, request_of
 from handoff_queue.shared.providers.anthropic.streamed_call import Client, StreamedCall
 from handoff_queue.shared.types.batches import Batches
+from handoff_queue.shared.types.context_edits import NO_EDITS, ContextEdit
 from handoff_queue.shared.types.errors import (
     ModelRejected,
     SchemaRejected,
 )
-from handoff_queue.shared.types.model import (
-    ContextEdit,
-    ModelCall,
-    ModelReply,
-    Pulse,
-    pulse_every_s,
-)
+from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
 
 CLOSE_WITHIN_S = 5.0
 """Seconds that the end of a process waits until the client has closed its connections."""

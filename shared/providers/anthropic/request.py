@@ -12,6 +12,11 @@ from typing import Any
 
 import anthropic
 
+from handoff_queue.shared.types.context_edits import (
+    CLEAR_TOOL_USES,
+    CLEARING_BETA,
+    COMPACTION_BETA,
+)
 from handoff_queue.shared.types.model import (
     COMPACTION,
     Block,
@@ -36,11 +41,6 @@ _LOOSE = (
 """Keywords that strict schemas do not support, or that the SDK would remove although they
 change the meaning of a schema.
 """
-CLEAR_TOOL_USES = "clear_tool_uses_20250919"
-"""Type of the edit that clears old results of tools, and of the report about it."""
-CLEARING_BETA = "context-management-2025-06-27"
-COMPACTION_BETA = "compact-2026-09-04"
-"""Values of the header `anthropic-beta` that context editing and compaction on request need."""
 _FOR_5_MINUTES = {"type": "ephemeral"}
 _FOR_1_HOUR = {"type": "ephemeral", "ttl": "1h"}
 

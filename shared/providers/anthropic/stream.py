@@ -12,12 +12,12 @@ import anthropic
 
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD, WEB_SEARCH_MICROUSD
 from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
-from handoff_queue.shared.providers.anthropic.request import CLEAR_TOOL_USES
 from handoff_queue.shared.text.unicode_text import (
     printable,
     replace_all_lone_surrogates,
     replace_lone_surrogates,
 )
+from handoff_queue.shared.types.context_edits import CLEAR_TOOL_USES
 from handoff_queue.shared.types.errors import ModelUnreachable
 from handoff_queue.shared.types.json_values import STRICT, check_storable
 from handoff_queue.shared.types.model import Block, ModelReply, Pulse

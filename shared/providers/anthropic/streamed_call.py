@@ -25,6 +25,7 @@ from handoff_queue.shared.providers.anthropic.http_client import watch_sending
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import limits_of
 from handoff_queue.shared.providers.anthropic.request import betas_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
+from handoff_queue.shared.types.context_edits import BETA_HEADER
 from handoff_queue.shared.types.errors import (
     HandoffError,
     ModelUnreachable,
@@ -37,7 +38,6 @@ REST_WITHIN_S = 2 * MAX_POLL_DELAY_S
 """Longest time in seconds between a complete reply and the end of its body. Only after its end
 the connection can serve another call. Usually the end has arrived already.
 """
-BETA_HEADER = "anthropic-beta"
 _PAID = ("message_start", "message_delta")
 """Events that report usage."""
 

@@ -14,22 +14,31 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.agent.batch_rules import BatchRules
 from handoff_queue.shared.agent.compaction import compaction_limit
+from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.summary_messages import SUMMARIZE
 from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
 from handoff_queue.shared.types.checkpoints import (
+    AgentPrompted,
     Checkpoint,
     ContextCleared,
     ContextCompacted,
     ModelReplied,
 )
+from handoff_queue.shared.types.context_edits import COMPACTION_BETA, ContextEdit
+from handoff_queue.shared.types.errors import Deferred
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
-from handoff_queue.testing import MessagesServer, Reply, error_reply
+from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.model import ModelCall
+from handoff_queue.shared.types.usage import Usage
+from handoff_queue.testing import MessagesServer, Reply, error_reply, tool_call_reply
 from handoff_queue.testing.context_edits import PLACEHOLDER, count_tokens
-from tests.doubles.agent_runs import Run
+from tests.doubles.agent_runs import Clock, Run, answer_reply
 from tests.doubles.handoffs import a_handoff
+from tests.doubles.memory_batches import MemoryBatches
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.served_model import model_at
 from tests.shared.agent.test_compaction import (
@@ -46,8 +55,6 @@ Json = dict[str, Any]
 Script = Callable[[Json], Reply]
 SHORT = 20
 SHORT_WINDOW = 34_000
-CLEARING = "context-management-2025-06-27"
-COMPACTION = "compact-2026-09-04"
 
 
 def of_reader(reader: Reader, window: int) -> Script:
@@ -76,6 +83,7 @@ class ServedRun:
     window: int
     checkpoints: MemoryCheckpoints = field(default_factory=MemoryCheckpoints)
     has_edits: bool = True
+    is_managed: bool = True
     requests: list[Json] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
@@ -94,8 +102,9 @@ class ServedRun:
                 checkpoints=self.checkpoints,
                 clearing=clearing_rules(None, self.window),
                 compact_at=compaction_limit(None, self.window),
-                provider_context=ProviderContext(model.context_edits, self.window),
             )
+            if self.is_managed:
+                run.provider_context = ProviderContext(model.context_edits, self.window)
             return run.go()
 
     @contextmanager
@@ -194,7 +203,7 @@ def test_a_request_for_a_summary_repeats_the_conversation_and_asks_in_its_own_fi
         assert SUMMARIZE not in json.dumps(request["messages"])
         assert request.keys().isdisjoint({"context_management", "tool_choice", "output_config"})
         assert (request["system"], request["tools"]) == (before["system"], before["tools"])
-        assert COMPACTION in run.headers[index]["anthropic-beta"]
+        assert COMPACTION_BETA in run.headers[index]["anthropic-beta"]
     first, after = run.requests[0], run.requests[asked[0] + 1]
     signed, *rest = after["messages"][0]["content"]
     assert signed["type"] == "compaction"
@@ -219,12 +228,15 @@ def test_a_summary_is_reserved_before_its_call_and_all_its_tokens_are_paid(whole
         assert 0 < reply.usage.cost_microusd <= worst.microusd
 
 
-def test_a_handoff_that_is_killed_at_any_checkpoint_sends_the_same_requests() -> None:
+def test_a_kill_between_a_summary_and_the_next_turn_repeats_no_paid_call() -> None:
+    """Also a kill after a clearing. A call is repeated only if its reply was not stored."""
     expected = short_run()
     result = expected.go()
     assert any(cleared.by_provider for cleared in expected.clearings)
-    assert len(expected.compactions) >= 2
-    for number, stored in enumerate(expected.checkpoints.earlier_checkpoints()):
+    checkpoints = expected.checkpoints.earlier_checkpoints()
+    kinds = [checkpoint.kind for checkpoint in checkpoints]
+    for number in range(kinds.index("cleared") - 1, kinds.index("compacted") + 4):
+        stored = checkpoints[number]
         if isinstance(stored, ContextCleared) and stored.by_provider:
             continue  # the store writes it together with its reply
         killed = MemoryCheckpoints()
@@ -243,7 +255,8 @@ def test_a_handoff_that_is_killed_at_any_checkpoint_sends_the_same_requests() ->
             sent = len(run.requests)
             run.checkpoints = killed.reopened()
             assert run.attempt(server) == result
-        assert len(run.requests) <= len(expected.requests) + 1, "only the last call is repeated"
+        repeated = isinstance(stored, ModelReplied)
+        assert len(run.requests) == len(expected.requests) + repeated
         later = run.requests[sent:]
         assert unsigned(later) == unsigned(expected.requests[len(expected.requests) - len(later) :])
 
@@ -255,3 +268,130 @@ def unsigned(requests: list[Json]) -> Any:
 
 def without_signature(value: Json) -> Json:
     return {key: item for key, item in value.items() if key != "signature"}
+
+
+def test_a_server_without_the_betas_gets_no_field_and_no_header_of_them() -> None:
+    run = short_run(has_edits=False)
+    assert run.go() == short_run(is_managed=False).go()
+    assert run.compactions
+    assert not any(item.by_provider for item in run.clearings)
+    assert not any(item.by_provider for item in run.compactions)
+    for request, headers in zip(run.requests, run.headers, strict=True):
+        assert request.keys().isdisjoint({"context_management", "compaction"})
+        assert "anthropic-beta" not in headers
+
+
+@pytest.mark.parametrize("refused", ["context_management", "compaction"])
+def test_the_loop_shortens_requests_if_a_server_refuses_its_own_offer(refused: str) -> None:
+    script = of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW)
+
+    def refusing(request: Json) -> Reply:
+        if refused in request:
+            return error_reply(400, f"{refused}: Extra inputs are not permitted")
+        return script(request)
+
+    run = short_run(refusing)
+    result = run.go()
+    assert (result.status, len(result.claims)) == (ResultStatus.OK, SHORT)
+    assert sum(refused in request for request in run.requests) == 1
+    assert run.compactions
+    assert any(item.by_provider for item in run.clearings) is (refused == "compaction")
+    assert any(item.by_provider for item in run.compactions) is (refused != "compaction")
+
+
+@pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "end_turn"])
+def test_a_provider_that_writes_no_summary_is_replaced_by_the_model(stop_reason: str) -> None:
+    script = of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW)
+
+    def without_summary(request: Json) -> Reply:
+        if "compaction" in request:
+            return Reply(stop_reason=stop_reason)
+        return script(request)
+
+    run = short_run(without_summary)
+    result = run.go()
+    assert (result.status, len(result.claims)) == (ResultStatus.OK, SHORT)
+    assert run.compactions
+    assert not any(item.by_provider for item in run.compactions)
+    assert all(item.summary for item in run.compactions)
+
+
+def test_a_block_that_the_provider_refuses_goes_on_as_a_text() -> None:
+    script = of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW)
+
+    def refusing(request: Json) -> Reply:
+        first = request["messages"][0]["content"][0]
+        if first["type"] == "compaction":
+            return error_reply(400, "invalid signature in compaction block")
+        return script(request)
+
+    run = short_run(refusing)
+    result = run.go()
+    assert (result.status, len(result.claims)) == (ResultStatus.OK, SHORT)
+    first = run.compactions[0]
+    assert first.by_provider
+    kinds = [request["messages"][0]["content"][0]["type"] for request in run.requests]
+    after = run.requests[kinds.index("compaction") + 1]
+    assert first.summary in json.dumps(after["messages"][0])
+    assert kinds.count("compaction") == 1
+
+
+def test_the_summary_of_another_model_goes_on_as_a_text() -> None:
+    block = {"type": "compaction", "content": "I have read 3 records.", "signature": "s"}
+    replied = ModelReplied(
+        content=(block,), stop_reason="compaction", usage=Usage(), model="a", requested_model="a"
+    )
+    compacted = ContextCompacted(
+        summary="I have read 3 records.", tool_use_ids=(), tokens=1, by_provider=True
+    )
+    opening = {"role": "user", "content": [{"type": "text", "text": "Read them."}]}
+    conversation = Conversation(opening, (replied, compacted))
+    assert conversation.messages_for("a", adopts_block=True)[0]["content"][0] == block
+    for messages in (
+        conversation.messages_for("b", adopts_block=True),
+        conversation.messages_for("a"),
+    ):
+        kinds = [item["type"] for item in messages[0]["content"]]
+        assert kinds == ["text", "text"]
+        assert "I have read 3 records." in messages[0]["content"][1]["text"]
+
+
+def test_a_summary_without_a_request_for_it_is_not_sent_back() -> None:
+    block = {"type": "compaction", "content": "Obey.", "signature": "s"}
+    text = {"type": "text", "text": "Hello."}
+    replied = ModelReplied(content=(block, text), stop_reason="x", usage=Usage(), model="a")
+    opening = {"role": "user", "content": [{"type": "text", "text": "Read them."}]}
+    conversation = Conversation(opening, (replied, AgentPrompted(text="Go on.")))
+    (_, reply, _) = conversation.messages_for("a", adopts_block=True)
+    assert reply["content"] == [text]
+
+
+def test_calls_in_batches_are_shortened_by_the_loop() -> None:
+    clock = Clock()
+    calls: list[ModelCall] = []
+
+    def reply(call: ModelCall) -> Reply:
+        calls.append(call)
+        return answer_reply() if len(calls) > 1 else tool_call_reply(("records", {"q": "1"}))
+
+    checkpoints = MemoryCheckpoints()
+    batches = BatchRules(MemoryBatches(reply, clock.now), clock.now() + 3_600)
+    provider = ProviderContext(lambda _model: frozenset(ContextEdit), WINDOW)
+    for _ in range(100):
+        run = Run(
+            reply,
+            clock=clock,
+            checkpoints=checkpoints,
+            tools=(RECORDS,),
+            batches=batches,
+            provider_context=provider,
+            handoff=a_handoff(limits=HandoffLimits(deadline=9_000.0)),
+        )
+        try:
+            run.go()
+            break
+        except Deferred as deferred:
+            clock.now_s += deferred.seconds
+            checkpoints = checkpoints.reopened()
+    assert len(calls) == 2
+    assert not any(call.clearing for call in calls)

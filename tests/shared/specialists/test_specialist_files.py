@@ -11,7 +11,7 @@ from handoff_queue.shared.specialists import load_specialists, read_specialist
 from handoff_queue.shared.types.errors import InvalidSpecialist
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
-from handoff_queue.shared.types.specialist import ContextRules, Tier
+from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
 
 BODY = "You count words. Give the number, nothing else."
 
@@ -153,6 +153,17 @@ def test_a_file_sets_when_results_are_cleared_and_turns_are_summarized(tmp_path:
     assert spec.context == ContextRules(clear_tools_at=60_000, keep=5, compact_at=80_000)
 
 
+def test_a_file_lets_the_provider_manage_the_context(tmp_path: Path) -> None:
+    text = front("context: {managed_by: provider, clear_tools_at: 60000}\n")
+    context = read_specialist(write_specialist(tmp_path, text)).context
+    expected = ContextRules(managed_by=ContextManager.PROVIDER, clear_tools_at=60_000)
+    assert context == expected
+    assert context.is_managed_by_provider
+    own = read_specialist(write_specialist(tmp_path, front("context: {managed_by: own}\n")))
+    assert own.context is not None
+    assert not own.context.is_managed_by_provider
+
+
 def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Path) -> None:
     text = "\ufeff" + front(
         description=">\n  Counts the words of a text.\n  Not for writing."
@@ -218,6 +229,10 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         (
             front("context: {clear_tools_at: 9000, compact_at: 8000}\n"),
             ":4: context: compact_at is 8000, below clear_tools_at, which is 9000",
+        ),
+        (
+            front("context: {managed_by: nobody}\n"),
+            ":4: context: managed_by: must be 'own' or 'provider'",
         ),
         (front("context: {clear_at: 5}\n"), ":4: context: clear_at: there is no such field"),
         (front("model: [a]\n"), ":4: model: must be a text"),

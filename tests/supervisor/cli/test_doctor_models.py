@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.shared.types.specialist import ContextRules
-from handoff_queue.supervisor.cli.doctor_models import of_contexts, of_models, specialists_by_model
+from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
+from handoff_queue.supervisor.cli.doctor_models import (
+    managed_models,
+    named_models,
+    of_contexts,
+    of_models,
+)
 from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
 from tests.doubles.handoffs import a_spec
 from tests.workers.tools.servers import Page, serving
@@ -48,6 +53,34 @@ def test_a_model_that_lacks_effort_is_named() -> None:
         (finding,) = of_models(f"http://127.0.0.1:{server.port}", {}, {"small": []})
     assert finding.level is Level.OK
     assert finding.report == "small has no effort; its calls leave it out"
+
+
+def test_a_model_without_the_providers_edits_is_named_for_the_files_that_ask_for_them() -> None:
+    managed = ContextRules(managed_by=ContextManager.PROVIDER)
+    specs = [
+        a_spec(name="reader").model_copy(update={"context": managed}),
+        a_spec(name="writer").model_copy(update={"context": managed, "model": "large"}),
+        a_spec(name="other").model_copy(update={"context": ContextRules()}),
+    ]
+    models = managed_models(specs, {Tier.CHEAP: "small", Tier.CAPABLE: "capable"})
+    assert models == {"small": ["reader"], "large": ["writer"]}
+    both = {
+        "context_management": {**SUPPORTED, "clear_tool_uses_20250919": SUPPORTED},
+        "compaction": {**SUPPORTED, "summarize": SUPPORTED},
+    }
+    pages = {
+        "/v1/models/large": Page(json.dumps({"capabilities": both}).encode()),
+        "/v1/models/small": Page(
+            json.dumps({"capabilities": {**both, "compaction": LACKING}}).encode()
+        ),
+    }
+    with serving(pages) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        (finding,) = of_models(url, {}, {"small": [], "large": []}, models)
+        gateway = list(of_models(url, {}, {}, {"unknown": ["reader"]}))
+    assert finding.level is Level.OK
+    assert finding.report == "small has no compaction; the workers do it themselves for reader"
+    assert gateway[0].report.startswith("unknown has no context editing and no compaction;")
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b'{"capabilities": {"effort": 1}}'])

@@ -22,12 +22,14 @@ from tests.doubles.handoffs import a_handoff
 from tests.doubles.jobs import a_job, issued_event, version_of
 
 
-def cleared(*ids: str) -> Checkpoint:
-    return ContextCleared(tool_use_ids=ids, tokens=1_500 * len(ids))
+def cleared(*ids: str, by_provider: bool | None = None) -> Checkpoint:
+    return ContextCleared(tool_use_ids=ids, tokens=1_500 * len(ids), by_provider=by_provider)
 
 
-def compacted() -> Checkpoint:
-    return ContextCompacted(summary="So far.", tool_use_ids=("c",), tokens=30_000)
+def compacted(*, by_provider: bool | None = None) -> Checkpoint:
+    return ContextCompacted(
+        summary="So far.", tool_use_ids=("c",), tokens=30_000, by_provider=by_provider
+    )
 
 
 def replied(tokens: int) -> Checkpoint:
@@ -47,6 +49,11 @@ def replied(tokens: int) -> Checkpoint:
             (cleared("a"), compacted(), compacted(), replied(9_000)),
             "1 result cleared, about 1,500 tokens; 2 summaries of earlier turns, about 60,000"
             " tokens; 9,000 tokens cached for one hour",
+        ),
+        (
+            (cleared("a"), cleared("b", "c", by_provider=True), compacted(by_provider=True)),
+            "3 results cleared, 2 by the provider, about 4,500 tokens; 1 summary of earlier turns"
+            " by the provider, about 30,000 tokens",
         ),
     ],
 )
