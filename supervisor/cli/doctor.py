@@ -38,10 +38,10 @@ from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WO
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
 from handoff_queue.supervisor.cli.doctor_models import (
     managed_models,
-    named_models,
     of_contexts,
     of_managed,
     of_models,
+    specialists_by_model,
 )
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
@@ -150,7 +150,7 @@ def _check_shell(
     managed = managed_models(specialists, tiers)
     if settings.model_provider == "anthropic":
         base, headers = _server(settings)
-        models = named_models(tiers.values(), specialists)
+        models = specialists_by_model(tiers.values(), specialists)
         yield from of_models(base, headers, models, managed)
     else:
         for name, users in managed.items():

@@ -93,7 +93,7 @@ def of_models(
     Args:
         base: base URL of the model's server.
         headers: headers with the key.
-        models: see `named_models`.
+        models: see `specialists_by_model`.
         managed: see `managed_models`.
     """
     managed = managed or {}

@@ -13,9 +13,9 @@ from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
 from handoff_queue.supervisor.cli.doctor_models import (
     managed_models,
-    named_models,
     of_contexts,
     of_models,
+    specialists_by_model,
 )
 from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
 from tests.doubles.handoffs import a_spec
