@@ -34,7 +34,7 @@ from handoff_queue.shared.agent.conversation import (
 )
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
-from handoff_queue.shared.agent.provider_context import cleared_by_provider
+from handoff_queue.shared.agent.provider_context import find_results_cleared_by_provider
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
@@ -310,7 +310,7 @@ class ModelTurns:
         if call.compaction is not None and provider_block_in(reply.content) is None:
             # The provider has refused its own summary, or cut it off: not the work of the handoff.
             reply = replace(reply, content=(), stop_reason=COMPACTION)
-        cleared = cleared_by_provider(conversation, call, reply)
+        cleared = find_results_cleared_by_provider(conversation, call, reply)
         self._record_reply(
             conversation, call.model, reply, usage, write_checkpoint, cleared=cleared
         )

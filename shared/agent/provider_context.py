@@ -48,7 +48,7 @@ def provider_clearing(conversation: Conversation, rules: ClearingRules) -> Provi
     )
 
 
-def cleared_by_provider(
+def find_results_cleared_by_provider(
     conversation: Conversation, call: ModelCall, reply: ModelReply
 ) -> ContextCleared | None:
     """Return the results that the provider has cleared from a request, or None. Short results and
