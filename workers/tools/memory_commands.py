@@ -1,8 +1,8 @@
 """The commands of the tool `memory` on the notes of a tenant.
 
 The class implements the interface of the SDK for the memory tool of the Messages API. The replies
-are those of the SDK's own implementation (`BetaLocalFilesystemMemoryTool`), because first-party
-models are trained on them. `search` and the evidence of a note are ours.
+are those of the SDK's own implementation (`BetaLocalFilesystemMemoryTool`), which first-party
+models know. `search` and the evidence of a note are ours.
 """
 
 from __future__ import annotations
