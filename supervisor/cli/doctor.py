@@ -37,10 +37,10 @@ from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WORKERS, client_with
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
 from handoff_queue.supervisor.cli.doctor_models import (
-    managed_models,
-    of_contexts,
-    of_managed,
-    of_models,
+    check_contexts,
+    check_managed_context,
+    check_models,
+    specialists_by_managed_model,
     specialists_by_model,
 )
 from handoff_queue.supervisor.cli.doctor_processes import (
@@ -147,14 +147,14 @@ def _check_shell(
     if level != "ok":
         return
     tiers = {Tier.CAPABLE: settings.supervisor_model, Tier.CHEAP: settings.specialist_model}
-    managed = managed_models(specialists, tiers)
+    managed = specialists_by_managed_model(specialists, tiers)
     if settings.model_provider == "anthropic":
         base, headers = _server(settings)
         models = specialists_by_model(tiers.values(), specialists)
-        yield from of_models(base, headers, models, managed)
+        yield from check_models(base, headers, models, managed)
     else:
         for name, users in managed.items():
-            yield from of_managed({}, name, users)
+            yield from check_managed_context({}, name, users)
 
 
 def _policy(file: Path) -> Finding:
@@ -209,7 +209,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         for announcement in announcements:
             for spec in announcement.specialists:
                 specialists[spec.name] = spec
-        yield from of_contexts(announcements, settings.price_as)
+        yield from check_contexts(announcements, settings.price_as)
         if nodes is not None:
             yield from brokers(processes_with_announcement(processes), nodes)
         yield from find_paused_roles(jobs.store.pauses.all())

@@ -47,7 +47,7 @@ def specialists_by_model(
     return users
 
 
-def managed_models(
+def specialists_by_managed_model(
     specialists: Iterable[SpecialistSpec], defaults: Mapping[Tier, str]
 ) -> dict[str, list[str]]:
     """Return the models of the specialists whose contexts the provider manages, each with the names
@@ -65,7 +65,7 @@ def managed_models(
     return users
 
 
-def of_managed(facts: object, name: str, users: Collection[str]) -> Iterator[Finding]:
+def check_managed_context(facts: object, name: str, users: Collection[str]) -> Iterator[Finding]:
     """Yield a finding for a model whose provider does not clear results or write summaries.
 
     Args:
@@ -82,7 +82,7 @@ def of_managed(facts: object, name: str, users: Collection[str]) -> Iterator[Fin
         yield Finding(Level.OK, "this shell: model", report, "")
 
 
-def of_models(
+def check_models(
     base: str,
     headers: Mapping[str, str],
     models: Mapping[str, Collection[str]],
@@ -94,7 +94,7 @@ def of_models(
         base: base URL of the model's server.
         headers: headers with the key.
         models: see `specialists_by_model`.
-        managed: see `managed_models`.
+        managed: see `specialists_by_managed_model`.
     """
     managed = managed or {}
     for name in dict.fromkeys([*models, *managed]):
@@ -106,7 +106,7 @@ def of_models(
         if lacking:
             report = f"{plain(name)} has no {' and no '.join(lacking)}; its calls leave it out"
             yield Finding(Level.OK, "this shell: model", report, "")
-        yield from of_managed(facts, name, managed.get(name, ()))
+        yield from check_managed_context(facts, name, managed.get(name, ()))
 
 
 def _retirement(name: str, facts: Mapping[str, Any], users: Collection[str]) -> Iterator[Finding]:
@@ -142,7 +142,9 @@ def _facts(url: str, headers: Mapping[str, str]) -> Mapping[str, Any]:
     return {}
 
 
-def of_contexts(announcements: Iterable[Announcement], price_as: str | None) -> Iterator[Finding]:
+def check_contexts(
+    announcements: Iterable[Announcement], price_as: str | None
+) -> Iterator[Finding]:
     """Yield a warning for each limit in `context` that its model cannot have, or that lets requests
     pass a price step. A model whose limits genai-prices does not know gives no finding.
 

@@ -12,9 +12,9 @@ import pytest
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
 from handoff_queue.supervisor.cli.doctor_models import (
-    managed_models,
-    of_contexts,
-    of_models,
+    check_contexts,
+    check_models,
+    specialists_by_managed_model,
     specialists_by_model,
 )
 from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
@@ -27,7 +27,7 @@ SUPPORTED, LACKING = {"supported": True}, {"supported": False}
 def test_a_model_that_retires_is_a_warning_with_its_day() -> None:
     facts = {"lifecycle": "deprecated", "retires_at": "2026-11-30T00:00:00Z"}
     with serving({"/v1/models/old": Page(json.dumps(facts).encode())}) as server:
-        (finding,) = of_models(f"http://127.0.0.1:{server.port}", {}, {"old": []})
+        (finding,) = check_models(f"http://127.0.0.1:{server.port}", {}, {"old": []})
     assert finding.level is Level.WARN
     assert finding.report == "old is deprecated and retires on 2026-11-30"
     assert "HANDOFF_SPECIALIST_MODEL" in finding.fix
@@ -42,7 +42,7 @@ def test_a_retired_model_of_a_specialist_names_the_files_to_change() -> None:
     models = specialists_by_model(["usual", "new"], specs)
     assert models == {"usual": [], "new": ["writer"], "old": ["reader", "writer"]}
     with serving({"/v1/models/old": Page(b'{"lifecycle": "retired"}')}) as server:
-        (finding,) = of_models(f"http://127.0.0.1:{server.port}", {}, models)
+        (finding,) = check_models(f"http://127.0.0.1:{server.port}", {}, models)
     assert finding.report == "old is retired"
     assert finding.fix.endswith("in the files of these specialists: reader, writer")
 
@@ -50,7 +50,7 @@ def test_a_retired_model_of_a_specialist_names_the_files_to_change() -> None:
 def test_a_model_that_lacks_effort_is_named() -> None:
     facts = {"lifecycle": "active", "capabilities": {"effort": LACKING, "thinking": SUPPORTED}}
     with serving({"/v1/models/small": Page(json.dumps(facts).encode())}) as server:
-        (finding,) = of_models(f"http://127.0.0.1:{server.port}", {}, {"small": []})
+        (finding,) = check_models(f"http://127.0.0.1:{server.port}", {}, {"small": []})
     assert finding.level is Level.OK
     assert finding.report == "small has no effort; its calls leave it out"
 
@@ -62,7 +62,7 @@ def test_a_model_without_the_providers_edits_is_named_for_the_files_that_ask_for
         a_spec(name="writer").model_copy(update={"context": managed, "model": "large"}),
         a_spec(name="other").model_copy(update={"context": ContextRules()}),
     ]
-    models = managed_models(specs, {Tier.CHEAP: "small", Tier.CAPABLE: "capable"})
+    models = specialists_by_managed_model(specs, {Tier.CHEAP: "small", Tier.CAPABLE: "capable"})
     assert models == {"small": ["reader"], "large": ["writer"]}
     both = {
         "context_management": {**SUPPORTED, "clear_tool_uses_20250919": SUPPORTED},
@@ -76,8 +76,8 @@ def test_a_model_without_the_providers_edits_is_named_for_the_files_that_ask_for
     }
     with serving(pages) as server:
         url = f"http://127.0.0.1:{server.port}"
-        (finding,) = of_models(url, {}, {"small": [], "large": []}, models)
-        gateway = list(of_models(url, {}, {}, {"unknown": ["reader"]}))
+        (finding,) = check_models(url, {}, {"small": [], "large": []}, models)
+        gateway = list(check_models(url, {}, {}, {"unknown": ["reader"]}))
     assert finding.level is Level.OK
     assert finding.report == "small has no compaction; the workers do it themselves for reader"
     assert gateway[0].report.startswith("unknown has no context editing and no compaction;")
@@ -87,7 +87,7 @@ def test_a_model_without_the_providers_edits_is_named_for_the_files_that_ask_for
 def test_a_server_without_these_facts_gives_no_finding(body: bytes) -> None:
     with serving({"/v1/models/any": Page(body)}) as server:
         url = f"http://127.0.0.1:{server.port}"
-        assert list(of_models(url, {}, {"any": [], "unknown": []})) == []
+        assert list(check_models(url, {}, {"any": [], "unknown": []})) == []
 
 
 WINDOW_200K, STEP_100K, WINDOW_1M = "claude-haiku-4-5", "claude-haiku-5-5", "claude-opus-5-5"
@@ -99,7 +99,7 @@ def findings(
     """Return the findings for a worker with one specialist, whose default is this model."""
     spec = a_spec(name="reader").model_copy(update={"context": ContextRules(**context)})
     worker = Announcement(worker="w", specialists=(spec,), model=provider, models={"reader": model})
-    return list(of_contexts([worker, worker.model_copy(update={"worker": "w2"})], price_as))
+    return list(check_contexts([worker, worker.model_copy(update={"worker": "w2"})], price_as))
 
 
 def test_a_limit_above_the_window_of_the_model_is_one_warning_for_all_workers() -> None:
@@ -144,7 +144,7 @@ def test_each_model_that_a_file_names_is_compared() -> None:
         }
     )
     worker = Announcement(worker="w", specialists=(spec,), model="anthropic")
-    (finding,) = of_contexts([worker], None)
+    (finding,) = check_contexts([worker], None)
     assert STEP_100K in finding.report
 
 
@@ -152,4 +152,4 @@ def test_a_specialist_without_own_limits_gives_no_finding() -> None:
     worker = Announcement(
         worker="w", specialists=(a_spec(),), model="anthropic", models={"researcher": STEP_100K}
     )
-    assert list(of_contexts([worker], None)) == []
+    assert list(check_contexts([worker], None)) == []
