@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from benchmarks.arguments import names_with, one_or_more
 from benchmarks.fleets import BENCH, ROWS, SLOTS, rows_here
 from benchmarks.table import lines, measure, targets
 from benchmarks.timed_model import Call, Way
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | No
     options = _parse_arguments(arguments)
     rows = []
     for row in rows_here():
-        if not options.rows or any(part in row.name for part in options.rows):
+        if row.name in options.rows:
             rows.append(row)
     synthesis = Synthesis(options.synthesis)
     table = {}
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | No
 
 def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=one_or_more, default=3)
     parser.add_argument(
         "--calls",
         type=Call.parse,
@@ -76,7 +77,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=_CALLS,
         help="seconds of a model call: 0, 1, 1:streamed, 1:whole",
     )
-    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 50, 500], help="jobs")
+    parser.add_argument("--at-once", type=one_or_more, nargs="+", default=[1, 50, 500], help="jobs")
     parser.add_argument(
         "--synthesis",
         choices=list(Synthesis),
@@ -90,6 +91,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--quick", action="store_true", help="a few jobs, once: to see that it works"
     )
     options = parser.parse_args(arguments)
+    options.rows = names_with(parser, "--rows", options.rows, [row.name for row in rows_here()])
     if options.quick:
         options.repeats, options.at_once = 1, [1, 5]
         options.calls = [replace(call, seconds=call.seconds / 10) for call in options.calls]

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from benchmarks.arguments import one_or_more, seconds
 from benchmarks.fleets import SLOTS, Part, environment_of, fleet, private_redis
 from benchmarks.handoff_jobs import HandoffJobs
 from benchmarks.uneven_model import CALL_S, Dag, dag_of
@@ -75,11 +76,11 @@ def run_jobs(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.critical_path", description=__doc__)
-    parser.add_argument("--dags", type=int, default=10)
+    parser.add_argument("--dags", type=one_or_more, default=10)
     parser.add_argument("--seed", type=int, default=1, help="the first DAG's number")
     parser.add_argument(
         "--calls",
-        type=float,
+        type=seconds,
         nargs=2,
         default=[1.0, 3.0],
         help="the shortest and the longest, in seconds",

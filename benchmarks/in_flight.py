@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from benchmarks.arguments import one_or_more, seconds
 from benchmarks.fleets import BENCH, messages_server
 from benchmarks.processor_time import cpu_s
 from handoff_queue.shared.local.child_processes import ChildSpec
@@ -223,32 +223,6 @@ def _memory_mb(pid: int) -> float:
         * os.sysconf("SC_PAGE_SIZE")
         / (1 << 20)
     )
-
-
-def one_or_more(text: str) -> int:
-    """Parse a positive integer.
-
-    Raises:
-        argparse.ArgumentTypeError: it is not one.
-    """
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """Parse seconds.
-
-    Raises:
-        argparse.ArgumentTypeError: the text is not a number of seconds.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
 
 
 def pool_and_slots(text: str) -> tuple[str, int]:

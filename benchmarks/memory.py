@@ -11,6 +11,7 @@ from typing import Any
 
 import redis
 
+from benchmarks.arguments import one_or_more
 from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
 from benchmarks.handoff_jobs import HandoffJobs
 from handoff_queue.shared.types.plan import Synthesis
@@ -39,7 +40,7 @@ def bytes_by_kind(client: Any) -> Counter[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--jobs", type=one_or_more, default=200)
     jobs = parser.parse_args().jobs
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name) / "redis") as (url, _):
         environment = environment_of(url, 0.0, Synthesis.MERGE)

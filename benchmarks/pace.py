@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.arguments import one_or_more, seconds
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.testing import (
@@ -132,11 +133,11 @@ def measure_pace(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pace", description=__doc__)
-    parser.add_argument("--workers", type=int, default=8, help="processes")
-    parser.add_argument("--slots", type=int, default=8, help="of each")
-    parser.add_argument("--limit", type=int, default=50, help="requests in a window")
-    parser.add_argument("--window", type=float, default=60.0, help="seconds")
-    parser.add_argument("--calls", type=int, default=200, help="of the specialists, in all")
+    parser.add_argument("--workers", type=one_or_more, default=8, help="processes")
+    parser.add_argument("--slots", type=one_or_more, default=8, help="of each")
+    parser.add_argument("--limit", type=one_or_more, default=50, help="requests in a window")
+    parser.add_argument("--window", type=seconds, default=60.0, help="seconds")
+    parser.add_argument("--calls", type=one_or_more, default=200, help="of the specialists, in all")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         seen = measure_pace(

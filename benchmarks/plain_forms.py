@@ -23,6 +23,7 @@ from typing import Any
 
 import redis
 
+from benchmarks.arguments import one_or_more
 from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, environment_of, fleet, private_redis
 from handoff_queue.shared.types.plan import Synthesis
 
@@ -186,8 +187,8 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=80)
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--jobs", type=one_or_more, default=80)
+    parser.add_argument("--repeats", type=one_or_more, default=15)
     parser.add_argument("--form", choices=FORMS[1:], help="compare only this form")
     parser.add_argument("--parts", action="store_true", help="a decision only")
     options = parser.parse_args()

@@ -19,6 +19,7 @@ from typing import Any
 
 import redis
 
+from benchmarks.arguments import one_or_more
 from benchmarks.fleets import (
     SLOTS,
     SUPERVISOR,
@@ -119,8 +120,8 @@ def measure_parts(jobs: int, *, is_instant: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=80)
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--jobs", type=one_or_more, default=80)
+    parser.add_argument("--repeats", type=one_or_more, default=9)
     parser.add_argument("--instant", action="store_true", help="a function stands for the model")
     parser.add_argument("--parts", action="store_true", help="the shares in one system")
     options = parser.parse_args()

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
+from benchmarks.arguments import one_or_more
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
 from handoff_queue.supervisor.client.client import connect
@@ -58,7 +59,7 @@ def _pss_kb(pid: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=one_or_more, default=3)
     parser.add_argument("--form", choices=FORMS, help="start once in this process")
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
     options = parser.parse_args()

@@ -23,6 +23,7 @@ from typing import Any
 
 import redis
 
+from benchmarks.arguments import one_or_more
 from benchmarks.canvas_jobs import Canvas
 from benchmarks.fleets import (
     CANVAS_SUPERVISOR,
@@ -220,8 +221,8 @@ def mean(costs: list[Cost]) -> Cost:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=50)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--jobs", type=one_or_more, default=50)
+    parser.add_argument("--repeats", type=one_or_more, default=5)
     options = parser.parse_args()
     costs, commands = measure_trips(options.jobs, options.repeats)
     project, message = costs["this project"], costs["bare message"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -41,6 +43,56 @@ def test_a_program_reads_only_options_that_it_declares(path: Path) -> None:
 
     assert read, "the program reads none of its options"
     assert read - declared_options(tree) == set()
+
+
+@pytest.mark.parametrize("path", programs(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_number_of_a_program_has_bounds(path: Path) -> None:
+    """A table of no job, or of -1 runs, would be empty and look like a success."""
+    unbounded: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="add_argument"), args=[ast.Constant(value=name), *_]
+            ):
+                kinds = [ast.unparse(word.value) for word in node.keywords if word.arg == "type"]
+                if kinds in (["int"], ["float"]) and name not in ("--seed", "--temperature"):
+                    unbounded.append(str(name))
+
+    assert unbounded == []
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "problem"),
+    [
+        ("benchmarks.tokens.__main__", ["--rows", "nonsense"], "no name contains 'nonsense'"),
+        ("benchmarks.tokens.__main__", ["--model", "nonsense"], "the prices of 'nonsense' are not"),
+        ("benchmarks.__main__", ["--rows", "nonsense"], "no name contains 'nonsense'"),
+        ("benchmarks.__main__", ["--repeats", "0"], "'0' is not a whole number from 1 on"),
+        ("benchmarks.growth.__main__", ["--queued", "-1"], "not a whole number from 0 on"),
+        (
+            "benchmarks.growth.__main__",
+            ["--rows", "--queued", "0", "--finished", "0"],
+            "leave nothing to measure",
+        ),
+        ("benchmarks.small_model.__main__", ["--cases", "nonsense"], "choose from "),
+    ],
+)
+def test_a_benchmark_that_would_measure_nothing_is_refused_in_one_line(
+    module: str,
+    arguments: list[str],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["program", *arguments])
+
+    with pytest.raises(SystemExit) as end:
+        importlib.import_module(module).main()
+
+    printed = capsys.readouterr()
+    assert end.value.code == 2
+    assert printed.out == ""
+    assert problem in printed.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 
+from benchmarks.arguments import one_or_more, zero_or_more
 from benchmarks.celery_control.run import as_json, is_everything_kept, run_control, table
 from benchmarks.celery_control.system import ROOT
 from handoff_queue.chaos.fleet import Size
@@ -45,11 +46,11 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.celery_control", description=__doc__
     )
-    parser.add_argument("--jobs", type=int, default=50, help="number of jobs")
-    parser.add_argument("--kills", type=int, default=20, help="number of SIGKILLs")
+    parser.add_argument("--jobs", type=one_or_more, default=50, help="number of jobs")
+    parser.add_argument("--kills", type=zero_or_more, default=20, help="number of SIGKILLs")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
-    parser.add_argument("--workers", type=int, default=4, help="worker processes")
-    parser.add_argument("--supervisors", type=int, default=3, help="supervisor processes")
+    parser.add_argument("--workers", type=one_or_more, default=4, help="worker processes")
+    parser.add_argument("--supervisors", type=one_or_more, default=3, help="supervisor processes")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args(arguments)
 

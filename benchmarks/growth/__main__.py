@@ -18,6 +18,7 @@ from typing import Any
 
 import redis
 
+from benchmarks.arguments import one_or_more, zero_or_more
 from benchmarks.growth.queued import ROUNDS, operation_times, submit_jobs
 from benchmarks.growth.steps import EXTRA_STEPS, Fleet, Steps, steps_fleet
 from handoff_queue.shared.local.child_processes import Processes
@@ -156,14 +157,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description=__doc__)
     parser.add_argument(
         "--rows",
-        type=int,
+        type=one_or_more,
         nargs="*",
         default=[100, 1_000, 10_000],
         help="numbers of rows of a job; the table has a row for each number",
     )
     parser.add_argument(
         "--steps",
-        type=int,
+        type=one_or_more,
         default=1_000,
         help="steps that are measured for each size, in one job or in several",
     )
@@ -173,9 +174,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default="rows",
         help="the steps after the step for each row",
     )
-    parser.add_argument("--queued", type=int, default=10_000, help="jobs; 0: leave that out")
-    parser.add_argument("--finished", type=int, default=100_000, help="jobs; 0: leave that out")
+    help_of_zero = "jobs; 0: leave that out"
+    parser.add_argument("--queued", type=zero_or_more, default=10_000, help=help_of_zero)
+    parser.add_argument("--finished", type=zero_or_more, default=100_000, help=help_of_zero)
     options = parser.parse_args(arguments)
+    if not (options.rows or options.queued or options.finished):
+        parser.error("--rows, --queued and --finished leave nothing to measure: leave one out")
     print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}\n")
     if options.rows:
         print_steps(*rows_of_one_job(options.rows, options.steps, options.shape))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from benchmarks.arguments import one_or_more
 from benchmarks.injection.agentdojo_suites import agentdojo
 from benchmarks.injection.injecagent_suite import injecagent
 from benchmarks.injection.measuring import ALLOW_ALL, HEAD, row, run
@@ -18,7 +19,7 @@ def main() -> None:
     parser.add_argument("--suite", choices=("agentdojo", "injecagent"), default="agentdojo")
     parser.add_argument("--data", type=Path, help="clone of InjecAgent's repository")
     parser.add_argument("--parts", nargs="+", help="parts of the suite; all by default")
-    parser.add_argument("--share", type=int, default=1, help="run each tenth attack: 10")
+    parser.add_argument("--share", type=one_or_more, default=1, help="run each tenth attack: 10")
     parser.add_argument("--allow-all", action="store_true", help="with a policy that allows all")
     parser.add_argument(
         "--person", action="store_true", help="a person approves the calls of the user's own task"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.arguments import one_or_more, seconds
 from benchmarks.fleets import ROOT
 from benchmarks.small_model.messages_api import Exchange, ModelServer
 from benchmarks.small_model.model_process import small_model
@@ -64,17 +65,17 @@ class Outcome:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--modes", nargs="+", type=Mode, choices=MODES, default=MODES)
-    parser.add_argument("--jobs", type=int, default=3, help="cases of the golden set")
+    parser.add_argument("--jobs", type=one_or_more, default=3, help="cases of the golden set")
     parser.add_argument("--cases", nargs="+", default=[], help="ids of the cases")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--temperature", type=float, default=0.7)
-    parser.add_argument("--max-output", type=int, default=300, help="tokens of a reply")
+    parser.add_argument("--max-output", type=one_or_more, default=300, help="tokens of a reply")
     parser.add_argument(
-        "--wait", type=float, default=900.0, help="seconds until a job is cancelled"
+        "--wait", type=seconds, default=900.0, help="seconds until a job is cancelled"
     )
     parser.add_argument("--log", type=Path)
     options = parser.parse_args()
-    cases = _cases(options.jobs, options.cases)
+    cases = _cases(parser, options.jobs, options.cases)
     outcomes: list[Outcome] = []
     with small_model(options.temperature) as model:
         server = ModelServer(model, options.seed, options.max_output, options.log)
@@ -89,10 +90,14 @@ def main() -> None:
         print(f"a request broke a rule of the API: {violation}")
 
 
-def _cases(count: int, ids: list[str]) -> list[dict[str, Any]]:
+def _cases(parser: argparse.ArgumentParser, count: int, ids: list[str]) -> list[dict[str, Any]]:
     """Return the cases with these ids, or cases of all parts of the golden set."""
     lines = (EXAMPLES / "golden.jsonl").read_text().splitlines()
     cases = [json.loads(line) for line in lines]
+    known = [case["id"] for case in cases]
+    unknown = set(ids) - set(known)
+    if unknown:
+        parser.error(f"--cases: {' '.join(sorted(unknown))}: choose from {' '.join(known)}")
     if ids:
         return [case for case in cases if case["id"] in ids]
     return cases[:: max(1, len(cases) // count)][:count]

@@ -11,6 +11,7 @@ import argparse
 from collections import Counter
 from dataclasses import dataclass
 
+from benchmarks.arguments import one_or_more
 from benchmarks.small_model.__main__ import EXAMPLES
 from benchmarks.small_model.messages_api import prompt_of
 from benchmarks.small_model.model_process import SmallModel, small_model
@@ -116,7 +117,7 @@ def _counts(model: SmallModel, wording: str, replies: int) -> Counter[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--replies", type=int, default=10, help="replies to each question")
+    parser.add_argument("--replies", type=one_or_more, default=10, help="replies to each question")
     parser.add_argument("--temperature", type=float, default=0.7)
     names = [*WORDINGS, ENVELOPE]
     parser.add_argument("--wordings", nargs="+", choices=names, default=names)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.arguments import names_with, zero_or_more
 from benchmarks.fleets import BENCH, ROOT
 from benchmarks.tokens import scripts, this_project
 from benchmarks.tokens.by_hand import AGENT, WORKERS, WRITER, Loop
@@ -25,8 +26,9 @@ from benchmarks.tokens.estimate import PartOf
 from benchmarks.tokens.jobs import all_jobs
 from benchmarks.tokens.prompt_cache import MIN_TOKENS
 from benchmarks.tokens.server import CountingServer, Spending
+from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.usage import MICROUSD
+from handoff_queue.shared.types.usage import MICROUSD, NOTHING_USED
 from handoff_queue.testing.replies import Script
 
 MODEL = "claude-sonnet-5-5"
@@ -294,7 +296,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--min-cached",
-        type=int,
+        type=zero_or_more,
         default=MIN_TOKENS,
         help="the shortest prefix in tokens that the prompt cache holds",
     )
@@ -302,15 +304,19 @@ def main() -> None:
         "--warm", action="store_true", help="run the jobs of each row once before its measurement"
     )
     options = parser.parse_args()
+    if Prices().cost_microusd(NOTHING_USED, options.model) is None:
+        parser.error(f"--model: the prices of {options.model!r} are not known: name another model")
+    names = names_with(parser, "--rows", options.rows, [system.name for system in SYSTEMS])
     rows: list[Measured] = []
     for system in SYSTEMS:
-        is_wanted = not options.rows or any(part in system.name for part in options.rows)
-        if not is_wanted:
+        if system.name not in names:
             continue
         if system.package and not (BENCH / system.package).exists():
             print(f"{system.name}: `.ci/install bench` installs it", file=sys.stderr)
             continue
         rows.append(measure(system, options.model, options.min_cached, is_warm=options.warm))
+    if not rows:
+        parser.exit(1, "no row was measured: install the packages, or choose other --rows\n")
     start = "filled before" if options.warm else "empty at first"
     print(
         f"{options.model}, cached prefixes of at least {options.min_cached} tokens, the cache of"
