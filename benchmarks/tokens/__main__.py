@@ -136,6 +136,14 @@ def _hand_written(*, is_team: bool, has_cache: bool, has_review: bool = False) -
     return System(name, script, run, is_team=is_team, has_review=has_review)
 
 
+def _with_documents() -> System:
+    def run(server: CountingServer, model: str) -> Sequence[str]:
+        loop = Loop(server.url, model, has_cache=False)
+        return list(map(loop.run_with_documents, all_jobs()))
+
+    return System("by hand, one agent, documents in the prompt", scripts.answer_of_one_agent, run)
+
+
 def _other_framework(
     name: str, script: Script, package: str, *command: str, is_team: bool
 ) -> System:
@@ -169,6 +177,7 @@ SYSTEMS = (
     _this_project(Mode.TEAM, "agent-sdk"),
     _hand_written(is_team=False, has_cache=False),
     _hand_written(is_team=False, has_cache=True),
+    _with_documents(),
     _hand_written(is_team=True, has_cache=False),
     _hand_written(is_team=True, has_cache=True),
     _hand_written(is_team=True, has_cache=False, has_review=True),

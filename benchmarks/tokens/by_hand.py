@@ -14,11 +14,14 @@ import anthropic
 from benchmarks.tokens.jobs import Job
 from benchmarks.tokens.scripts import PASSED, WORKER
 
-AGENT = (
-    "You are a research assistant. Answer the request from the documents. Read a document with the"
-    " tool before you use it. Give the source and a verbatim quote for each fact, as footnotes."
-    " Say so if the documents do not contain a fact. Answer in Markdown."
+_TASK = "You are a research assistant. Answer the request from the documents."
+_FORM = (
+    "Give the source and a verbatim quote for each fact, as footnotes. Say so if the documents do"
+    " not contain a fact. Answer in Markdown."
 )
+AGENT = f"{_TASK} Read a document with the tool before you use it. {_FORM}"
+READER = f"{_TASK} {_FORM}"
+"""Instructions of the agent that has the documents in its prompt, and no tool."""
 ORCHESTRATOR = (
     "You plan the work of a team. Split the request into tasks that can be done independently, one"
     " for each document. Answer with a JSON array of tasks, each a string with the objective, the"
@@ -64,6 +67,13 @@ class Loop:
     def run_alone(self, job: Job) -> str:
         """Return the answer of one agent."""
         return self._run(AGENT, _with_paths(job.request, job), job.documents)
+
+    def run_with_documents(self, job: Job) -> str:
+        """Return the answer of one agent that has the documents in its prompt, and no tool."""
+        texts: list[str] = []
+        for path, text in job.documents.items():
+            texts.append(f'<document path="{path}">\n{text.decode()}\n</document>')
+        return self._run(READER, "\n\n".join([*texts, job.request]), {})
 
     def run_team(self, job: Job, *, has_review: bool = False) -> str:
         """Return the answer of a team.
