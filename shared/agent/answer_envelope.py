@@ -28,7 +28,7 @@ from handoff_queue.shared.agent.json_repair import (
     without_nulls,
 )
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
-from handoff_queue.shared.agent.markdown_answer import PARTS, read_noted_answer
+from handoff_queue.shared.agent.markdown_answer import PARTS, read_noted_answer, without_notes
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.text.unicode_text import to_nfc
@@ -326,8 +326,8 @@ class EnvelopeFormat:
     def salvage(self, text: str) -> AcceptedAnswer | None:
         """Return the output and the checked claims of a text that was cut off or not accepted.
 
-        A prose text is the output if the output may be a string. See
-        `shared.agent.answer_format.PartialAnswerFormat`.
+        A prose text is the output if the output may be a string. A block of notes that cannot be
+        read is left out. See `shared.agent.answer_format.PartialAnswerFormat`.
         """
         value: dict[str, Any] | None
         if self._is_markdown(text):
@@ -336,13 +336,16 @@ class EnvelopeFormat:
         else:
             value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
-            is_prose = bool(text.strip()) and not text.lstrip().startswith("{")
-            if is_prose and self._wants_text:
-                return AcceptedAnswer(ResultStatus.PARTIAL, text.strip(), confidence=0.0)
+            prose = without_notes(text).strip()
+            if prose and not prose.startswith("{") and self._wants_text:
+                return AcceptedAnswer(ResultStatus.PARTIAL, prose, confidence=0.0)
             return None
+        output = value["output"]
+        if isinstance(output, str):
+            output = without_notes(output)
         envelope = _Envelope(
             status=ResultStatus.PARTIAL,
-            output=value["output"],
+            output=output,
             claims=_valid_claims(value.get("claims")),
         )
         if envelope.output in (None, "", [], {}) or only_announces_completion(envelope.output):

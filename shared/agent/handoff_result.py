@@ -15,6 +15,7 @@ from handoff_queue.shared.agent.answer_format import (
     PartialAnswerFormat,
 )
 from handoff_queue.shared.agent.conversation import Conversation
+from handoff_queue.shared.agent.markdown_answer import without_notes
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     HandoffResult,
@@ -71,8 +72,8 @@ class ResultBuilder:
         salvaged = self._salvage_draft(drafts, conversation, reason, error)
         if salvaged is not None:
             return salvaged
-        for text in drafts:
-            if not text.lstrip().startswith(("{", "```")):
+        for text in map(without_notes, drafts):
+            if text.strip() and not text.lstrip().startswith(("{", "```")):
                 prose = text[:MAX_SALVAGED_CHARS]
                 answer = AcceptedAnswer(ResultStatus.PARTIAL, prose, confidence=0.0, error=error)
                 return self._result(answer, conversation, reason)

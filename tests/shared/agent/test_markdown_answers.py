@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,3 +188,33 @@ def test_text_behind_the_notes_costs_a_turn_that_names_it() -> None:
     with pytest.raises(InvalidAnswer) as raised:
         FORMAT.read(f"{text}\n\nAsk me for more.", last_try=False)
     assert "with no text after the block" in raised.value.for_model
+
+
+@pytest.mark.parametrize(
+    ("answer_format", "text"),
+    [
+        (FORMAT, f"Rust.\n\n<notes>\nAs the page about languages says:\n{RUST}"),
+        (FORMAT, "Rust.\n\n<not"),
+        (replace(FORMAT, form=AnswerForm.ENVELOPE), answer_of("Rust.", RUST)),
+        (
+            replace(FORMAT, form=AnswerForm.ENVELOPE),
+            json.dumps(envelope(answer_of("Rust.", RUST)))[:60],
+        ),
+    ],
+    ids=["unreadable notes", "cut tag", "no envelope", "cut envelope"],
+)
+def test_a_salvaged_answer_shows_no_notes(answer_format: EnvelopeFormat, text: str) -> None:
+    answer = answer_format.salvage(text)
+
+    assert answer is not None
+    assert answer.output == "Rust."
+
+
+def test_notes_without_an_answer_are_not_the_work_of_a_stopped_handoff() -> None:
+    notes = f"<notes>\nAs the page about languages says:\n{RUST}"
+    cut = text_reply(notes, stop_reason="max_tokens")
+
+    result = run_with_replies(cut, cut, answer_format=FORMAT).go()
+
+    assert (result.status, result.output) == (ResultStatus.FAILED, None)
+    assert result.stop_reason is StopReason.MAX_TOKENS
