@@ -7,7 +7,7 @@ which replies the system has kept.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from handoff_queue.chaos.model_answers import writers_in
@@ -98,11 +98,20 @@ class SwitchRecords:
             last = max(calls[result.job, result.handoff], key=lambda call: call.key.turn)
             last_writer = writers_in(result.output)
             written = Counter([*last.writers, *last_writer])
-            if written != result.count_replies_by_model() or last_writer != (result.model,):
+            declined = {call.model for call in calls[result.job, result.handoff] if call.is_refused}
+            named = result.count_replies_by_model()
+            if not _is_named(written, declined, named) or last_writer != (result.model,):
                 yield (
                     f"{result.job} {result.handoff}: written by {dict(written)}, and the result"
                     f" names {dict(result.count_replies_by_model())}, at last {result.model}"
                 )
+
+
+def _is_named(written: Counter[str], declined: Set[str], named: Counter[str]) -> bool:
+    """Return whether a result names the written replies. It may also name one reply of each model
+    that declined to answer: a kill can lose this reply.
+    """
+    return written <= named and named - written <= Counter(declined)
 
 
 def _faults_of(calls: Sequence[Call]) -> Iterator[str]:

@@ -238,8 +238,27 @@ class Conversation:
 
     @property
     def replies_by_model(self) -> dict[str, int]:
-        """Number of replies of each model, by its name in the server's answers."""
-        return dict(Counter(reply.model for reply in self.replies))
+        """Number of replies of each model, by its name in the server's answers. A model that
+        declined to answer, and was replaced by another one, has its name in the request.
+        """
+        replies: Counter[str] = Counter()
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ModelReplied):
+                replies[checkpoint.model] += 1
+            elif (name := _name_if_declined(checkpoint)) is not None:
+                replies[name] += 1
+        return dict(replies)
+
+    @property
+    def declined_by(self) -> list[str]:
+        """Names of the models that declined to answer, in the order of their replies."""
+        names: dict[str, None] = {}
+        for checkpoint in self.checkpoints:
+            if isinstance(checkpoint, ModelReplied) and checkpoint.stop_reason == "refusal":
+                names[checkpoint.model] = None
+            elif (name := _name_if_declined(checkpoint)) is not None:
+                names[name] = None
+        return list(names)
 
     @property
     def replied_tokens(self) -> int:
@@ -1020,3 +1039,17 @@ def _sort_results_first(messages: list[MessageParam]) -> list[MessageParam]:
 def _position(block: Block, positions: Mapping[str, int], end: int) -> int:
     """Return the position of the block's call, or `end` if the block is not a result of a call."""
     return positions.get(block.get("tool_use_id", ""), end)
+
+
+def declined(model: str) -> str:
+    """Return the error of a call that a model declined to answer, while another model is left."""
+    return f"{model} declined to answer"
+
+
+def _name_if_declined(checkpoint: Checkpoint) -> str | None:
+    """Return the model of such a call. None: the checkpoint is another one."""
+    if not isinstance(checkpoint, ModelCallFailed) or checkpoint.requested_model is None:
+        return None
+    if checkpoint.error != declined(checkpoint.requested_model):
+        return None
+    return checkpoint.requested_model

@@ -145,6 +145,18 @@ class ResultBuilder:
         )
 
 
+def why_declined(conversation: Conversation, words: str) -> str:
+    """Return which models declined to answer, what to do, and the words of the last one."""
+    names = " and ".join(conversation.declined_by)
+    why = (
+        f"{names} declined to answer: change the task, or use another model (--model, or `models`"
+        " in the specialist's file)"
+    )
+    if words.strip():
+        why += f"; the model wrote: {words}"
+    return why
+
+
 def _drafts(conversation: Conversation, draft: str) -> list[str]:
     """Return the texts that may hold work, newest first: the draft, unless blank, and the
     conversation's drafts.

@@ -34,7 +34,7 @@ from handoff_queue.shared.agent.conversation import (
     text_of,
     too_long_prompt,
 )
-from handoff_queue.shared.agent.handoff_result import ResultBuilder
+from handoff_queue.shared.agent.handoff_result import ResultBuilder, why_declined
 from handoff_queue.shared.agent.model_turn import ModelTurns
 from handoff_queue.shared.agent.opening_message import Opening
 from handoff_queue.shared.agent.own_words import are_own_words
@@ -343,7 +343,7 @@ class Agent:
         text = text_of(reply.content)
         if reply.stop_reason == "refusal":
             return self._result_builder.build_failed_result(
-                self._conversation, StopReason.REFUSED, text or "the model declined to answer"
+                self._conversation, StopReason.REFUSED, why_declined(self._conversation, text)
             )
         has_turns = self._conversation.turns < self._limits.max_turns
         was_cut = reply.stop_reason in ("max_tokens", "model_context_window_exceeded")

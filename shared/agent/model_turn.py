@@ -29,6 +29,7 @@ from handoff_queue.shared.agent.compaction import frees_enough
 from handoff_queue.shared.agent.conversation import (
     Conversation,
     calls_of,
+    declined,
     text_of,
     with_valid_calls,
 )
@@ -334,9 +335,7 @@ class ModelTurns:
         """
         if reply.stop_reason == "refusal" and self._has_other(conversation, model):
             write_checkpoint(
-                self._failed_call_checkpoint(
-                    model, f"{model} declined to answer", usage, rules_out=True
-                )
+                self._failed_call_checkpoint(model, declined(model), usage, rules_out=True)
             )
             return
         content = with_valid_calls(reply.content, conversation.ids)

@@ -68,6 +68,12 @@ def test_a_switch_in_the_middle_of_a_handoff_breaks_no_promise() -> None:
 def test_a_result_that_names_the_wrong_model_is_a_breach() -> None:
     assert breaches(*CALLS, result=replace(RESULT, model=FIRST))
     assert breaches(*CALLS, result=replace(RESULT, replies_by_model=None))
+    assert breaches(*CALLS, result=replace(RESULT, replies_by_model={FIRST: 1, SECOND: 2}))
+
+
+def test_a_result_may_name_the_refusal_of_a_model() -> None:
+    assert breaches(*CALLS, result=replace(RESULT, replies_by_model={FIRST: 2, SECOND: 1})) == []
+    assert breaches(*CALLS, result=replace(RESULT, replies_by_model={FIRST: 3, SECOND: 1}))
     assert breaches(*CALLS, result=replace(RESULT, replies_by_model={FIRST: 2}))
 
 

@@ -354,6 +354,9 @@ def test_a_pause_without_a_search_does_not_end_the_conversation_with_the_model()
 def test_a_refusal_of_the_model_is_a_failure_with_that_reason() -> None:
     result = run_with_replies(text_reply("I can't help with that.", stop_reason="refusal")).go()
     assert (result.status, result.stop_reason) == (ResultStatus.FAILED, StopReason.REFUSED)
+    assert result.error is not None
+    assert "declined to answer: change the task, or use another model" in result.error
+    assert result.error.endswith("the model wrote: I can't help with that.")
 
 
 def test_a_pause_of_a_server_tool_is_continued() -> None:

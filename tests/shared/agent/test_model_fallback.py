@@ -156,8 +156,29 @@ def test_a_model_that_declines_to_answer_is_replaced_by_the_next_model() -> None
 def test_a_handoff_that_every_model_declines_ends_as_refused() -> None:
     refusal = text_reply("No.", stop_reason="refusal")
     run = two_models(by_model(first=refusal, second=refusal))
-    assert run.go().stop_reason is StopReason.REFUSED
+    result = run.go()
+
+    assert result.stop_reason is StopReason.REFUSED
     assert models_called(run) == [FIRST, SECOND]
+    assert result.error == (
+        f"{FIRST} and {SECOND} declined to answer: change the task, or use another model (--model,"
+        " or `models` in the specialist's file); the model wrote: No."
+    )
+
+
+def test_a_result_names_a_model_whose_refusal_was_paid() -> None:
+    refusal = text_reply("No.", stop_reason="refusal")
+    replaced = two_models(by_model(first=refusal, second=answer_reply())).go()
+    every = two_models(by_model(first=refusal, second=refusal)).go()
+
+    assert replaced.replies_by_model == {FIRST: 1, SECOND: 1}
+    assert every.replies_by_model == {FIRST: 1, SECOND: 1}
+
+
+def test_a_model_that_gave_no_reply_is_not_among_the_replies() -> None:
+    failure = ModelRejected("no such model", status=404)
+
+    assert two_models(by_model(first=failure, second=answer_reply())).go().replies_by_model is None
 
 
 def test_a_resumed_handoff_does_not_pay_for_the_same_refusal_again() -> None:
