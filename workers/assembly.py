@@ -25,7 +25,8 @@ from handoff_queue.shared.broker.worker_slots import SLOTS
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.telemetry_factory import start_telemetry
-from handoff_queue.shared.runtime.models import MakeModel, provider_models
+from handoff_queue.shared.providers.model_facts import server_of, without_code
+from handoff_queue.shared.runtime.models import MakeModel, Models, provider_models
 from handoff_queue.shared.runtime.process_resources import Announcer, Process, start_process
 from handoff_queue.shared.runtime.shared_run import check_sharing
 from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
@@ -39,7 +40,7 @@ from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE, task_of
-from handoff_queue.shared.types.origins import RUN_CODE
+from handoff_queue.shared.types.origins import CODE_EXECUTION, RUN_CODE
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
 from handoff_queue.workers.handoff_task import run_handoff
@@ -119,6 +120,10 @@ class LazyWorker:
         """
         with_code = [spec.name for spec in self._specialists_to_serve() if RUN_CODE in spec.tools]
         self._leave_out(with_code, "no sandbox", sandbox_fault)
+        for spec in self._specialists_to_serve():
+            if CODE_EXECUTION in spec.tools:
+                fault = partial(self._code_fault, spec)
+                self._leave_out([spec.name], "no code execution", fault, where="")
         with_runner = [
             spec.name
             for spec in self._specialists_to_serve()
@@ -131,12 +136,19 @@ class LazyWorker:
             if spec.celery_task is not None:
                 self.host.check(spec)
 
-    def _leave_out(self, needing: Sequence[str], lack: str, find_fault: Callable[[], str]) -> None:
-        """Stop serving these specialists, if their machine has a fault.
+    def _leave_out(
+        self,
+        needing: Sequence[str],
+        lack: str,
+        find_fault: Callable[[], str],
+        where: str = " on this machine",
+    ) -> None:
+        """Stop serving these specialists, if there is a fault.
 
         Args:
-            lack: the missing part of the machine, in words.
+            lack: the missing part, in words.
             find_fault: returns the reason of the fault, or "".
+            where: words behind the missing part.
 
         Raises:
             UserError: no specialist is left.
@@ -148,10 +160,22 @@ class LazyWorker:
             return
         names = ", ".join(needing)
         if len(needing) == len(self._specialists_to_serve()):
-            raise UserError(f"cannot serve {names}: {lack} on this machine: {fault}")
-        log.warning(f"{lack} on this machine, so it does not serve", names=names, why=fault)
+            raise UserError(f"cannot serve {names}: {lack}{where}: {fault}")
+        log.warning(f"{lack}{where}, so it does not serve", names=names, why=fault)
         self._not_served |= dict.fromkeys(needing, f"{lack}: {fault}")
         self._app.amqp.queues.deselect(needing)
+
+    def _code_fault(self, spec: SpecialistSpec) -> str:
+        """Return why no model of a specialist can run code at the provider, or "". A model is
+        asked for, and a server that does not know counts as able.
+        """
+        if self._settings.is_offline or self._settings.model_provider != "anthropic":
+            return ""
+        models = spec.models or (Models(self._settings).name_of(None, spec),)
+        unable = dict(without_code(server_of(self._settings), models))
+        if len(unable) < len(models):
+            return ""
+        return f"{' and '.join(unable)} cannot run code; {next(iter(unable.values()))}"
 
     def on_worker_ready(self, sender: Any, **_: Any) -> None:
         """Start the telemetry and the thread of announcements. Return after the first try to

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from handoff_queue.shared.local.redis_server import OLDEST, find_server, version_of
+from handoff_queue.shared.providers.model_facts import server_of
 from handoff_queue.shared.settings.foreign_environment import NAME_A_BROKER
-from handoff_queue.shared.settings.http_values import split_credentials
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings, load_settings
+from handoff_queue.shared.settings.settings import Settings, load_settings
 from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.trust.keyring import NOT_SIGNED
@@ -38,7 +38,8 @@ from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WO
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
 from handoff_queue.supervisor.cli.doctor_models import (
     check_contexts,
-    check_managed_context,
+    of_code_execution,
+    of_contexts,
     check_models,
     specialists_by_managed_model,
     specialists_by_model,
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 WITHIN_S = 5.0
-API_VERSION = "2023-06-01"
 """The version header that the Messages API asks for."""
 _CHECK = "check the network, proxies and ANTHROPIC_BASE_URL"
 _PROXY_REFUSES = (
@@ -149,9 +149,10 @@ def _check_shell(
     tiers = {Tier.CAPABLE: settings.supervisor_model, Tier.CHEAP: settings.specialist_model}
     managed = specialists_by_managed_model(specialists, tiers)
     if settings.model_provider == "anthropic":
-        base, headers = _server(settings)
+        server = server_of(settings)
         models = specialists_by_model(tiers.values(), specialists)
-        yield from check_models(base, headers, models, managed)
+        yield from check_models(server, models, managed)
+        yield from of_code_execution(server, settings, specialists)
     else:
         for name, users in managed.items():
             yield from check_managed_context({}, name, users)
@@ -469,7 +470,8 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
         return _check_provider(settings, names)
-    return _ask(*_server(settings), names)
+    server = server_of(settings)
+    return _ask(server.base, dict(server.headers), names)
 
 
 def _check_provider(settings: Settings, names: str) -> tuple[str, str, str]:
@@ -520,19 +522,3 @@ def _reason_of(error: Exception) -> str:
     if isinstance(reason, OSError):
         return str(reason)
     return type(reason).__name__
-
-
-def _server(settings: Settings) -> tuple[str, dict[str, str]]:
-    """Return the base URL of the model's server, and the headers with the key."""
-    url = settings.anthropic_base_url or DEFAULT_BASE_URL
-    base, headers = split_credentials(url.rstrip("/"))
-    return base, {**_headers(settings), **headers}
-
-
-def _headers(settings: Settings) -> dict[str, str]:
-    headers = {"anthropic-version": API_VERSION}
-    if settings.anthropic_api_key:
-        headers["x-api-key"] = settings.anthropic_api_key.get_secret_value()
-    elif settings.anthropic_auth_token:
-        headers["Authorization"] = f"Bearer {settings.anthropic_auth_token.get_secret_value()}"
-    return headers

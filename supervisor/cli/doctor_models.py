@@ -8,14 +8,19 @@ more.
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from http.client import HTTPException
 from typing import Any
-from urllib.parse import quote
 
 from handoff_queue.shared.agent.prices import PROVIDERS, Prices, PromptLimits
+from handoff_queue.shared.providers.model_facts import (
+    EFFORT,
+    THINKING,
+    ModelServer,
+    lacks,
+    without_code,
+)
+from handoff_queue.shared.runtime.models import Models
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.context_edits import (
     BETA_HEADER,
     COMPACTION_BETA,
@@ -23,14 +28,11 @@ from handoff_queue.shared.types.context_edits import (
     edits_in,
 )
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
 from handoff_queue.supervisor.text.sanitizing import plain
-
-WITHIN_S = 5.0
-_OPTIONS = ("effort", "thinking")
-"""Capabilities that a specialist's file can use."""
 
 
 def specialists_by_model(
@@ -83,26 +85,23 @@ def check_managed_context(facts: object, name: str, users: Collection[str]) -> I
 
 
 def check_models(
-    base: str,
-    headers: Mapping[str, str],
+    server: ModelServer,
     models: Mapping[str, Collection[str]],
     managed: Mapping[str, Collection[str]] | None = None,
 ) -> Iterator[Finding]:
     """Yield a finding for each model that retires or lacks a capability.
 
     Args:
-        base: base URL of the model's server.
-        headers: headers with the key.
         models: see `specialists_by_model`.
         managed: see `specialists_by_managed_model`.
     """
     managed = managed or {}
     for name in dict.fromkeys([*models, *managed]):
         users = models.get(name, ())
-        asked = {**headers, BETA_HEADER: COMPACTION_BETA} if name in managed else headers
-        facts = _facts(f"{base}/v1/models/{quote(name, safe='')}", asked)
+        headers = {BETA_HEADER: COMPACTION_BETA} if name in managed else {}
+        facts = server.facts(name, headers)
         yield from _retirement(plain(name), facts, users)
-        lacking = [option for option in _OPTIONS if _lacks(facts, option)]
+        lacking = [place[0] for place in (EFFORT, THINKING) if lacks(facts, place)]
         if lacking:
             report = f"{plain(name)} has no {' and no '.join(lacking)}; its calls leave it out"
             yield Finding(Level.OK, "this shell: model", report, "")
@@ -121,25 +120,17 @@ def _retirement(name: str, facts: Mapping[str, Any], users: Collection[str]) -> 
     yield Finding(Level.WARN, "this shell: model", report, fix)
 
 
-def _lacks(facts: Mapping[str, Any], option: str) -> bool:
-    """Return whether the server says that the model does not support an option."""
-    capabilities = facts.get("capabilities")
-    if not isinstance(capabilities, dict) or not isinstance(capabilities.get(option), dict):
-        return False
-    return capabilities[option].get("supported") is False
-
-
-def _facts(url: str, headers: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the server's facts about a model; empty if it gives none."""
-    try:
-        request = urllib.request.Request(url, headers=dict(headers))  # noqa: S310 (http and https only)
-        with urllib.request.urlopen(request, timeout=WITHIN_S) as response:  # noqa: S310
-            value = json.loads(response.read())
-    except (OSError, ValueError, HTTPException):
-        return {}
-    if isinstance(value, dict):
-        return value
-    return {}
+def of_code_execution(
+    server: ModelServer, settings: Settings, specialists: Iterable[SpecialistSpec]
+) -> Iterator[Finding]:
+    """Yield a warning for each model without code execution whose specialist needs it."""
+    for spec in specialists:
+        if CODE_EXECUTION not in spec.tools:
+            continue
+        models = spec.models or (Models(settings).name_of(None, spec),)
+        for model, remedy in without_code(server, models):
+            report = f"{plain(model)} has no code execution, which `sandbox: provider` needs"
+            yield Finding(Level.WARN, f"specialist {spec.name}", report, plain(remedy))
 
 
 def check_contexts(

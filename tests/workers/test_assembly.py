@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from handoff_queue.workers.tools.registry import build_registry
 from handoff_queue.workers.tools.sandbox import sandbox_fault
 from tests.doubles.handoffs import a_spec
 from tests.waiting import wait_until
+from tests.workers.tools.servers import Page, serving
 
 
 @pytest.fixture
@@ -148,6 +150,29 @@ def test_a_worker_that_can_serve_no_specialist_does_not_start(
 
     with pytest.raises(UserError, match="cannot serve with-run_code: no sandbox on this machine"):
         worker.check()
+
+
+@pytest.mark.parametrize("models", [("small",), ("small", "large")])
+def test_a_worker_does_not_serve_a_specialist_whose_models_cannot_run_code(
+    redis_url: str, tmp_path: Path, models: tuple[str, ...]
+) -> None:
+    pages: dict[str, Page] = {}
+    for name, can in (("small", False), ("large", True)):
+        tools = {"server_tools": {"code_execution": {"supported": can}}}
+        pages[f"/v1/models/{name}"] = Page(json.dumps({"capabilities": tools}).encode())
+    worker = worker_of(redis_url, tmp_path, "now", "code_execution")
+    coder = worker._specialists["with-code_execution"].model_copy(update={"models": models})
+    worker._specialists = {**worker._specialists, coder.name: coder}
+    with serving(pages) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        changes = {"anthropic_base_url": url, "offline": False}
+        worker._settings = worker._settings.model_copy(update=changes)
+
+        worker.check()
+
+    fault = "small cannot run code; write `sandbox: local`, or name another model"
+    not_served = {coder.name: f"no code execution: {fault}"} if models == ("small",) else {}
+    assert worker._not_served == not_served
 
 
 def test_a_worker_without_the_agent_sdk_does_not_serve_its_specialists(

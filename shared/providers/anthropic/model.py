@@ -23,6 +23,7 @@ from handoff_queue.shared.types.errors import (
     SchemaRejected,
 )
 from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
+from handoff_queue.shared.types.origins import CODE_EXECUTION
 
 CLOSE_WITHIN_S = 5.0
 """Seconds that the end of a process waits until the client has closed its connections."""
@@ -41,6 +42,12 @@ _EDITS = {
     Option.CLEARING: ContextEdit.CLEARING,
     Option.COMPACTION: ContextEdit.COMPACTION,
 }
+
+_NEEDS_CODE_EXECUTION = (
+    "; `sandbox: provider` needs a model with code execution: name another model, or write"
+    " `sandbox: local` (see `handoff doctor`)"
+)
+"""The remedy if the model lacks the tool of the sandbox."""
 
 
 class AnthropicModel:
@@ -71,6 +78,8 @@ class AnthropicModel:
             return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._exchanges)))
         except ModelRejected as error:
             option = _find_refused_option(error, call, without)
+            if option is None and _lacks_code_execution(error, call):
+                raise ModelRejected(f"{error}{_NEEDS_CODE_EXECUTION}", status=400) from error
             if option is None:
                 raise
             self._refused[call.model].add(option)
@@ -144,3 +153,9 @@ def _find_refused_option(
         if is_sent and any(word in str(error) for word in words):
             return option
     return None
+
+
+def _lacks_code_execution(error: ModelRejected, call: ModelCall) -> bool:
+    """Return whether the server has refused the tool of `sandbox: provider`."""
+    has_tool = any(tool.get("name") == CODE_EXECUTION for tool in call.tools)
+    return has_tool and error.status == 400 and CODE_EXECUTION in str(error)

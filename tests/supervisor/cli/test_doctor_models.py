@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.providers.model_facts import ModelServer
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
 from handoff_queue.supervisor.cli.doctor_models import (
     check_contexts,
-    check_models,
+    of_code_execution,
+    of_contexts,
     specialists_by_managed_model,
     specialists_by_model,
 )
@@ -27,7 +30,7 @@ SUPPORTED, LACKING = {"supported": True}, {"supported": False}
 def test_a_model_that_retires_is_a_warning_with_its_day() -> None:
     facts = {"lifecycle": "deprecated", "retires_at": "2026-11-30T00:00:00Z"}
     with serving({"/v1/models/old": Page(json.dumps(facts).encode())}) as server:
-        (finding,) = check_models(f"http://127.0.0.1:{server.port}", {}, {"old": []})
+        (finding,) = check_models(ModelServer(f"http://127.0.0.1:{server.port}", {}), {"old": []})
     assert finding.level is Level.WARN
     assert finding.report == "old is deprecated and retires on 2026-11-30"
     assert "HANDOFF_SPECIALIST_MODEL" in finding.fix
@@ -42,7 +45,7 @@ def test_a_retired_model_of_a_specialist_names_the_files_to_change() -> None:
     models = specialists_by_model(["usual", "new"], specs)
     assert models == {"usual": [], "new": ["writer"], "old": ["reader", "writer"]}
     with serving({"/v1/models/old": Page(b'{"lifecycle": "retired"}')}) as server:
-        (finding,) = check_models(f"http://127.0.0.1:{server.port}", {}, models)
+        (finding,) = check_models(ModelServer(f"http://127.0.0.1:{server.port}", {}), models)
     assert finding.report == "old is retired"
     assert finding.fix.endswith("in the files of these specialists: reader, writer")
 
@@ -50,7 +53,7 @@ def test_a_retired_model_of_a_specialist_names_the_files_to_change() -> None:
 def test_a_model_that_lacks_effort_is_named() -> None:
     facts = {"lifecycle": "active", "capabilities": {"effort": LACKING, "thinking": SUPPORTED}}
     with serving({"/v1/models/small": Page(json.dumps(facts).encode())}) as server:
-        (finding,) = check_models(f"http://127.0.0.1:{server.port}", {}, {"small": []})
+        (finding,) = check_models(ModelServer(f"http://127.0.0.1:{server.port}", {}), {"small": []})
     assert finding.level is Level.OK
     assert finding.report == "small has no effort; its calls leave it out"
 
@@ -75,19 +78,57 @@ def test_a_model_without_the_providers_edits_is_named_for_the_files_that_ask_for
         ),
     }
     with serving(pages) as server:
-        url = f"http://127.0.0.1:{server.port}"
-        (finding,) = check_models(url, {}, {"small": [], "large": []}, models)
-        gateway = list(check_models(url, {}, {}, {"unknown": ["reader"]}))
+        at = ModelServer(f"http://127.0.0.1:{server.port}", {})
+        (finding,) = check_models(at, {"small": [], "large": []}, models)
+        gateway = list(check_models(at, {}, {"unknown": ["reader"]}))
     assert finding.level is Level.OK
     assert finding.report == "small has no compaction; the workers do it themselves for reader"
     assert gateway[0].report.startswith("unknown has no context editing and no compaction;")
 
 
+def facts_page(name: str, code: dict[str, Any]) -> dict[str, Any]:
+    return {"id": name, "capabilities": {"server_tools": {"code_execution": code}}}
+
+
+def test_a_specialist_whose_model_has_no_code_execution_is_a_warning_with_able_models() -> None:
+    small, large = facts_page("small", LACKING), facts_page("large", SUPPORTED)
+    pages = {
+        "/v1/models/small": Page(json.dumps(small).encode()),
+        "/v1/models/large": Page(json.dumps(large).encode()),
+        "/v1/models?limit=1000": Page(json.dumps({"data": [small, large]}).encode()),
+    }
+    settings = Settings(specialist_model="small", anthropic_base_url="http://127.0.0.1:1")
+    specs = [a_spec(name="writer"), a_spec("code_execution", name="coder")]
+    able = specs[1].model_copy(update={"model": "large"})
+    with serving(pages) as server:
+        at = ModelServer(f"http://127.0.0.1:{server.port}", {})
+        (finding,) = of_code_execution(at, settings, specs)
+        assert list(of_code_execution(at, settings, [able])) == []
+
+    assert finding == Finding(
+        Level.WARN,
+        "specialist coder",
+        "small has no code execution, which `sandbox: provider` needs",
+        "write `sandbox: local`, or name another model: large",
+    )
+
+
+def test_the_key_does_not_follow_a_redirect_of_the_models_server() -> None:
+    small = json.dumps(facts_page("small", LACKING)).encode()
+    with serving({"/elsewhere": Page(small)}) as other:
+        location = {"Location": f"http://127.0.0.1:{other.port}/elsewhere"}
+        redirect = Page(b"", status=302, headers=location)
+        with serving({"/v1/models/small": redirect}) as server:
+            facts = ModelServer(f"http://127.0.0.1:{server.port}", {}).facts("small")
+
+    assert facts == {}
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b'{"capabilities": {"effort": 1}}'])
 def test_a_server_without_these_facts_gives_no_finding(body: bytes) -> None:
     with serving({"/v1/models/any": Page(body)}) as server:
-        url = f"http://127.0.0.1:{server.port}"
-        assert list(check_models(url, {}, {"any": [], "unknown": []})) == []
+        at = ModelServer(f"http://127.0.0.1:{server.port}", {})
+        assert list(of_models(at, {"any": [], "unknown": []})) == []
 
 
 WINDOW_200K, STEP_100K, WINDOW_1M = "claude-haiku-4-5", "claude-haiku-5-5", "claude-opus-5-5"

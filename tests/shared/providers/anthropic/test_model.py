@@ -49,6 +49,15 @@ def test_an_unknown_model_names_its_remedy(serve: Serve) -> None:
     assert "--model" in str(model_error_of(serve, error_reply(404)))
 
 
+def test_a_model_that_refuses_code_execution_names_its_remedy(serve: Serve) -> None:
+    refusal = "tools.0: this model does not support code_execution_20260521"
+    model, _ = serve(in_turn(error_reply(400, refusal)))
+    tool = {"type": "code_execution_20260521", "name": "code_execution"}
+
+    with pytest.raises(ModelRejected, match="needs a model with code execution: name another"):
+        model.reply(replace(CALL, tools=(tool,)), ignore)
+
+
 @pytest.mark.parametrize(
     ("refusal", "left"),
     [
