@@ -48,6 +48,14 @@ _PASSAGE = re.compile(
 )
 
 
+MAX_USUAL_COMPACTION = 200_000
+"""Input tokens at which a conversation is compacted if the file of the specialist has no rule. Each
+turn pays for the whole request again: at least 5 % of the input price, from the cache. A summary
+pays for itself after about four turns. Requests that grow evenly to this length have 100,000
+tokens on average, the budget of a turn (`lifecycle/handoffs.py`).
+"""
+
+
 def compaction_limit(context: ContextRules | None, longest_prompt: int) -> int:
     """Return the length of a request, in input tokens, at which a conversation is compacted.
 
@@ -56,7 +64,7 @@ def compaction_limit(context: ContextRules | None, longest_prompt: int) -> int:
         longest_prompt: see `Prices.longest_prompt`.
     """
     rules = context or ContextRules()
-    usual = longest_prompt * 9 // 10
+    usual = min(longest_prompt * 9 // 10, MAX_USUAL_COMPACTION)
     return rules.compact_at or max(usual, rules.clear_tools_at or 0)
 
 

@@ -91,7 +91,7 @@ class ContextRules(Message):
     """Newest results that are not cleared."""
     compact_at: Annotated[Tokens | None, OmitNone] = None
     """Input tokens of a request from which on a summary replaces the earlier turns, if cleared
-    results do not suffice. None: nine tenths of the same length.
+    results do not suffice. None: nine tenths of the same length, at most 200,000.
     """
     managed_by: Annotated[ContextManager | None, OmitNone] = None
     """The side that clears results and has summaries written; None: `own`."""

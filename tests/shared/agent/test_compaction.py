@@ -21,6 +21,8 @@ from handoff_queue.shared.types.checkpoints import Checkpoint, ContextCompacted,
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import new_word
 from handoff_queue.shared.types.limits import HandoffLimits
+from handoff_queue.shared.types.specialist import ContextRules
+from handoff_queue.supervisor.lifecycle.handoffs import MIN_TOKENS_PER_TURN
 from handoff_queue.testing import Reply
 from tests.doubles.agent_runs import Run, answer_reply
 from tests.doubles.handoffs import a_handoff, a_tool
@@ -132,6 +134,25 @@ class Reader:
             claims.append({"id": f"c{place}", "sources": [{"source": source, "quote": quote}]})
             lines.append(f"{quote} [c{place}]")
         return answer_reply("\n".join(lines), claims=claims)
+
+
+@pytest.mark.parametrize(
+    ("rules", "window", "limit"),
+    [
+        ({}, 1_000_000, 200_000),
+        ({}, 200_000, 180_000),
+        ({"compact_at": 500_000}, 1_000_000, 500_000),
+        ({"clear_tools_at": 300_000}, 1_000_000, 300_000),
+    ],
+)
+def test_a_large_window_is_not_filled_before_a_summary(
+    rules: dict[str, Any], window: int, limit: int
+) -> None:
+    assert compaction_limit(ContextRules(**rules), window) == limit
+
+
+def test_requests_that_grow_to_the_usual_limit_stay_within_the_tokens_of_a_handoff() -> None:
+    assert compaction_limit(None, 1_000_000) // 2 <= MIN_TOKENS_PER_TURN
 
 
 def reader_run(script: Callable[[Any], Reply], window: int = WINDOW, **rest: Any) -> Run:
