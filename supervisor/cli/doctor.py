@@ -37,9 +37,9 @@ from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.cli.connection import START_A_SUPERVISOR, START_WORKERS, client_with
 from handoff_queue.supervisor.cli.display.terminal import clock, count_text, stdout, write_as_json
 from handoff_queue.supervisor.cli.doctor_models import (
+    check_code_execution,
     check_contexts,
-    of_code_execution,
-    of_contexts,
+    check_managed_context,
     check_models,
     specialists_by_managed_model,
     specialists_by_model,
@@ -152,7 +152,7 @@ def _check_shell(
         server = server_of(settings)
         models = specialists_by_model(tiers.values(), specialists)
         yield from check_models(server, models, managed)
-        yield from of_code_execution(server, settings, specialists)
+        yield from check_code_execution(server, settings, specialists)
     else:
         for name, users in managed.items():
             yield from check_managed_context({}, name, users)

@@ -120,7 +120,7 @@ def _retirement(name: str, facts: Mapping[str, Any], users: Collection[str]) -> 
     yield Finding(Level.WARN, "this shell: model", report, fix)
 
 
-def of_code_execution(
+def check_code_execution(
     server: ModelServer, settings: Settings, specialists: Iterable[SpecialistSpec]
 ) -> Iterator[Finding]:
     """Yield a warning for each model without code execution whose specialist needs it."""

@@ -14,9 +14,9 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
 from handoff_queue.supervisor.cli.doctor_models import (
+    check_code_execution,
     check_contexts,
-    of_code_execution,
-    of_contexts,
+    check_models,
     specialists_by_managed_model,
     specialists_by_model,
 )
@@ -102,8 +102,8 @@ def test_a_specialist_whose_model_has_no_code_execution_is_a_warning_with_able_m
     able = specs[1].model_copy(update={"model": "large"})
     with serving(pages) as server:
         at = ModelServer(f"http://127.0.0.1:{server.port}", {})
-        (finding,) = of_code_execution(at, settings, specs)
-        assert list(of_code_execution(at, settings, [able])) == []
+        (finding,) = check_code_execution(at, settings, specs)
+        assert list(check_code_execution(at, settings, [able])) == []
 
     assert finding == Finding(
         Level.WARN,
@@ -128,7 +128,7 @@ def test_the_key_does_not_follow_a_redirect_of_the_models_server() -> None:
 def test_a_server_without_these_facts_gives_no_finding(body: bytes) -> None:
     with serving({"/v1/models/any": Page(body)}) as server:
         at = ModelServer(f"http://127.0.0.1:{server.port}", {})
-        assert list(of_models(at, {"any": [], "unknown": []})) == []
+        assert list(check_models(at, {"any": [], "unknown": []})) == []
 
 
 WINDOW_200K, STEP_100K, WINDOW_1M = "claude-haiku-4-5", "claude-haiku-5-5", "claude-opus-5-5"
