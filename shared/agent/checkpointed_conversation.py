@@ -40,9 +40,9 @@ class CheckpointedConversation:
                 self._hide(checkpoint)
             if not isinstance(checkpoint, ToolObserved) or checkpoint.is_error:
                 continue
-            context.note_text(checkpoint.text)
+            context.record_text(checkpoint.text)
             if checkpoint.source:
-                context.note_result(checkpoint.source, checkpoint.text)
+                context.record_tool_result(checkpoint.source, checkpoint.text)
 
     def _hide(self, cleared: ContextCleared | ContextCompacted) -> None:
         """Tell the tools that the model no longer sees these results."""

@@ -108,7 +108,7 @@ class Agent:
             are_own_words=lambda quote, tool: are_own_words(quote, self._conversation, tool),
         )
         for block in opening.message["content"]:
-            context.note_text(str(block.get("text", "")))
+            context.record_text(str(block.get("text", "")))
         dependencies = replace(dependencies, tool_context=context)
         self._transcript = CheckpointedConversation(Conversation(opening.message), dependencies)
         self.can_take_messages = False
@@ -317,7 +317,7 @@ class Agent:
         if cleared and self._model_turns.leaves_to_provider(self._conversation, cleared):
             return
         if cleared and not self._model_turns.is_summarized_first(self._conversation, cleared):
-            self._note_cleared(cleared)
+            self._record_cleared(cleared)
         if self._model_turns.needs_summary(self._conversation):
             self._transcript.store(AgentPrompted(text=self._model_turns.summary_request()))
 
@@ -328,10 +328,10 @@ class Agent:
         cleared = self._model_turns.results_to_clear(self._conversation, is_refused=True)
         if cleared is None:
             return False
-        self._note_cleared(cleared)
+        self._record_cleared(cleared)
         return True
 
-    def _note_cleared(self, cleared: ContextCleared) -> None:
+    def _record_cleared(self, cleared: ContextCleared) -> None:
         results = len(cleared.tool_use_ids)
         _log.info("old results cleared", results=results, tokens=cleared.tokens)
         self._transcript.store(cleared)

@@ -60,7 +60,7 @@ class SharedPrefixes(Protocol):
         """
         ...
 
-    def note_cached(self, prefix: str) -> None:
+    def record_cached(self, prefix: str) -> None:
         """Make the prefix `CACHED` for the other processes, for `CACHED_S`."""
         ...
 
@@ -133,7 +133,7 @@ class PromptCaches:
                 return
             known.told_at = now
             known.is_sent = False
-        self._shared.note_cached(prefix)
+        self._shared.record_cached(prefix)
 
     def has_ended(self, prefix: str) -> None:
         """Record that a call has ended, so that no other call waits for it any more."""

@@ -123,13 +123,13 @@ class ToolContext:
     """Returns the pages that were fetched for this job, as documents."""
     call_id: str = ""
     """The `tool_use` id of the call that runs."""
-    note_result: Callable[[str, str], None] = lambda _source, _text: None
+    record_tool_result: Callable[[str, str], None] = lambda _source, _text: None
     """Makes a tool result citable for the answer of this handoff. Its arguments are the source
     and the text.
     """
     texts_shown: Callable[[], Sequence[str]] = tuple
     """Returns the texts that requests to the model show."""
-    note_text: Callable[[str], None] = lambda _text: None
+    record_text: Callable[[str], None] = lambda _text: None
     """Takes a text that the model has seen: the opening message, or the result of a call."""
     hide_text: Callable[[str], None] = lambda _text: None
     """Takes a text that requests to the model no longer show."""

@@ -25,7 +25,7 @@ class WorkerSignals:
         """Name of this app's worker after its start. Some signals give only this name as sender."""
         self._receivers: list[Receiver] = []
         vars(app).setdefault("worker_signals", []).append(self)
-        self.connect(signals.worker_init, self._note_hostname)
+        self.connect(signals.worker_init, self._record_hostname)
 
     def connect(self, signal: Any, receiver: Receiver) -> None:
         """Call `receiver` with the arguments of this signal each time that this app's worker
@@ -50,5 +50,5 @@ class WorkerSignals:
         owner = getattr(owner, "eventer", owner)
         return getattr(owner, "app", None) is self._app
 
-    def _note_hostname(self, sender: Any, **_: Any) -> None:
+    def _record_hostname(self, sender: Any, **_: Any) -> None:
         self._hostname = str(sender.hostname)

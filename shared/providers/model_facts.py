@@ -47,7 +47,7 @@ class ModelServer:
         names: list[str] = []
         for facts in listed:
             is_active = isinstance(facts, dict) and facts.get("lifecycle") != "retired"
-            if is_active and _supported(facts, place) and isinstance(facts.get("id"), str):
+            if is_active and _support_of(facts, place) and isinstance(facts.get("id"), str):
                 names.append(facts["id"])
         return names
 
@@ -88,10 +88,10 @@ def server_of(settings: Settings) -> ModelServer:
 
 def lacks(facts: Mapping[str, Any], place: tuple[str, ...]) -> bool:
     """Return whether the server says that the model does not support a capability."""
-    return _supported(facts, place) is False
+    return _support_of(facts, place) is False
 
 
-def _supported(facts: Mapping[str, Any], place: tuple[str, ...]) -> bool | None:
+def _support_of(facts: Mapping[str, Any], place: tuple[str, ...]) -> bool | None:
     """Return whether a model has a capability. None: the facts do not say."""
     value: Any = facts.get("capabilities")
     for name in (*place, "supported"):

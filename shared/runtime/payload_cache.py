@@ -173,9 +173,9 @@ class PayloadCache:
             keep_document=access.keep,
             remaining_s=access.remaining_s,
             load_fetched_pages=access.load_fetched_pages,
-            note_result=access.results.__setitem__,
+            record_tool_result=access.results.__setitem__,
             texts_shown=lambda: access.shown,
-            note_text=access.note_text,
+            record_text=access.record_text,
             hide_text=access.hide_text,
             tenant=lambda: self._store.jobs.tenant(job_id),
             prove=sources.prove,
@@ -235,7 +235,7 @@ class _DocumentAccess:
             return UNLIMITED_S
         return max(0.0, self._deadline - self._store.connection.now())
 
-    def note_text(self, text: str) -> None:
+    def record_text(self, text: str) -> None:
         """Note a text that a request shows."""
         self.seen.append(text)
         self.shown.append(text)

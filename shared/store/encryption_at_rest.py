@@ -69,7 +69,7 @@ class Sealing:
         self._tenant_of = tenant_of
         self._tenants: OrderedDict[JobId, str] = OrderedDict()
 
-    def note_tenant(self, job_id: JobId, tenant: str) -> None:
+    def record_tenant(self, job_id: JobId, tenant: str) -> None:
         """Remember the tenant of a job that will be stored."""
         if self._keys is not None:
             self._tenants[job_id] = tenant
@@ -131,7 +131,7 @@ class Sealing:
         if tenant is None:
             tenant = self._tenant_of(job_id)
             if tenant is not None:
-                self.note_tenant(job_id, tenant)
+                self.record_tenant(job_id, tenant)
         return tenant
 
     # Texts of a tenant.

@@ -161,7 +161,7 @@ class Journal:
             arguments["regardless"] = newer
         if commit.creates:
             tenant = str(commit.fields.get("tenant", DEFAULT_TENANT))
-            self._connection.sealing.note_tenant(commit.job_id, tenant)
+            self._connection.sealing.record_tenant(commit.job_id, tenant)
         if claim:
             arguments["claim"] = claim
         if end:

@@ -36,7 +36,7 @@ class PromptPrefixes:
             return PrefixState.CACHED
         return PrefixState.SENT
 
-    def note_cached(self, prefix: str) -> None:
+    def record_cached(self, prefix: str) -> None:
         with suppress(StoreError), self._connection.translate_errors():
             self._connection.redis.set(_key(prefix), PrefixState.CACHED, px=int(CACHED_S * 1000))
 

@@ -92,7 +92,7 @@ class Tenants:
         for name in (*sealing.document_names(sealing.owner(job_id), digest), digest):
             names.setdefault(name, "")
 
-    def note_documents(self, tenant: str, names: Iterable[str]) -> None:
+    def record_documents(self, tenant: str, names: Iterable[str]) -> None:
         """Note stored documents that the deletion may delete at its end."""
         key = keys.deletion(tenant)
         redis = self._connection.redis

@@ -140,7 +140,7 @@ def _delete_ended(store: Store, tenant: str) -> int:
     while part := list(islice(job_ids, JOBS_AT_ONCE)):
         documents = store.tenants.documents_of(part)
         known = [name for name, problem in documents.items() if not problem]
-        store.tenants.note_documents(tenant, known)
+        store.tenants.record_documents(tenant, known)
         for job_id in part:
             with suppress(UserError):  # a child job of a retried job may be open again
                 delete_job(store, job_id)

@@ -140,8 +140,8 @@ class Run:
             policy=self.tool_policy,
             tool_context=replace(
                 a_tool_context(manifest, text_of),
-                note_result=results.__setitem__,
-                note_text=shown.append,
+                record_tool_result=results.__setitem__,
+                record_text=shown.append,
                 hide_text=self.hidden.append,
                 prove=sources.prove,
             ),

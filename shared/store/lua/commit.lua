@@ -180,7 +180,7 @@ local function issue()
     end
   end
   for queue, entries in pairs(leaving) do
-    note_sending(queue, entries)
+    record_sending(queue, entries)
     redis.call('HSETNX', 'handoff:queues', queue, '0')
   end
 end
@@ -270,12 +270,12 @@ local function announce()
   end
 
   if decision.parent then -- a child job is not in the list of jobs
-    note_sending('supervisor', { now, id })
+    record_sending('supervisor', { now, id })
   elseif decision.created then
     redis.call('ZADD', jobs, place_in_list(), id)
     add_to_metric('1', 'jobs_submitted', label('tenant', job_of(job).tenant))
     -- The client publishes the wake-up of a new job.
-    if decision.fields.status == 'queued' then note_sending('submissions', { now, id }) end
+    if decision.fields.status == 'queued' then record_sending('submissions', { now, id }) end
   end
 end
 
@@ -330,7 +330,7 @@ elseif is_overtaken then
 else
   redis.call('ZADD', due, integer(decision.due), id)
 end
-if status then note_evaluated(id, status) end
+if status then record_evaluated(id, status) end
 if decision.score then
   local MAX_SCORES = 100
   keep_newest('handoff:scores', decision.score, MAX_SCORES, PAST_KEPT_MS)
@@ -338,7 +338,7 @@ end
 announce()
 if decision.ended then count_end() end
 extend_job_tree(job, children, decision.keep_ms)
-if is_counted then note_openness(owner, job, decision.fields.status) end
+if is_counted then record_openness(owner, job, decision.fields.status) end
 if decision.ended then shorten_all() end
 for _, handoff in ipairs(decision.keep or {}) do
   extend_job(job, handoff_key(job, handoff), decision.keep_ms)

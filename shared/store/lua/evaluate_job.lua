@@ -33,7 +33,7 @@ local function count_groups(times, within)
 end
 
 local function verdict_of(evaluations)
-  note_call(at, lease)
+  record_call(at, lease)
   local open, given_up = {}, {}
   for _, evaluation in ipairs(evaluations) do
     local is_open = lease_end(evaluation.heartbeat_at + frozen) > at
@@ -56,7 +56,7 @@ if status then
   if #evaluations > 0 and not is_among(evaluations, name) then verdict = verdict_of(evaluations) end
   if verdict == 'crowded' then
     local id = id_of(job)
-    note_evaluated(id, status)
+    record_evaluated(id, status)
     redis.call('ZADD', due, at + together, id)
     return { verdict, {} }
   end

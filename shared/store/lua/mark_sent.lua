@@ -9,7 +9,7 @@ for _, handoff in ipairs(ARGV) do
   if state == 'issued' and lost and queue then -- otherwise it was claimed in the meantime
     redis.call('HDEL', h, 'lost')
     redis.call('ZREM', due_of(job, handoff), member)
-    note_waiting(queue, { integer(now_ms()), member }, 1, 2)
+    record_waiting(queue, { integer(now_ms()), member }, 1, 2)
   end
 end
 return 1

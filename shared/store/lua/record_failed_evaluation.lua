@@ -8,7 +8,7 @@ local failures, failed_at, status, evaluations = unpack(
   redis.call('HMGET', job, 'failures', 'failed_at', 'status', 'evaluations')
 )
 local version = integer(version_of(job))
-note_evaluated(id, status)
+record_evaluated(id, status)
 end_evaluation(job, ARGV[2], evaluations)
 if not status then
   redis.call('ZREM', due, id)

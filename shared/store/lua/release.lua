@@ -13,5 +13,5 @@ settle_share(used and used.share, member, now_ms())
 give_back(h, 'released')
 redis.call('ZREM', due, member)
 local queue = redis.call('HGET', h, 'queue')
-if queue then note_sending(queue, { now_ms(), member }) end
+if queue then record_sending(queue, { now_ms(), member }) end
 return 1

@@ -13,7 +13,7 @@ local refusal = fence_refusal(job_of(job).version, kept_fence, state, ARGV[2])
 if refusal then return refusal end
 if is_cancelled(job) then return 'cancelled' end
 local at = now_ms()
-note_call(at, tonumber(ARGV[3]))
+record_call(at, tonumber(ARGV[3]))
 redis.call('HSET', h, 'lease', at + ARGV[3], 'heartbeat', at)
 if lost then redis.call('HDEL', h, 'lost') end
 if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end

@@ -6,7 +6,7 @@
 local job, due = KEYS[1], KEYS[2]
 local id = id_of(job)
 local status, evaluations = unpack(redis.call('HMGET', job, 'status', 'evaluations'))
-note_evaluated(id, status)
+record_evaluated(id, status)
 local is_current = version_of(job) == tonumber(ARGV[1])
 set_fields(job, {
   evaluations = evaluations_without(ARGV[3], evaluations),

@@ -8,7 +8,7 @@
 local due, queues = KEYS[1], KEYS[2]
 local most, bump, grace = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local at = now_ms()
-note_call(at, tonumber(ARGV[4]))
+record_call(at, tonumber(ARGV[4]))
 local WAITING = 'handoff:waiting:'
 local overdue, fresh, woken = {}, {}, {}
 
@@ -48,7 +48,7 @@ end
 -- of the wake-ups.
 local function note_wake_up(job, status)
   local is_fresh = status == 'queued'
-  note_sending(is_fresh and 'submissions' or 'supervisor', { at, job })
+  record_sending(is_fresh and 'submissions' or 'supervisor', { at, job })
   woken[job] = true
   return is_fresh and fresh or overdue
 end

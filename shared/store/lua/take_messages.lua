@@ -19,11 +19,11 @@ local is_repeated = stored == known + new and tonumber(messages or 0) >= knows
 if stored ~= known and not is_repeated then return 'lost' end
 if is_cancelled(job) then return 'cancelled' end
 local at = now_ms()
-note_call(at, tonumber(ARGV[3]))
+record_call(at, tonumber(ARGV[3]))
 redis.call('HSET', h, 'lease', integer(at + tonumber(ARGV[3])), 'heartbeat', integer(at))
 if is_repeated then return 'ok' end
 local keep = keep_from_now(ARGV[4], ARGV[5])
-note_taken(job, handoff, untaken(job, h, handoff, messages), knows, cjson.decode(ARGV[FIRST]).turn)
+record_taken(job, handoff, untaken(job, h, handoff, messages), knows, cjson.decode(ARGV[FIRST]).turn)
 redis.call('RPUSH', t, unpack(ARGV, FIRST + new))
 redis.call('PEXPIRE', t, integer(keep))
 redis.call('HSET', h, 'messages', integer(knows))

@@ -63,7 +63,7 @@ if paused then -- between two turns: the claim ends here, and does not count
 end
 
 local at = now_ms()
-note_call(at, lease)
+record_call(at, lease)
 redis.call('HSET', h, 'lease', integer(at + lease), 'heartbeat', integer(at), 'doing', doing)
 if lost then redis.call('HDEL', h, 'lost') end
 if worst and worst.takes_messages and #untaken(job, h, handoff, messages) > 0 then

@@ -14,8 +14,8 @@ def test_a_cleared_text_counts_as_seen_and_not_as_shown(store: Store) -> None:
     documents = PayloadCache(store).of_job(a_job(store), finding, Manifest(), None)
     context, seen = documents.tool_context, documents.sources.shown
     assert seen is not None
-    context.note_text("first")
-    context.note_text("second")
+    context.record_text("first")
+    context.record_text("second")
 
     context.hide_text("first")
     context.hide_text("never shown")

@@ -332,7 +332,7 @@ end
 -- not fit either.
 -- Closing roles do not count: they read all results, and their calls are larger than those that
 -- start a job.
-local function note_need(day, h, closes, measure, wanted, left)
+local function record_need(day, h, closes, measure, wanted, left)
   if wanted < 0 or closes or tonumber(redis.call('HGET', h, 'turns') or 0) > 0 then return end
   local known = number_or(redis.call('HGET', day, measure.needed), 0)
   if known > left then wanted = math.min(known, wanted) end
@@ -391,7 +391,7 @@ local function reserve(job, h, worst)
     local limits = { unpack(caps, 1 + (place - 1) * #MEASURES, place * #MEASURES) }
     local refusal, wanted, left = check_level(key, worst, limits, verified_key_of(key))
     if refusal and refusal ~= 'wait' then
-      note_need(key, h, closes, refusal, wanted, left)
+      record_need(key, h, closes, refusal, wanted, left)
       return refusal.stored_limit, place == 1 and 'tenant' or 'installation'
     end
     waits = waits or refusal

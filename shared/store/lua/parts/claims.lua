@@ -59,7 +59,7 @@ local function claim(job, arguments, fresh)
   end
   if state == 'done' or state == 'dropped' then return { 'duplicate', 0, {} } end
   if is_cancelled(job) then return { 'cancelled', 0, {} } end
-  note_call(at, lease)
+  record_call(at, lease)
 
   local is_again, is_taken_over = false, false
   if state == 'running' then

@@ -28,7 +28,7 @@ end
 
 -- Note in the set of its tenant that a job is open or has ended. A set with entries of expired jobs
 -- expires, too.
-local function note_openness(tenant, job, status)
+local function record_openness(tenant, job, status)
   local MORE_MS = 366 * 24 * 3600 * 1000
   local set = 'handoff:open:' .. tenant
   if not is_open(status) then

@@ -13,7 +13,7 @@ local MAX_IN_A_ROW = 3 -- otherwise a Redis with rare calls would keep dead clai
 
 -- Note the time of a call. If the last call was longer ago than QUIET, note an outage. Redis cannot
 -- tell whether it was stopped, unreachable, full or cut off, or whether its clients were.
-local function note_call(at, lease)
+local function record_call(at, lease)
   local stored = redis.pcall('HMGET', 'handoff:outage', 'last_call', 'until')
   if stored.err then redis.pcall('DEL', 'handoff:outage') end -- the key is not a hash: start again
   local last_call, grace_until = number_or(stored[1], at), number_or(stored[2], 0)
@@ -36,7 +36,7 @@ end
 
 -- Return the real end of a lease (Unix ms), from the end in its hash. A lease that was valid when
 -- the outage began stays valid until its holder has had time to renew it. A script calls
--- `note_call` first.
+-- `record_call` first.
 local outage
 local function lease_end(stored_end)
   outage = outage or redis.call('HMGET', 'handoff:outage', 'since', 'until')

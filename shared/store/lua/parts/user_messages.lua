@@ -38,7 +38,7 @@ end
 -- Note in the job's progress that a handoff took the first of these messages, up to the place
 -- `last`.
 local MAX_TAKERS = 50 -- of a message; the journal has all
-local function note_taken(job, handoff, messages, last, turn)
+local function record_taken(job, handoff, messages, last, turn)
   for _, message in ipairs(messages) do
     if message.place > last then return end -- it came after the agent had read the others
     local field = 'taken:' .. integer(message.place)

@@ -15,7 +15,7 @@ end
 
 -- Note that these entries wait in a queue. `entries`: time (Unix ms) and member, in turn, from
 -- position `first` to `last`; all are of one job.
-local function note_waiting(queue, entries, first, last)
+local function record_waiting(queue, entries, first, last)
   redis.call('ZADD', 'handoff:waiting:' .. queue, unpack(entries, first, last))
   for _, set in ipairs(sets_of_tenant(queue, entries[2])) do
     redis.call('ZADD', set, unpack(entries, first, last))
@@ -23,11 +23,11 @@ local function note_waiting(queue, entries, first, last)
 end
 
 -- Note handoffs or wake-ups that their sender will publish to this queue. While they are in no
--- queue, the sorted set `handoff:out:QUEUE` has them, too. `entries`: see `note_waiting`.
-local function note_sending(queue, entries)
+-- queue, the sorted set `handoff:out:QUEUE` has them, too. `entries`: see `record_waiting`.
+local function record_sending(queue, entries)
   for first = 1, #entries, MAX_AT_ONCE do
     local last = math.min(first + MAX_AT_ONCE - 1, #entries)
-    note_waiting(queue, entries, first, last)
+    record_waiting(queue, entries, first, last)
     redis.call('ZADD', 'handoff:out:' .. queue, unpack(entries, first, last))
   end
 end
@@ -41,7 +41,7 @@ end
 
 -- Note that a supervisor has evaluated a job with this status, so that its wake-up no longer waits.
 -- Only a job that has not begun can have an entry in the queue of submissions.
-local function note_evaluated(id, status)
+local function record_evaluated(id, status)
   leave_queue('supervisor', id)
   if status then redis.call('HDEL', key_of(id), 'believed', 'doubted') end -- see `sweep.lua`
   if not status or status == 'queued' then leave_queue('submissions', id) end
