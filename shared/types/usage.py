@@ -47,7 +47,7 @@ def dollars(microusd: int) -> str:
 
 
 MAX_FIGURE = 10**15
-"""Largest figure of a result, as `MAX_TOKENS`."""
+"""Largest figure of a result, as `limits.MAX_TOKENS`."""
 
 
 def _at_most(figure: int) -> int:

@@ -23,7 +23,8 @@ record_call(at, tonumber(ARGV[3]))
 redis.call('HSET', h, 'lease', integer(at + tonumber(ARGV[3])), 'heartbeat', integer(at))
 if is_repeated then return 'ok' end
 local keep = keep_from_now(ARGV[4], ARGV[5])
-record_taken(job, handoff, untaken(job, h, handoff, messages), knows, cjson.decode(ARGV[FIRST]).turn)
+local turn = cjson.decode(ARGV[FIRST]).turn
+record_taken(job, handoff, untaken(job, h, handoff, messages), knows, turn)
 redis.call('RPUSH', t, unpack(ARGV, FIRST + new))
 redis.call('PEXPIRE', t, integer(keep))
 redis.call('HSET', h, 'messages', integer(knows))

@@ -10,13 +10,12 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
 from handoff_queue.shared.store.claim_grants import ClaimRequest
-from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
-from handoff_queue.shared.types.usage import Usage
+from handoff_queue.shared.types.usage import MAX_FIGURE, Usage
 from tests.doubles.jobs import (
     a_job,
     claim,
@@ -134,8 +133,8 @@ def test_the_sample_of_a_reply_that_counts_absurdly_many_tokens_can_be_read(
 
     assert newest(store)["bucket"] == {
         "name": BUCKET,
-        "input": MAX_EXACT_INTEGER,
-        "output": MAX_EXACT_INTEGER,
+        "input": MAX_FIGURE,
+        "output": MAX_FIGURE,
     }
 
 
