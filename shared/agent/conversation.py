@@ -1041,7 +1041,7 @@ def _position(block: Block, positions: Mapping[str, int], end: int) -> int:
     return positions.get(block.get("tool_use_id", ""), end)
 
 
-def decline_error(model: str) -> str:
+def error_of_decliner(model: str) -> str:
     """Return the error of a call that a model declined to answer, while another model is left."""
     return f"{model} declined to answer"
 
@@ -1050,6 +1050,6 @@ def _name_if_declined(checkpoint: Checkpoint) -> str | None:
     """Return the model of such a call. None: the checkpoint is another one."""
     if not isinstance(checkpoint, ModelCallFailed) or checkpoint.requested_model is None:
         return None
-    if checkpoint.error != decline_error(checkpoint.requested_model):
+    if checkpoint.error != error_of_decliner(checkpoint.requested_model):
         return None
     return checkpoint.requested_model

@@ -29,7 +29,7 @@ from handoff_queue.shared.agent.compaction import frees_enough
 from handoff_queue.shared.agent.conversation import (
     Conversation,
     calls_of,
-    decline_error,
+    error_of_decliner,
     text_of,
     with_valid_calls,
 )
@@ -335,7 +335,7 @@ class ModelTurns:
         """
         if reply.stop_reason == "refusal" and self._has_other(conversation, model):
             write_checkpoint(
-                self._failed_call_checkpoint(model, decline_error(model), usage, rules_out=True)
+                self._failed_call_checkpoint(model, error_of_decliner(model), usage, rules_out=True)
             )
             return
         content = with_valid_calls(reply.content, conversation.ids)

@@ -47,7 +47,7 @@ class ModelServer:
         names: list[str] = []
         for facts in listed:
             is_active = isinstance(facts, dict) and facts.get("lifecycle") != "retired"
-            if is_active and _support_of(facts, place) and isinstance(facts.get("id"), str):
+            if is_active and _is_supported(facts, place) and isinstance(facts.get("id"), str):
                 names.append(facts["id"])
         return names
 
@@ -55,7 +55,9 @@ class ModelServer:
         headers = {**self.headers, **more}
         request = urllib.request.Request(f"{self.base}{path}", headers=headers)  # noqa: S310 (http and https only)
         try:
-            with _OPENER.open(request, timeout=WITHIN_S) as response:
+            with urllib.request.build_opener(_NoRedirects).open(
+                request, timeout=WITHIN_S
+            ) as response:
                 value = json.loads(response.read())
         except (OSError, ValueError, HTTPException):
             return {}
@@ -69,9 +71,6 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 def server_of(settings: Settings) -> ModelServer:
@@ -88,10 +87,10 @@ def server_of(settings: Settings) -> ModelServer:
 
 def lacks(facts: Mapping[str, Any], place: tuple[str, ...]) -> bool:
     """Return whether the server says that the model does not support a capability."""
-    return _support_of(facts, place) is False
+    return _is_supported(facts, place) is False
 
 
-def _support_of(facts: Mapping[str, Any], place: tuple[str, ...]) -> bool | None:
+def _is_supported(facts: Mapping[str, Any], place: tuple[str, ...]) -> bool | None:
     """Return whether a model has a capability. None: the facts do not say."""
     value: Any = facts.get("capabilities")
     for name in (*place, "supported"):
