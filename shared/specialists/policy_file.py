@@ -20,7 +20,7 @@ from handoff_queue.shared.agent.tool_policy import (
 )
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose, line_at
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.message import Message, each_problem
+from handoff_queue.shared.types.message import NO_SUCH_FIELD, Message, each_problem
 from handoff_queue.shared.types.origins import PRIVATE, UNTRUSTED
 
 MAX_BYTES = 50_000
@@ -105,7 +105,7 @@ def rules_in(file: Path | None) -> PolicyRules:
     try:
         fields = PolicyFields.model_validate_json(json.dumps(_values_of(file, root)))
     except ValidationError as error:
-        place, problem = next(each_problem(error, PolicyFields))
+        place, problem = _first_problem(error)
         hint = ""
         for name in place:
             hint = _HINTS.get(name, hint)
@@ -118,6 +118,17 @@ def rules_in(file: Path | None) -> PolicyRules:
     return PolicyRules(
         tuple(rules), frozenset(fields.private), frozenset(fields.untrusted), networks
     )
+
+
+def _first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
+    """Return the place and the text of the first unknown field, which may be the reason why
+    another one is missing, or else of the first problem.
+    """
+    problems = list(each_problem(error, PolicyFields))
+    for place, problem in problems:
+        if problem.startswith(NO_SUCH_FIELD):
+            return place, problem
+    return problems[0]
 
 
 def _tree_in(file: Path) -> yaml.Node:

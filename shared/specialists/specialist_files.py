@@ -32,7 +32,7 @@ from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage
-from handoff_queue.shared.types.message import each_problem, with_value
+from handoff_queue.shared.types.message import each_problem, problems_of, with_value
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.origins import CODE_EXECUTION, RUN_CODE
@@ -441,7 +441,10 @@ def _wrong_context(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_F
     try:
         ContextRules.of(value)
     except MalformedMessage as error:
-        yield _fault(parts, "context", f"{str(error).partition(': ')[2]}; fix this field")
+        problem = str(error).partition(": ")[2]
+        if isinstance(error.__cause__, ValidationError):
+            problem = problems_of(error.__cause__, kind=ContextRules, shows_values=True)
+        yield _fault(parts, "context", f"{problem}; fix this field")
 
 
 def _wrong_schema(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:

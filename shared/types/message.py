@@ -240,9 +240,11 @@ def _messages_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _messages_in(part)
 
 
+NO_SUCH_FIELD = "there is no such field"
+"""The problem of an unknown field."""
 _NOT_FIELDS = ("dict_type", "model_type", "model_attributes_type")
 _PLAINER = {
-    "extra_forbidden": "there is no such field",
+    "extra_forbidden": NO_SUCH_FIELD,
     "missing": "is missing",
     "string_type": "must be a text",
     **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),

@@ -448,7 +448,7 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     try:
         return Plan.model_validate_json(json.dumps(plan))
     except ValidationError as error:
-        for where, what in each_problem(error):
+        for where, what in each_problem(error, Plan):
             problems.append((f"{'.'.join(where)}: {what}", where))
         raise PlanRefused(problems) from None
 

@@ -83,7 +83,18 @@ def test_a_file_limits_the_networks_of_tools_and_keeps_the_default_rules(tmp_pat
         ("rules: [{tools: [], verdict: ask}]", "rules.0.tools: "),
         ("rules: [{tools: [sends], seen: [secret], verdict: ask}]", "rules.0.seen.0: "),
         ("rules: [{tools: [sends], unless: [x], verdict: ask}]", "rules.0.unless.0: "),
-        ("rules: [{tools: [sends], verdict: ask, when: now}]", "there is no such field"),
+        (
+            "rules: [{tools: [sends], verdict: ask, when: now}]",
+            "rules.0.when: there is no such field: use one of tools, seen, unless, verdict",
+        ),
+        (
+            "rules: [{tolls: [sends], verdict: ask}]",
+            "rules.0.tolls: there is no such field: did you mean tools?",
+        ),
+        (
+            "networks: [{tools: [sends], netwrk: all}]",
+            "networks.0.netwrk: there is no such field: did you mean network?",
+        ),
         ("rules: []\nprivate: [documents]", "private.0: "),
         ("rules: []\nsince: 2026-01-01", "has a value that is not text"),
         ("rules: []\nrules: []", "policy.yaml:2: "),

@@ -234,7 +234,19 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
             front("context: {managed_by: nobody}\n"),
             ":4: context: managed_by: must be 'own' or 'provider'",
         ),
-        (front("context: {clear_at: 5}\n"), ":4: context: clear_at: there is no such field"),
+        (
+            front("context: {colour: 5}\n"),
+            ":4: context: colour: there is no such field: use one of clear_tools_at, keep,"
+            " compact_at, managed_by; fix this field",
+        ),
+        (
+            front("context: {clear_at: 5}\n"),
+            ":4: context: clear_at: there is no such field: did you mean clear_tools_at?",
+        ),
+        (
+            front("mcp: {weather: {comand: [server], tools: [a]}}\n"),
+            ":4: mcp: weather.comand: there is no such field: did you mean command?",
+        ),
         (front("model: [a]\n"), ":4: model: must be a text"),
         (front("models: [a]\n"), ":4: models: must have at least 2"),
         (front("models: [a, b, c, d, e]\n"), ":4: models: must have at most 4"),
