@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from handoff_queue.shared.types.errors import ManyProblems, UserError
+from handoff_queue.shared.types.errors import ManyProblems, PlanRefused, UserError
 from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.approve import with_plan
@@ -115,3 +115,10 @@ def test_a_plan_without_steps_is_refused_with_a_line_number(
 
     with pytest.raises(ManyProblems, match=rf"plan\.yaml:{line}: the plan has no steps"):
         with_plan(tmp_path / "plan.yaml", validate_plan)
+
+
+def test_an_unknown_field_of_the_plans_join_is_answered_with_the_closest() -> None:
+    step = {"id": "a", "specialist": "researcher", "task": "Look."}
+
+    with pytest.raises(PlanRefused, match=r"join\.within: there is no such field: did you mean wit"):
+        validate_plan({"steps": [step], "join": {"within": 5}})
