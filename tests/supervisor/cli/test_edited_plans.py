@@ -118,7 +118,7 @@ def test_a_plan_without_steps_is_refused_with_a_line_number(
 
 
 def test_an_unknown_field_of_the_plans_join_is_answered_with_the_closest() -> None:
-    step = {"id": "a", "specialist": "researcher", "task": "Look."}
+    step: JsonValue = {"id": "a", "specialist": "researcher", "task": "Look."}
 
     with pytest.raises(PlanRefused, match=r"join\.within: .*: did you mean within_s"):
         validate_plan({"steps": [step], "join": {"within": 5}})
