@@ -16,18 +16,17 @@ from pydantic import JsonValue, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
 from handoff_queue.shared.agent.claim_markers import place_markers, sentences_by_claim
+from handoff_queue.shared.agent.empty_forms import is_empty_form
 from handoff_queue.shared.agent.json_repair import (
-    LenientAnswer,
     describe_text,
     first_object_in,
-    is_empty_form,
     json_object_in,
-    normalize_status,
     partial_object_in,
     whole_object_in,
     without_nulls,
 )
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
+from handoff_queue.shared.agent.lenient_answer import LenientAnswer, normalize_status
 from handoff_queue.shared.agent.markdown_answer import PARTS, read_noted_answer, without_notes
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import AnswerForm

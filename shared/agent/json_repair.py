@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Set
-from enum import StrEnum
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 from pydantic_core import from_json
 
 from handoff_queue.shared.text.unicode_text import replace_all_lone_surrogates
@@ -90,144 +88,18 @@ def _escape_match(match: re.Match[str]) -> str:
     return f"\\u{ord(escape):04x}"
 
 
-_DOTS = frozenset({"...", "…"})
-
-
-def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
-    """Return whether an object or a list says nothing. It then has texts, and each text is
-    blank or a word of its schema. Every other value is null, false or 0.
-
-    An output without any text (`{"matches": []}`, `{"count": 0}`) may be the answer, so it is
-    not an empty form. An output that is a text or a number is not one either.
-    """
-    return isinstance(output, dict | list) and has_no_content(output, own_words(schema))
-
-
-def has_no_content(output: JsonValue, words: Set[str]) -> bool:
-    """Return whether an output says nothing, as `is_empty_form`. `words`: `own_words`."""
-    has_text = False
-    for leaf in _leaves(output):
-        if isinstance(leaf, str):
-            has_text = True
-            text = _normalize_case_and_spaces(leaf)
-            if text and text not in words:
-                return False
-        elif leaf:
-            return False
-    return has_text
-
-
-def _leaves(value: JsonValue) -> Iterator[JsonValue]:
-    """Yield the texts, numbers, booleans and nulls in a JSON value, in no particular order."""
-    left = [value]
-    while left:
-        match left.pop():
-            case dict() as container:
-                left += container.values()
-            case list() as container:
-                left += container
-            case leaf:
-                yield leaf
-
-
-def own_words(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of types and properties, the titles and the descriptions in a schema,
-    and "...". The values of `const` and `enum` are left out: they may be answers.
-    """
-    words, choices, left = set(_DOTS), set[str](), list[Any]([schema])
-    while left:
-        part = left.pop()
-        if isinstance(part, Mapping):
-            for key in ("type", "title", "description"):
-                if isinstance(part.get(key), str):
-                    words.add(_normalize_case_and_spaces(part[key]))
-            for name in part.get("properties") or ():
-                if isinstance(name, str):
-                    words.add(_normalize_case_and_spaces(name))
-            offered = [
-                part.get("const"),
-                *(part["enum"] if isinstance(part.get("enum"), list) else ()),
-            ]
-            for value in offered:
-                if isinstance(value, str):
-                    choices.add(_normalize_case_and_spaces(value))
-            left += part.values()
-        elif isinstance(part, list):
-            left += part
-    return frozenset(words - choices)
-
-
-def _normalize_case_and_spaces(text: str) -> str:
-    return " ".join(text.lower().split())
-
-
 _FENCE = re.compile(r"```[a-zA-Z]*[ \t]*\n(.*?)(?:\n[ \t]*```|\Z)", re.DOTALL)
 _LEAD = re.compile(r"\s*(?:```[a-zA-Z]*\s*)?")
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """A surrogate as a JSON escape or as a character. Most answers have none, so they need no
 search for lone surrogates.
 """
-_CAMEL = re.compile(r"([a-z])([A-Z])")
-_AROUND_A_WORD = " \t\r\n.!,:;*_`'\""
-"""Punctuation, quotes and Markdown that models put around the word of an enumeration."""
 _MAX_STARTS = 200
 """Opening braces at which an object is searched. Without a limit, a text of nothing but braces
 would need quadratic time.
 """
 _MAX_REPAIRED_STARTS = 20
 """Opening braces at which a repair is tried, for the same reason."""
-
-
-class LenientAnswer(BaseModel):
-    """Base class of answers that accepts small deviations from their schema.
-
-    Unknown fields are ignored. A number may stand for a string, and a string for a number.
-    `null` in an optional field means that the model did not give the field. The words of an
-    enumeration may differ in case, spaces and hyphens.
-    """
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="ignore",
-        coerce_numbers_to_str=True,
-        hide_input_in_errors=True,
-        allow_inf_nan=False,
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _normalize(cls, values: Any) -> Any:
-        """Drop nulls from optional fields, and correct the words of enumerations."""
-        if not isinstance(values, dict):
-            return values
-        normalized: dict[Any, Any] = {}
-        for name, value in values.items():
-            field = cls.model_fields.get(name)
-            if field is None:
-                normalized[name] = value
-            elif value is not None or field.is_required():
-                normalized[name] = _word_of(value, field.annotation)
-        return normalized
-
-
-def _word_of(value: Any, kind: Any) -> Any:
-    """Return the word of the enumeration `kind` that equals the value after
-    `normalize_status`. If there is none, or `kind` is not an enumeration, return the value.
-    """
-    if not isinstance(value, str) or not isinstance(kind, type) or not issubclass(kind, StrEnum):
-        return value
-    if value in list(kind):
-        return value
-    words: dict[str, str] = {}
-    for word in kind:
-        words[normalize_status(word.value)] = word.value
-    return words.get(normalize_status(value), value)
-
-
-def normalize_status(word: str) -> str:
-    """Return `needs_input` for `Needs input.`, `needsInput` and `**needs-input**`."""
-    words = _CAMEL.sub(r"\1_\2", word.strip(_AROUND_A_WORD))
-    return re.sub(r"[\s_-]+", "_", words.lower())
 
 
 def json_object_in(text: str) -> dict[str, Any] | None:

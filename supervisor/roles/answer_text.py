@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
-from handoff_queue.shared.agent.json_repair import LenientAnswer, describe_text, json_object_in
+from handoff_queue.shared.agent.json_repair import describe_text, json_object_in
+from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.message import problems_of
 
 MAX_ID_CHARS = 48

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
-from handoff_queue.shared.agent.json_repair import LenientAnswer
+from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Revision, Ruling, Rulings, Side

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, JsonValue, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
-from handoff_queue.shared.agent.json_repair import LenientAnswer
+from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.origins import is_output_of_code

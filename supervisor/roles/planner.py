@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from pydantic import Field, ValidationError, field_validator
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, Defect, InvalidAnswer
-from handoff_queue.shared.agent.json_repair import LenientAnswer, has_no_content, own_words
+from handoff_queue.shared.agent.empty_forms import has_no_content, words_of_schema
+from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
@@ -337,7 +338,7 @@ class PlanFormat:
     def _problems_of_copied_tasks(self, steps: Sequence[Step]) -> list[str]:
         """Return a problem for each task that is only a word or a description of the schema."""
         problems: list[str] = []
-        words = own_words(self.schema)
+        words = words_of_schema(self.schema)
         for step in steps:
             if has_no_content(step.task, words):
                 problems.append(

@@ -1,0 +1,78 @@
+"""Forms without content: outputs that only repeat the words of their schema. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from typing import Any
+
+from pydantic import JsonValue
+
+_DOTS = frozenset({"...", "…"})
+
+
+def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
+    """Return whether an object or a list says nothing. It then has texts, and each text is
+    blank or a word of its schema. Every other value is null, false or 0.
+
+    An output without any text (`{"matches": []}`, `{"count": 0}`) may be the answer, so it is
+    not an empty form. An output that is a text or a number is not one either.
+    """
+    return isinstance(output, dict | list) and has_no_content(output, words_of_schema(schema))
+
+
+def has_no_content(output: JsonValue, words: Set[str]) -> bool:
+    """Return whether an output says nothing, as `is_empty_form`. `words`: `words_of_schema`."""
+    has_text = False
+    for leaf in _leaves(output):
+        if isinstance(leaf, str):
+            has_text = True
+            text = _normalize_case_and_spaces(leaf)
+            if text and text not in words:
+                return False
+        elif leaf:
+            return False
+    return has_text
+
+
+def _leaves(value: JsonValue) -> Iterator[JsonValue]:
+    """Yield the texts, numbers, booleans and nulls in a JSON value, in no particular order."""
+    left = [value]
+    while left:
+        match left.pop():
+            case dict() as container:
+                left += container.values()
+            case list() as container:
+                left += container
+            case leaf:
+                yield leaf
+
+
+def words_of_schema(schema: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of types and properties, the titles and the descriptions in a schema,
+    and "...". The values of `const` and `enum` are left out: they may be answers.
+    """
+    words, choices, left = set(_DOTS), set[str](), list[Any]([schema])
+    while left:
+        part = left.pop()
+        if isinstance(part, Mapping):
+            for key in ("type", "title", "description"):
+                if isinstance(part.get(key), str):
+                    words.add(_normalize_case_and_spaces(part[key]))
+            for name in part.get("properties") or ():
+                if isinstance(name, str):
+                    words.add(_normalize_case_and_spaces(name))
+            offered = [
+                part.get("const"),
+                *(part["enum"] if isinstance(part.get("enum"), list) else ()),
+            ]
+            for value in offered:
+                if isinstance(value, str):
+                    choices.add(_normalize_case_and_spaces(value))
+            left += part.values()
+        elif isinstance(part, list):
+            left += part
+    return frozenset(words - choices)
+
+
+def _normalize_case_and_spaces(text: str) -> str:
+    return " ".join(text.lower().split())
