@@ -13,19 +13,28 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-_REMOTE = r"\s*<?\s*(?:https?:)?[/\\]{2}"
+_REMOTE = r"\s*+(?:<\s*+)?+(?:https?:)?+[/\\]{2}"
+"""Begin of the address of another host. It never goes back, because two neighbouring patterns of
+blanks would take hours for 100,000 blanks.
+"""
 _INLINE = re.compile(rf"!(?=\[[^\n]{{0,2000}}?\]\({_REMOTE})", re.IGNORECASE)
 _DEFINITION = re.compile(rf"^ {{0,3}}\[([^\[\]\n]+)\]:{_REMOTE}", re.IGNORECASE | re.MULTILINE)
 _REFERENCE = re.compile(r"!(?=\[([^\[\]\n]*)\](?:\[([^\[\]\n]*)\])?)")
 _ELEMENT = re.compile(
-    rf"<(?=[a-z][^<>]{{0,4000}}?(?:src|srcset|href|data|poster|style)\s*="
-    rf"[^<>]{{0,4000}}?(?:{_REMOTE}|&[#a-z]|[/\\]\s+[/\\]))",
+    r"<(?=(?>[a-z][^<>]{0,4000}?(?:src|srcset|href|data|poster|style)\s*+=)"
+    r"[^<>]{0,8000}?(?:<\s*+(?:https?:)?+[/\\]{2}|[/\\]{2}|&[#a-z]|[/\\]\s++[/\\]))",
     re.IGNORECASE,
 )
 """A URL may have character references (`&#104;`), and browsers ignore line breaks in it."""
 _FOREIGN = re.compile(r"(?!data:)[a-z][a-z0-9+.-]*:|[/\\]{2}", re.IGNORECASE)
 _MAX_NESTING = 100
 """Quotations and lists in each other. An answer with deeper ones counts as one with images."""
+MAX_IMAGES = 100
+MAX_PARSED_CHARS = 100_000
+MAX_BRACKETS = 5_000
+"""Bounds of an answer whose images are looked at one by one. The parser takes a second for 100,000
+characters, and for 5,000 brackets. In larger answers all images become text.
+"""
 
 
 def without_foreign_images(text: str) -> str:
@@ -33,11 +42,21 @@ def without_foreign_images(text: str) -> str:
 
     The URL stays visible, and a reader can follow it.
     """
+    if text.count("![") > MAX_IMAGES:
+        text = _without_images(text)
     text = _without_usual_images(text)
     # Markdown has more forms of an image than a pattern can name.
-    if "![" in text and _shows_foreign_image(text):
-        return text.replace("![", "&#33;[")
+    if "![" in text and (_is_large(text) or _shows_foreign_image(text)):
+        return _without_images(text)
     return text
+
+
+def _without_images(text: str) -> str:
+    return text.replace("![", "&#33;[")
+
+
+def _is_large(text: str) -> bool:
+    return len(text) > MAX_PARSED_CHARS or text.count("[") > MAX_BRACKETS
 
 
 def _without_usual_images(text: str) -> str:

@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 
 _HIGHEST = 5
 """The highest score of a criterion."""
+MAX_MARKS = 50_000
+"""Marks of Markdown in the longest answer that is shown as Markdown. The parser takes about a
+second for so many, and an answer with more is shown as text.
+"""
+_MARK = re.compile(r"[*_\[`<|]")
 
 
 def report_sections(report: JobResult) -> dict[str, Any]:
@@ -197,6 +202,8 @@ def answer_html(
     """
     if is_form or not isinstance(answer, str):
         return f'<pre tabindex="0">{escape(json.dumps(answer, ensure_ascii=False, indent=2))}</pre>'
+    if len(_MARK.findall(answer)) > MAX_MARKS:
+        return f'<pre tabindex="0">{escape(answer)}</pre>'
     quotes: dict[Any, str] = {}
     for citation in citations:
         quotes[citation["n"]] = f"{citation['source']}: \u201c{citation['quote']}\u201d"

@@ -3,7 +3,12 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from handoff_queue.supervisor.text.foreign_images import without_foreign_images
+from handoff_queue.supervisor.text.foreign_images import (
+    MAX_BRACKETS,
+    MAX_IMAGES,
+    MAX_PARSED_CHARS,
+    without_foreign_images,
+)
 
 RENDERER = MarkdownIt("commonmark", {"html": True})
 
@@ -59,3 +64,16 @@ def test_a_viewer_fetches_nothing(text: str) -> None:
 )
 def test_other_text_stays(text: str) -> None:
     assert without_foreign_images(text) == text
+
+
+def test_each_image_of_an_answer_with_many_images_becomes_text() -> None:
+    page = RENDERER.render(without_foreign_images("![a](chart.png) " * (MAX_IMAGES + 1)))
+
+    assert "<img" not in page
+
+
+@pytest.mark.parametrize("rest", ["a" * MAX_PARSED_CHARS, "[" * (MAX_BRACKETS + 1)])
+def test_each_image_of_a_large_answer_becomes_text(rest: str) -> None:
+    page = RENDERER.render(without_foreign_images("![a](chart.png)\n\n" + rest))
+
+    assert "<img" not in page

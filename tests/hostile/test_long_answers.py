@@ -1,0 +1,47 @@
+"""An answer whose images no program can look at one by one. A supervisor runs no other job while one
+regular expression searches it: 60,000 blanks stopped all jobs for more than two minutes.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from handoff_queue.supervisor.text.foreign_images import without_foreign_images
+from handoff_queue.supervisor.tracing.page import MAX_MARKS, answer_html
+
+ANSWERS = {
+    "blanks in an image": "![a](" + " " * 60_000,
+    "blanks in an element": "<a src=" + " " * 3_900,
+    "blanks in a definition": " [a]:" + " " * 60_000,
+    "attributes": ("<a " + "src=" * 1_000) * 225,
+    "slashes": ("<a src=" + "/ " * 1_990) * 225,
+    "images": "![a](" * 150_000,
+    "brackets": "![a](b.png)" + "[" * 800_000,
+    "marks": "![a](b.png)" + "*_[`<" * 150_000,
+}
+MOST_S = 10.0
+"""Each answer takes less than 0.5 s. Before, each took more than 20 s, and some took hours."""
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_the_images_of_each_answer_are_found_in_a_short_time(answer: str) -> None:
+    begun = time.process_time()
+
+    without_foreign_images(answer)
+
+    assert time.process_time() - begun < MOST_S
+
+
+@pytest.mark.parametrize("marks", ["*_[`<", "|a", "![a]("])
+def test_a_page_shows_an_answer_with_too_many_marks_as_plain_text(marks: str) -> None:
+    """The parser took 30 seconds of a server for each view of such an answer."""
+    page = answer_html("<b>" + marks * MAX_MARKS, (), "a")
+
+    assert page.startswith("<pre")
+    assert "<b>" not in page
+
+
+def test_a_page_shows_an_answer_with_fewer_marks_as_markdown() -> None:
+    assert answer_html("**a** " * 1_000, (), "a").startswith("<p><strong>")
