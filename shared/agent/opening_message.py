@@ -28,6 +28,7 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     Manifest,
     ResultStatus,
+    claims_by_id,
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.model import Block, MessageParam, SystemPrompt
@@ -80,10 +81,10 @@ class LoadedPayloads:
         replaces the same claim in `previous`.
         """
         claims: dict[str, Claim] = {}
-        for result in (*self.previous.values(), *self.results.values()):
+        for result in self.previous.values():
             for claim in result.claims:
                 claims[claim.id] = claim
-        return claims
+        return claims | claims_by_id(self.results.items())
 
 
 @dataclass(frozen=True, slots=True)

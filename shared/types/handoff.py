@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import string
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -422,6 +422,25 @@ def result_of(handoff: AgentHandoff, **values: Any) -> HandoffResult:
         attempt=handoff.attempt,
         **fields,
     )
+
+
+def claims_by_id(results: Iterable[tuple[StepId, HandoffResult]]) -> dict[str, Claim]:
+    """Return the claims of results by id, in the order in which an id comes first.
+
+    A result repeats the claims of other steps that it uses. The result of a step itself decides
+    about the claims with its name, because a worker that was taken over may write others.
+
+    Args:
+        results: each with its step, as the supervisor knows it.
+    """
+    claims: dict[str, Claim] = {}
+    own_claims: dict[str, Claim] = {}
+    for step, result in results:
+        for claim in result.claims:
+            claims[claim.id] = claim
+            if claim.id.startswith(f"{step}."):
+                own_claims[claim.id] = claim
+    return claims | own_claims
 
 
 class GivenResult(Message):

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.types.answer import Answer, NumberedCitation
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus, PlanMade
-from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult
+from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, claims_by_id
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.origins import is_private, is_untrusted
 from handoff_queue.shared.types.plan import Synthesis
@@ -129,6 +129,16 @@ def sources_of_answer(state: JobState) -> dict[StepId, BlobRef]:
     return sources
 
 
+def claims_of_answer(state: JobState, texts: ResultTexts) -> dict[str, Claim]:
+    """Return the claims of the parts of the answer by id.
+
+    Args:
+        texts: payloads of `parts_of(state)`.
+    """
+    sources = sources_of_answer(state)
+    return claims_by_id([(step, texts.result(result)) for step, result in sources.items()])
+
+
 def results_for_answer(state: JobState) -> tuple[BlobRef, ...]:
     """Return the payloads whose texts an answer quotes, in addition to its parts."""
     payloads: list[BlobRef] = []
@@ -182,7 +192,7 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
         texts: payloads of `parts_of(state)`.
     """
     parts = texts.results(parts_of(state))
-    claims = _claims_by_id(texts.claims(parts_of(state)))
+    claims = claims_of_answer(state, texts)
     notes: dict[str, None] = {}
     for part in parts:
         notes |= dict.fromkeys(part.notes)
@@ -274,7 +284,7 @@ def body_of(state: JobState, parts: list[HandoffResult]) -> str:
     if len(parts) == 1:
         return _as_text(parts[0].output)
     sections = []
-    headings = _headings(state, [part.step_id for part in parts])
+    headings = _headings(state, list(sources_of_answer(state)))
     for part, heading in zip(parts, headings, strict=True):
         text = _as_text(part.output).strip()
         sections.append(f"## {heading}\n\n{lower_headings(2, text)}")

@@ -18,7 +18,13 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.answer import body_of, content_of, open_text, parts_of
+from handoff_queue.supervisor.lifecycle.answer import (
+    body_of,
+    claims_of_answer,
+    content_of,
+    open_text,
+    parts_of,
+)
 from handoff_queue.supervisor.lifecycle.child_job_budgets import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     Dispute,
@@ -140,8 +146,9 @@ def _output_and_claims(
     if output is None:
         return None, ()
     known: dict[str, Claim] = {}
-    for claim in (*claims_of_disputes(disputes), *texts.claims(parts_of(state))):
+    for claim in disputed_claims(disputes):
         known[claim.id] = claim
+    known |= claims_of_answer(state, texts)
     names: dict[str, str] = {}
 
     def name_of(claim_id: str) -> str:

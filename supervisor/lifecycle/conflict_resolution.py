@@ -5,7 +5,7 @@ settled, the judge settles each conflict once, and the answer reports them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,8 @@ from pydantic import JsonValue
 
 from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.events import ConflictsFound, Judged
-from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, ref
+from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, claims_by_id, ref
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.review import Conflict, Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, claim_ids_in
@@ -55,11 +56,13 @@ def _comparable_claims(state: JobState) -> int:
 
 def results_in(state: JobState) -> tuple[BlobRef, ...]:
     """Return the results whose claims are compared."""
-    results: list[BlobRef] = []
-    for step in state.steps.values():
+    return tuple(result for _, result in _compared_results(state))
+
+
+def _compared_results(state: JobState) -> Iterator[tuple[StepId, BlobRef]]:
+    for step_id, step in state.steps.items():
         if step.usable and step.comparable and step.result:
-            results.append(step.result)
-    return tuple(results)
+            yield step_id, step.result
 
 
 def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound, str | None]:
@@ -69,7 +72,10 @@ def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound,
     Args:
         texts: payloads of `results_in`.
     """
-    conflicts, left_out = conflicts_in(texts.claims(results_in(state)))
+    results: list[tuple[StepId, HandoffResult]] = []
+    for step_id, result in _compared_results(state):
+        results.append((step_id, texts.result(result)))
+    conflicts, left_out = conflicts_in(claims_by_id(results).values())
     if not conflicts.conflicts:
         return ConflictsFound(left_out=left_out), None
     payload = conflicts.to_json()

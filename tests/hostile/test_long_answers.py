@@ -1,5 +1,5 @@
-"""An answer whose images no program can look at one by one. A supervisor runs no other job while one
-regular expression searches it: 60,000 blanks stopped all jobs for more than two minutes.
+"""An answer whose images no program can look at one by one. A supervisor runs no other job while
+one regular expression searches it: 60,000 blanks stopped all jobs for more than two minutes.
 """
 
 from __future__ import annotations

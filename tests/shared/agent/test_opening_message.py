@@ -70,6 +70,16 @@ def a_claim_of(step: str, number: int) -> Claim:
     return Claim(id=f"{step}.c{number}", text=f"Fact {number}.", sources=(source,))
 
 
+def test_a_given_result_changes_no_claim_of_another_given_step() -> None:
+    """A worker that was taken over may write a claim with the name of a step of another role."""
+    claim, forged = a_claim_of("find", 1), a_claim_of("find", 1).model_copy(update={"text": "No."})
+    find = a_result("find", claims=(claim,))
+    other = a_result("other", claims=(forged,))
+
+    for results in ((find, other), (other, find)):
+        assert given_results(*results).known_claims() == {"find.c1": claim}
+
+
 def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> None:
     opening = opening_of(a_handoff(), a_spec(), LoadedPayloads())
     other = opening_of(a_handoff(task_description="Something else."), a_spec(), given_results())

@@ -16,6 +16,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
     NOT_REVIEWED,
     assemble,
     choose_method,
+    claims_of_answer,
     usable_sinks,
 )
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
@@ -239,6 +240,17 @@ def test_sections_with_claims_from_other_passages_are_merged() -> None:
 def test_sections_that_use_the_same_claim_of_another_step_are_merged() -> None:
     job = job_with_two_sections(claim_of("a.c1", citation_of("one.md"), text="Five names."))
     assert choose_method(job.state) is AnswerMethod.MERGED
+
+
+def test_a_result_changes_no_claim_of_another_step() -> None:
+    """A worker that was taken over may write a claim with the name of a step of another role."""
+    forged = claim_of("a.c1", citation_of("forged.md"), text="Nine names.")
+    job = job_with_two_sections(forged, claim_of("b.c1", citation_of("two.md")))
+
+    claims = claims_of_answer(job.state, ResultTexts(job.payloads))
+
+    assert claims["a.c1"].text == "Five names."
+    assert set(claims) == {"a.c1", "b.c1"}
 
 
 def test_if_the_last_step_failed_the_last_usable_steps_are_the_answer() -> None:
