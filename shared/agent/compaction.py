@@ -12,14 +12,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from handoff_queue.shared.agent.conversation import Conversation
+from handoff_queue.shared.agent.conversation import Conversation, text_of
 from handoff_queue.shared.agent.opening_message import READ_RESULT
 from handoff_queue.shared.agent.prices import USUAL_WINDOW, json_bytes
-from handoff_queue.shared.agent.summary_messages import (
-    provider_block_in,
-    summary_in,
-    summary_text_of,
-)
+from handoff_queue.shared.agent.summary_messages import provider_block_in, summary_in
 from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
 from handoff_queue.shared.agent.tool_result_clearing import (
@@ -27,6 +23,7 @@ from handoff_queue.shared.agent.tool_result_clearing import (
     MIN_FREED,
 )
 from handoff_queue.shared.types.checkpoints import CitedQuote, ContextCompacted
+from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.specialist import ContextRules
 
 MAX_REQUESTS = 2
@@ -81,6 +78,14 @@ def frees_enough(conversation: Conversation, limit: int) -> bool:
 
 def _tokens_after_opening(conversation: Conversation) -> int:
     return len(json_bytes(tuple(conversation.messages[1:]))) // BYTES_PER_TOKEN
+
+
+def summary_text_of(content: Sequence[Block]) -> str:
+    """Return the text of a reply to a request for a summary, which may be in a block of the
+    provider.
+    """
+    block = provider_block_in(content)
+    return text_of(content) if block is None else str(block["content"])
 
 
 def make_compaction(conversation: Conversation, context: ToolContext) -> ContextCompacted:
@@ -163,7 +168,11 @@ def _texts(conversation: Conversation) -> Iterator[str]:
     is followed by its output.
     """
     for reply in conversation.shown_replies:
-        text = summary_text_of(reply.content)
+        text = "".join(
+            str(block.get("text", "")) for block in reply.content if block.get("type") == "text"
+        )
+        if provider_block_in(reply.content) is not None:
+            text = summary_text_of(reply.content)
         yield text
         output = summary_in(text)
         if output != text.strip():

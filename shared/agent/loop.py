@@ -24,7 +24,7 @@ from handoff_queue.shared.agent.answer_format import (
 from handoff_queue.shared.agent.call_builder import CallBuilder
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.checkpointed_conversation import CheckpointedConversation
-from handoff_queue.shared.agent.compaction import MAX_REQUESTS, make_compaction
+from handoff_queue.shared.agent.compaction import MAX_REQUESTS, make_compaction, summary_text_of
 from handoff_queue.shared.agent.conversation import (
     EMPTY,
     LAST_TURN,
@@ -39,7 +39,6 @@ from handoff_queue.shared.agent.model_turn import ModelTurns
 from handoff_queue.shared.agent.opening_message import Opening
 from handoff_queue.shared.agent.own_words import are_own_words
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.summary_messages import summary_text_of
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_runner import ToolCallRunner
 from handoff_queue.shared.agent.tool_calls import (

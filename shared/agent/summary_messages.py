@@ -39,17 +39,6 @@ def has_text_output(schema: dict[str, Any] | None) -> bool:
     return isinstance(output, dict) and output.get("type") == "string"
 
 
-def summary_text_of(content: Iterable[Block]) -> str:
-    """Return the text of a reply to a request for a summary, which may be in a block of the
-    provider.
-    """
-    blocks = list(content)
-    block = provider_block_in(blocks)
-    if block is not None:
-        return str(block["content"])
-    return "".join(str(item.get("text", "")) for item in blocks if item.get("type") == "text")
-
-
 def provider_block_in(content: Iterable[Block]) -> Block | None:
     """Return the block with the summary that the provider has written, or None."""
     for block in content:

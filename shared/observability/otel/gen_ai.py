@@ -197,6 +197,8 @@ def _part(block: Block) -> dict[str, Any]:
     match block.get("type"):
         case "text":
             return {"type": "text", "content": block.get("text")}
+        case "compaction":
+            return {"type": "text", "content": block.get("content")}
         case "tool_use":
             return {
                 "type": "tool_call",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 from urllib.parse import quote
 
@@ -18,17 +20,23 @@ from handoff_queue.shared.types.context_edits import (
 
 WITHIN_S = 5.0
 """Longest time of one request about a model, in seconds."""
+AGAIN_AFTER_S = 300.0
+"""Seconds from a request without an answer to the next request about the same model."""
+_HAS_NO_MODELS = (400, 404, 405, 501)
+"""HTTP status of servers without a Models API."""
 
 
 class OfferedEdits:
-    """The edits that a server offers. Each model is asked about once. All threads of a process
-    share it.
+    """The edits that a server offers. The server is asked about each model once, or again after
+    `AGAIN_AFTER_S` without an answer. All threads of a process share it.
     """
 
     def __init__(self, client: anthropic.AsyncAnthropic, loop: EventLoop) -> None:
         self._client = client
         self._loop = loop
         self._known: dict[str, frozenset[ContextEdit]] = {}
+        self._failed_at: dict[str, float] = {}
+        """Time of the last request without an answer, by model, of the monotonic clock."""
 
     def of(self, model: str) -> frozenset[ContextEdit]:
         """Return the edits for a model. There are none if the server does not answer, or has no
@@ -36,26 +44,32 @@ class OfferedEdits:
         """
         if model in self._known:
             return self._known[model]
-        facts: Any = {}
+        failed_at = self._failed_at.get(model)
+        if failed_at is not None and time.monotonic() - failed_at < AGAIN_AFTER_S:
+            return NO_EDITS
         try:
             facts = self._loop.run(self._facts(model)).result()
-        except anthropic.APIStatusError as error:
-            if error.status_code not in (400, 404, 405, 501):
-                return NO_EDITS  # a later handoff asks again
-        except anthropic.AnthropicError:
+        except (anthropic.AnthropicError, TimeoutError):
+            self._failed_at[model] = time.monotonic()
             return NO_EDITS
         self._known[model] = edits_in(facts)
         return self._known[model]
 
     async def _facts(self, model: str) -> Any:
-        """Return the server's facts about a model.
+        """Return the server's facts about a model, or None if the server has none.
 
         Raises:
-            AnthropicError: the server gives none.
+            AnthropicError, TimeoutError: the server does not answer, or is not ready to.
         """
-        timeout = anthropic.Timeout(WITHIN_S, connect=WITHIN_S)
         headers = beta_header(self._client, [COMPACTION_BETA])
         path = f"/v1/models/{quote(model, safe='')}"
-        return await self._client.get(
-            path, cast_to=object, options={"timeout": timeout, "headers": headers}
-        )
+        options: anthropic.RequestOptions = {"timeout": WITHIN_S, "headers": headers}
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                return await self._client.get(path, cast_to=object, options=options)
+        except ValueError:  # the answer is not JSON
+            return None
+        except anthropic.APIStatusError as error:
+            if error.status_code in _HAS_NO_MODELS:
+                return None
+            raise

@@ -20,6 +20,7 @@ from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.provider_context import ProviderContext
 from handoff_queue.shared.agent.summary_messages import SUMMARIZE
+from handoff_queue.shared.agent.token_estimates import max_input
 from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
@@ -27,6 +28,7 @@ from handoff_queue.shared.types.checkpoints import (
     ContextCleared,
     ContextCompacted,
     ModelReplied,
+    ToolObserved,
 )
 from handoff_queue.shared.types.context_edits import COMPACTION_BETA, ContextEdit
 from handoff_queue.shared.types.errors import Deferred
@@ -48,6 +50,7 @@ from tests.shared.agent.test_compaction import (
     WINDOW,
     ProcessKilled,
     Reader,
+    calls_of_records,
     sentence,
 )
 
@@ -395,3 +398,31 @@ def test_calls_in_batches_are_shortened_by_the_loop() -> None:
             checkpoints = checkpoints.reopened()
     assert len(calls) == 2
     assert not any(call.clearing for call in calls)
+
+
+def test_the_bound_of_a_call_contains_the_notes_of_results_that_the_provider_has_cleared() -> None:
+    opening = {"role": "user", "content": [{"type": "text", "text": "Read them."}]}
+    numbers = range(1, 51)
+    calls = ModelReplied(
+        content=calls_of_records(*numbers), stop_reason="tool_use", usage=Usage(), model="a"
+    )
+    results: list[Checkpoint] = []
+    for number in numbers:
+        source = f"tool:find.1/records#{number}"
+        results.append(ToolObserved(tool_use_id=f"t{number}", text="x" * 900, source=source))
+    replied = ModelReplied(
+        content=calls_of_records(99),
+        stop_reason="tool_use",
+        usage=Usage(input_tokens=500),
+        model="a",
+    )
+    ids = tuple(f"t{number}" for number in numbers)
+    cleared = ContextCleared(tool_use_ids=ids, tokens=9_000, by_provider=True)
+    conversation = Conversation(opening, (calls, *results, replied, cleared))
+    notes = sum(
+        len(json.dumps(block))
+        for block in conversation.messages[2]["content"]
+        if "[cleared: " in str(block["content"])
+    )
+    assert notes > 50 * 100
+    assert max_input(conversation, lambda: 0) >= 500 + notes

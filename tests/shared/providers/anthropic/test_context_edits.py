@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import anthropic
+from handoff_queue.shared.providers.anthropic import context_edits
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
@@ -42,14 +43,21 @@ def test_the_capabilities_of_a_model_are_asked_for_once(serve: Serve) -> None:
     ("page", "questions"),
     [
         (Page(status=404), 1),
+        (Page(b"<html>", "text/html"), 1),
+        (Page(b"<html>", "application/json"), 1),
         (Page(b'{"capabilities": []}', "application/json"), 1),
         (Page(b'{"capabilities": {"compaction": {"summarize": 1}}}', "application/json"), 1),
         (Page(status=401), 2),
         (Page(status=529), 2),
+        (Page(b"{}" * 1_000, "application/json", hangs=True), 2),
     ],
 )
-def test_a_server_that_names_no_edits_has_none(page: Page, questions: int) -> None:
-    """Most gateways have no Models API. A passing error is not remembered."""
+def test_a_server_that_names_no_edits_has_none(
+    page: Page, questions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most gateways have no Models API. After a passing error, the server is asked again."""
+    monkeypatch.setattr(context_edits, "AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr(context_edits, "WITHIN_S", 0.5 if page.hangs else 5.0)
     with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
         assert model.context_edits(MODEL) == frozenset()
         assert model.context_edits(MODEL) == frozenset()
@@ -59,6 +67,14 @@ def test_a_server_that_names_no_edits_has_none(page: Page, questions: int) -> No
 def test_a_server_that_cannot_be_reached_has_no_edits() -> None:
     with model_at("http://127.0.0.1:9") as model:
         assert model.context_edits(MODEL) == frozenset()
+
+
+def test_turns_do_not_wait_again_for_a_server_that_does_not_answer() -> None:
+    page = Page(status=529)
+    with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
+        for _ in range(3):
+            assert model.context_edits(MODEL) == frozenset()
+    assert len(server.requests) == 1
 
 
 def test_bedrock_has_no_edits() -> None:
