@@ -44,3 +44,17 @@ def test_a_benchmark_that_the_pages_name_exists_with_its_options(command: str) -
 
     for option in (word for word in words if word.startswith("--")):
         assert f'"{option}"' in source
+
+
+NAMED_TESTS = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", RESULTS)
+
+
+def test_the_results_name_a_test_for_each_fault_of_the_small_model() -> None:
+    faults = set(re.findall(r"^\| (R\d+) \|", RESULTS, re.MULTILINE))
+
+    assert faults == {f"R{number}" for number in range(1, 17)}
+
+
+@pytest.mark.parametrize(("file", "name"), NAMED_TESTS)
+def test_a_test_that_the_results_name_exists(file: str, name: str) -> None:
+    assert f"\ndef {name}(" in (ROOT / file).read_text()

@@ -12,6 +12,7 @@ from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.specialists.lint import lint
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.specialist import Tier
 from handoff_queue.supervisor.roles.briefs import read_role
 
@@ -24,6 +25,11 @@ STEP = StepId("synthesizer")
 def test_a_role_uses_the_capable_model_and_no_tools(name: str) -> None:
     role = read_role(name)
     assert (role.name, role.tier, role.tools) == (name, Tier.CAPABLE, ())
+
+
+@pytest.mark.parametrize("name", ["router", "replanner", "judge", "assessor"])
+def test_a_role_with_a_short_answer_asks_for_few_tokens(name: str) -> None:
+    assert read_role(name).max_output_tokens <= HandoffLimits().max_output_tokens // 2
 
 
 def test_the_lint_reports_nothing_about_the_roles() -> None:
