@@ -146,7 +146,7 @@ def _output_and_claims(
     if output is None:
         return None, ()
     known: dict[str, Claim] = {}
-    for claim in disputed_claims(disputes):
+    for claim in claims_of_disputes(disputes):
         known[claim.id] = claim
     known |= claims_of_answer(state, texts)
     names: dict[str, str] = {}

@@ -77,7 +77,7 @@ def test_a_given_result_changes_no_claim_of_another_given_step() -> None:
     other = a_result("other", claims=(forged,))
 
     for results in ((find, other), (other, find)):
-        assert given_results(*results).known_claims() == {"find.c1": claim}
+        assert given_results(*results).claims_by_id() == {"find.c1": claim}
 
 
 def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> None:
