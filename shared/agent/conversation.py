@@ -1,26 +1,34 @@
-"""The conversation of one handoff, as the model sees it, and the ids of its tool calls.
-
-Some servers write tool names and call ids that the Messages API refuses when the client sends
-them back in the next turn.
-"""
+"""The conversation of one handoff, as the model sees it."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import pairwise
 from types import UnionType
-from typing import Any
 
+from handoff_queue.shared.agent.loop_prompts import LAST_TURN, TOO_LONG, UNUSABLE
+from handoff_queue.shared.agent.request_messages import (
+    SERVER_CALLS,
+    THINKING,
+    add_blocks,
+    cleared_result_block,
+    open_server_calls,
+    sendable_blocks,
+    sort_results_first,
+    tool_result_block,
+    user_message_block,
+    without_unfinished_calls,
+)
 from handoff_queue.shared.agent.summary_messages import (
     is_summary_request,
     provider_block_in,
     summary_block,
 )
+from handoff_queue.shared.agent.tool_call_ids import CALLS, ids_in
 from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
     MAY_HAVE_RUN,
@@ -29,7 +37,6 @@ from handoff_queue.shared.agent.tool_calls import (
     TRY_OTHERWISE,
     UNKNOWN_TOOL,
 )
-from handoff_queue.shared.agent.untrusted_text import escape_tags
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     BatchClosed,
@@ -46,33 +53,12 @@ from handoff_queue.shared.types.checkpoints import (
     UserPrompted,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff
-from handoff_queue.shared.types.model import COMPACTION, Block, MessageParam
+from handoff_queue.shared.types.model import Block, MessageParam
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
-CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
-"""Types of the blocks that call a tool. `tool_use` calls our tool; the provider runs the others."""
-UNNAMED = "unnamed_tool"
-"""Replacement for a tool name without a usable character."""
-_MAX_NAME_CHARS = 64
-_ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]+")
 _QUOTED = re.compile(r'"[^"]*"')
 
 
-LAST_TURN = (
-    "This is your last turn: you can call no more tools. Answer now, from the results so far."
-)
-"""It asks for no length, because `TOO_LONG` may come before it."""
-UNUSABLE = "Your answer cannot be used: "
-TOO_LONG = "Your answer was cut off because it was too long."
-"""Beginning of `too_long_prompt`."""
-MIN_NAMED_WORDS = 50
-"""A smaller number of words is not named, because the server did not report the tokens."""
-FROM_THE_USER = (
-    "A message from the person who runs this job. Treat it like your task, and follow it from now"
-    " on:"
-)
-EMPTY = f"{UNUSABLE}it is empty."
 MIN_COPIED_CHARS = 20
 """Characters of the shortest line that counts as a copy of a message to the model."""
 COPIED = 0.9
@@ -81,12 +67,6 @@ MAX_COMPARED_CHARS = 500
 """Characters of the longest message whose near copies are refused. The time of a comparison may
 grow with the third power of the length: two repetitive texts of 900 characters take 3 s.
 """
-CLEARED = "[cleared: {chars} characters; read_result shows {name} again]"
-"""Text of a result that requests no longer show."""
-_THINKING = ("thinking", "redacted_thinking")
-_OF_USERS = ("tool_result", "image", "document")
-"""Blocks that the Messages API refuses in a message of the model. Some servers write them."""
-_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 MAX_IMAGES_A_REQUEST = 20
 """Images in one conversation. With more, the Messages API takes only images of at most 2,000
 pixels a side.
@@ -96,96 +76,6 @@ MAX_IMAGE_CHARS = 10_000_000
 conversation carries them.
 """
 NO_ROOM_FOR_IMAGE = "[an image is left out: this conversation holds as many images as it can]"
-
-
-def too_long_prompt(output_tokens: int, advice: str = "") -> str:
-    """Return the prompt for a shorter answer: about half as long, at 0.6 words for each token.
-
-    Args:
-        output_tokens: tokens of the answer that was cut off.
-        advice: a sentence about the parts that can be shorter.
-    """
-    words = output_tokens * 3 // 10
-    size = "much shorter"
-    if words >= MIN_NAMED_WORDS:
-        size = f"in at most {words:,} words"
-    return f"{TOO_LONG} Give it again, whole, and {size}. {advice}".rstrip()
-
-
-def ids_in(content: Iterable[Block]) -> list[str]:
-    """Return the ids of the calls in these blocks."""
-    ids: list[str] = []
-    for block in content:
-        if block.get("type") in CALLS:
-            ids.append(str(block.get("id")))
-    return ids
-
-
-def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, ...]:
-    """Return the blocks with valid tool names, and with call ids that are valid and unique.
-
-    A valid and unique id stays as it is. Any other id becomes a hash of the old one. The
-    result of a provider's tool gets the id of its call, also if the call is in an earlier
-    reply.
-
-    Args:
-        content: blocks of one reply.
-        taken: ids of all calls in earlier replies.
-    """
-    used = set(taken)
-    renamed: dict[str, str] = {}
-    blocks = []
-    for block in content:
-        kind = str(block.get("type"))
-        if kind in CALLS:
-            old = _text(block.get("id"))
-            new = _free_id(old, kind, used)
-            used.add(new)
-            renamed[old] = new
-            blocks.append({**block, "id": new, "name": _valid_name(block.get("name"))})
-        elif kind.endswith("_tool_result"):
-            old = _text(block.get("tool_use_id"))
-            if old in renamed:
-                new = renamed[old]
-            elif _ID.fullmatch(old):
-                new = old
-            else:
-                new = _make_block_id(old, kind, 0)
-            blocks.append({**block, "tool_use_id": new})
-        else:
-            blocks.append(block)
-    return tuple(blocks)
-
-
-def _free_id(old: str, kind: str, used: Set[str]) -> str:
-    if _ID.fullmatch(old) and old not in used:
-        return old
-    number = 0
-    while (new := _make_block_id(old, kind, number)) in used:
-        number += 1
-    return new
-
-
-def _make_block_id(old: str, kind: str, number: int) -> str:
-    """Return a valid id: the provider's prefix for this type of block, and a hash of the old
-    id. Different numbers give different ids.
-    """
-    prefixes = {"tool_use": "toolu", "mcp_tool_use": "mcptoolu", "mcp_tool_result": "mcptoolu"}
-    digest = hashlib.sha256(f"{number}:{old}".encode()).hexdigest()
-    return f"{prefixes.get(kind, 'srvtoolu')}_{digest[:24]}"
-
-
-def _valid_name(name: Any) -> str:
-    valid = _UNUSABLE.sub("_", _text(name).strip())[:_MAX_NAME_CHARS]
-    if valid.strip("_-"):
-        return valid
-    return UNNAMED
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,7 +417,7 @@ class Conversation:
             return False
         if _is_pause(reply):
             return True
-        return bool(calls_of(reply)) and bool(_open_server_calls(reply.content))
+        return bool(calls_of(reply)) and bool(open_server_calls(reply.content))
 
     @property
     def called_names(self) -> list[str]:
@@ -544,7 +434,7 @@ class Conversation:
     @property
     def has_server_calls(self) -> bool:
         """True if a reply has called a tool that the provider runs."""
-        return any(block.get("type") in _SERVER_CALLS for block in self._replied_blocks)
+        return any(block.get("type") in SERVER_CALLS for block in self._replied_blocks)
 
     @property
     def ids(self) -> set[str]:
@@ -588,7 +478,7 @@ class Conversation:
         for index, (earlier, later) in enumerate(pairwise(self.checkpoints)):
             if isinstance(earlier, ModelReplied) and isinstance(later, AgentPrompted):
                 kinds = {block.get("type") for block in earlier.content}
-                if later.text.startswith(TOO_LONG) and kinds <= {"text", *_THINKING}:
+                if later.text.startswith(TOO_LONG) and kinds <= {"text", *THINKING}:
                     indexes.add(index)
         return indexes
 
@@ -729,16 +619,16 @@ class Conversation:
         for index, checkpoint in enumerate(self.checkpoints[begin:], begin):
             match checkpoint:
                 case ModelReplied() if index not in too_long:
-                    _add(messages, "assistant", _sendable(checkpoint.content))
+                    add_blocks(messages, "assistant", sendable_blocks(checkpoint.content))
                 case ToolObserved() if checkpoint.tool_use_id in cleared:
                     name = names.get(checkpoint.tool_use_id, "")
-                    _add(messages, "user", [_block_of_cleared_result(checkpoint, name)])
+                    add_blocks(messages, "user", [cleared_result_block(checkpoint, name)])
                 case ToolObserved():
-                    _add(messages, "user", [_result_block(checkpoint)])
+                    add_blocks(messages, "user", [tool_result_block(checkpoint)])
                 case AgentPrompted():
-                    _add(messages, "user", [{"type": "text", "text": checkpoint.text}])
+                    add_blocks(messages, "user", [{"type": "text", "text": checkpoint.text}])
                 case UserPrompted():
-                    _add(messages, "user", [_user_block(checkpoint)])
+                    add_blocks(messages, "user", [user_message_block(checkpoint)])
                 case ModelReplied() | ToolCallStarted() | ModelCallFailed():
                     pass
                 case ContextCleared() | ContextCompacted():
@@ -746,7 +636,7 @@ class Conversation:
                 case BatchIntended() | BatchCreated() | BatchClosed():
                     pass
         return tuple(
-            _sort_results_first(_without_unfinished_calls(messages, is_paused=self.is_paused))
+            sort_results_first(without_unfinished_calls(messages, is_paused=self.is_paused))
         )
 
     def _first_blocks(self, begin: int, signed: Block | None) -> list[Block]:
@@ -766,7 +656,7 @@ class Conversation:
             blocks += [kept] if kept else []
         for checkpoint in self.checkpoints[:begin]:
             if isinstance(checkpoint, UserPrompted):
-                blocks.append(_user_block(checkpoint))
+                blocks.append(user_message_block(checkpoint))
         return blocks
 
 
@@ -790,7 +680,7 @@ def _is_copy(line: str, prompt: str) -> bool:
 def _without_thinking(reply: ModelReplied) -> ModelReplied:
     kept: list[Block] = []
     for block in reply.content:
-        if block.get("type") not in _THINKING:
+        if block.get("type") not in THINKING:
             kept.append(block)
     return reply.model_copy(update={"content": tuple(kept)})
 
@@ -836,22 +726,9 @@ def _is_pause(reply: ModelReplied) -> bool:
         return False
     for block in reply.content:
         kind = str(block.get("type"))
-        if kind in _SERVER_CALLS or kind.endswith("_tool_result"):
+        if kind in SERVER_CALLS or kind.endswith("_tool_result"):
             return True
     return False
-
-
-def _open_server_calls(content: Iterable[Block]) -> set[str]:
-    """Return the ids of calls of the provider's own tools that have no later result in these
-    blocks.
-    """
-    open_ids = set[str]()
-    for block in content:
-        if block.get("type") in _SERVER_CALLS:
-            open_ids.add(str(block.get("id")))
-        else:
-            open_ids.discard(str(block.get("tool_use_id")))
-    return open_ids
 
 
 def _without_quotes(text: str) -> str:
@@ -876,169 +753,6 @@ def text_of(content: Iterable[Block]) -> str:
     if final_text.strip():
         return final_text
     return "".join(texts)
-
-
-def _add(messages: list[MessageParam], role: str, blocks: Iterable[Block]) -> None:
-    """Add the blocks to the last message if it has the same role, else add a message. Roles
-    must alternate.
-    """
-    new = list(blocks)
-    if not new:
-        return
-    if messages[-1]["role"] == role:
-        messages[-1]["content"].extend(new)
-    else:
-        messages.append({"role": role, "content": new})
-
-
-def _image_block(image: ObservedImage) -> Block:
-    source = {"type": "base64", "media_type": image.media_type, "data": image.data}
-    return {"type": "image", "source": source}
-
-
-def _user_block(prompted: UserPrompted) -> Block:
-    """Return the message of a user in a tag that its text cannot close."""
-    inside = escape_tags(prompted.text)
-    return {"type": "text", "text": f"{FROM_THE_USER}\n<message>{inside}</message>"}
-
-
-def _result_block(observed: ToolObserved) -> Block:
-    if observed.source:
-        shown = f"[source: {observed.source}]\n{observed.text}"
-    else:
-        shown = observed.text
-    content: str | list[Block] = shown
-    if observed.images:
-        content = []
-        if shown.strip():
-            content.append({"type": "text", "text": shown})
-        content.extend(map(_image_block, observed.images))
-    block: dict[str, Any] = {
-        "type": "tool_result",
-        "tool_use_id": observed.tool_use_id,
-        "content": content,
-    }
-    if observed.is_error:
-        return {**block, "is_error": True}
-    return block
-
-
-def _block_of_cleared_result(observed: ToolObserved, name: str) -> Block:
-    """Return the note in place of a cleared result. The result is still a source."""
-    note = CLEARED.format(chars=len(observed.text), name=name)
-    return _result_block(observed.model_copy(update={"text": note, "images": None}))
-
-
-def _sendable(content: Iterable[Block]) -> list[Block]:
-    """Return the blocks of a reply in the form that the API takes back.
-
-    The API refuses blank texts, arguments that are not an object (a cut call), thinking
-    without its signature (also cut), and blocks of user messages. It refuses a message of
-    thinking alone, so the list is empty then.
-    """
-    blocks = []
-    for block in content:
-        match block.get("type"):
-            case "text" if not str(block.get("text", "")).strip():
-                continue
-            case "thinking" if not block.get("signature"):
-                continue
-            case kind if kind in _OF_USERS or kind == COMPACTION:
-                continue  # a summary of the provider is the first block, or left out
-            case "tool_use" if not isinstance(block.get("input"), dict):
-                blocks.append({**block, "input": {}})
-            case _:
-                blocks.append(block)
-    return _without_lone_thinking(blocks)
-
-
-def _without_lone_thinking(blocks: list[Block]) -> list[Block]:
-    """Return the blocks, or an empty list if all blocks are thinking."""
-    for block in blocks:
-        if block.get("type") not in _THINKING:
-            return blocks
-    return []
-
-
-def _without_unfinished_calls(
-    messages: list[MessageParam], *, is_paused: bool
-) -> list[MessageParam]:
-    """Drop calls of the provider's own tools that were cut off, and results without a call.
-    The API refuses both.
-
-    The last message of a paused turn keeps its unfinished calls: the provider continues them.
-    """
-    replied_blocks: list[Block] = []
-    last_reply: list[Block] = []
-    for message in messages:
-        if message["role"] == "assistant":
-            last_reply = message["content"]
-            replied_blocks += last_reply
-    unfinished = _open_server_calls(replied_blocks)
-    if is_paused:
-        unfinished -= _open_server_calls(last_reply)
-    called: set[str] = set()
-    kept_messages: list[MessageParam] = [messages[0]]
-    for message in messages[1:]:
-        blocks = message["content"]
-        if message["role"] == "assistant":
-            blocks = _drop_unpaired_blocks(blocks, unfinished, called)
-        _add(kept_messages, message["role"], blocks)
-    if kept_messages[-1]["role"] == "assistant":
-        _strip_end(kept_messages[-1]["content"])
-    return kept_messages
-
-
-def _drop_unpaired_blocks(
-    blocks: list[Block], unfinished: set[str], called: set[str]
-) -> list[Block]:
-    """Return the blocks without unfinished calls and without results of unknown calls. The
-    list is empty if only thinking is left.
-
-    Args:
-        blocks: blocks of one reply.
-        unfinished: ids of unfinished calls.
-        called: ids of the calls in earlier replies. This adds the calls of these blocks.
-    """
-    kept_blocks = []
-    for block in blocks:
-        kind = str(block.get("type"))
-        if kind in _SERVER_CALLS:
-            if str(block.get("id")) in unfinished:
-                continue
-            called.add(str(block.get("id")))
-        elif kind.endswith("_tool_result") and str(block.get("tool_use_id")) not in called:
-            continue
-        kept_blocks.append(block)
-    return _without_lone_thinking(kept_blocks)
-
-
-def _strip_end(blocks: list[Block]) -> None:
-    """Remove white space at the end of the last text. The API refuses it at the end of a
-    conversation.
-    """
-    if blocks[-1].get("type") == "text":
-        blocks[-1] = {**blocks[-1], "text": str(blocks[-1]["text"]).rstrip()}
-
-
-def _sort_results_first(messages: list[MessageParam]) -> list[MessageParam]:
-    """Put results before any text, in the order of their calls. A resumed conversation then
-    has the same bytes, although results arrive in any order.
-    """
-    for before, message in pairwise(messages):
-        if message["role"] == "user":
-            positions: dict[str, int] = {}
-            for index, block in enumerate(before["content"]):
-                if block.get("type") == "tool_use":
-                    positions[block["id"]] = index
-            end = len(before["content"])
-            message["content"].sort(key=lambda block: _position(block, positions, end))
-    return messages
-
-
-def _position(block: Block, positions: Mapping[str, int], end: int) -> int:
-    """Return the position of the block's call, or `end` if the block is not a result of a call."""
-    return positions.get(block.get("tool_use_id", ""), end)
 
 
 def error_of_decliner(model: str) -> str:

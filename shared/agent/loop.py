@@ -25,16 +25,9 @@ from handoff_queue.shared.agent.call_builder import CallBuilder
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.checkpointed_conversation import CheckpointedConversation
 from handoff_queue.shared.agent.compaction import MAX_REQUESTS, make_compaction, summary_text_of
-from handoff_queue.shared.agent.conversation import (
-    EMPTY,
-    LAST_TURN,
-    UNUSABLE,
-    Conversation,
-    calls_of,
-    text_of,
-    too_long_prompt,
-)
+from handoff_queue.shared.agent.conversation import Conversation, calls_of, text_of
 from handoff_queue.shared.agent.handoff_result import ResultBuilder, why_declined
+from handoff_queue.shared.agent.loop_prompts import EMPTY, LAST_TURN, UNUSABLE, too_long_prompt
 from handoff_queue.shared.agent.model_turn import ModelTurns
 from handoff_queue.shared.agent.opening_message import Opening
 from handoff_queue.shared.agent.own_words import are_own_words

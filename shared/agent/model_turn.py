@@ -31,7 +31,6 @@ from handoff_queue.shared.agent.conversation import (
     calls_of,
     error_of_decliner,
     text_of,
-    with_valid_calls,
 )
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
@@ -45,6 +44,7 @@ from handoff_queue.shared.agent.summary_messages import (
     has_text_output,
     provider_block_in,
 )
+from handoff_queue.shared.agent.tool_call_ids import with_valid_calls
 from handoff_queue.shared.agent.tool_result_clearing import (
     ClearingRules,
     results_to_clear,

@@ -9,13 +9,10 @@ from contextlib import closing
 from typing import Any
 
 from handoff_queue.shared.agent.checkpointed_conversation import CheckpointedConversation
-from handoff_queue.shared.agent.conversation import (
-    calls_of,
-    ids_in,
-    is_same_call,
-)
+from handoff_queue.shared.agent.conversation import calls_of, is_same_call
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_approval import CheckedCalls, check_calls
+from handoff_queue.shared.agent.tool_call_ids import ids_in
 from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
     MAX_CALLS,

@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.conversation import (
-    LAST_TURN,
-    TOO_LONG,
-    UNUSABLE,
-    Conversation,
-    text_of,
-)
+from handoff_queue.shared.agent.conversation import Conversation, text_of
+from handoff_queue.shared.agent.loop_prompts import LAST_TURN, TOO_LONG, UNUSABLE
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,

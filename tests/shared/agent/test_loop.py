@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
-from handoff_queue.shared.agent.conversation import EMPTY, LAST_TURN, TOO_LONG, too_long_prompt
+from handoff_queue.shared.agent.loop_prompts import EMPTY, LAST_TURN, TOO_LONG, too_long_prompt
 from handoff_queue.shared.agent.model_turn import MAX_CUT_CALLS
 from handoff_queue.shared.agent.opening_message import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.conversation import FROM_THE_USER
+from handoff_queue.shared.agent.request_messages import FROM_THE_USER
 from handoff_queue.shared.types.checkpoints import UserPrompted
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId, handoff_id, new_word
