@@ -439,7 +439,11 @@ def _events_of(events: Sequence[RecordedEvent], kind: type[EventType]) -> list[E
 def _results(record: JobRecord) -> tuple[dict[str, Any], ...]:
     results: list[dict[str, Any]] = []
     for event in _events_of(record.journal, HandoffFinished):
-        results.append(result_values(record.payloads[event.result.digest]))
+        values = result_values(record.payloads[event.result.digest])
+        # a worker that was taken over may name another handoff in its result
+        step, _, attempt = event.handoff_id.rpartition(".")
+        own = {"handoff_id": event.handoff_id, "step_id": step, "attempt": int(attempt)}
+        results.append({**values, "job_id": record.job.job_id, **own})
     return tuple(results)
 
 

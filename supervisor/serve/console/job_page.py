@@ -100,9 +100,7 @@ class JobPage:
         for result in self.report.results:
             if result["status"] == "failed":
                 handoff_id = result["handoff_id"]
-                # an unreadable result has no handoff of this job
-                specialist = specialists.get(handoff_id, "")
-                failed.append((handoff_id, specialist, result["error"] or ""))
+                failed.append((handoff_id, specialists[handoff_id], result["error"] or ""))
         return failed[:MAX_LINES]
 
     @property

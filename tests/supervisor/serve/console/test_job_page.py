@@ -30,7 +30,7 @@ from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.application import CONSOLE_ROUTERS
 from handoff_queue.supervisor.serve.console.job_page import read_job
 from tests.doubles.conflicting_claims import a_claim, settle_conflicts
-from tests.doubles.jobs import a_job, handoff_key
+from tests.doubles.jobs import a_job, finished_event, handoff_key, result_of
 from tests.doubles.simulated_job import SimulatedJob, planned
 from tests.supervisor.client.test_job_retry import job_asking_before_plan
 from tests.supervisor.many_rows import submit_rows
@@ -101,6 +101,26 @@ def test_a_failed_handoff_links_to_the_jobs_in_which_its_specialist_failed(
     assert f'<tr id="{failed}"' in listed
     assert other not in listed
     assert f'name="failed_specialist" list="specialists" value="{issued.assigned_to}"' in listed
+
+
+def test_a_result_that_names_another_handoff_belongs_to_its_own(
+    shell: Shell, local: Visitor, tmp_path: Path
+) -> None:
+    """A worker that was taken over may write any ids. A result that cannot be read has none."""
+    failed = submit_rows(shell, tmp_path, 1)
+    (issued,) = shell.open(failed)
+    claim = shell.claim(failed, issued)
+    other = {"handoff_id": "other.7", "step_id": "other", "job_id": "j-000000000000"}
+    result = result_of(claim).model_copy(
+        update={**other, "status": ResultStatus.FAILED, "error": "it broke"}
+    )
+    event = finished_event(result).model_copy(update={"handoff_id": issued.handoff_id})
+    claim.finish(claim.finish_request(result, (event,)))
+
+    page = local.get(f"/jobs/{failed}").text
+
+    assert f"{issued.handoff_id}</td>" in page
+    assert "other.7" not in page
 
 
 def test_a_handoff_is_loaded_on_demand(shell: Shell, local: Visitor, tmp_path: Path) -> None:
