@@ -71,10 +71,13 @@ def trace(
         traced = {export.job.job_id: _make_traced_job(export) for export in exports}
         tree = tree_of(traced, first.job.job_id)
         text = page_of(tree, first.made_by)
-    except (LookupError, MalformedMessage) as error:
+    except (LookupError, MalformedMessage, ArithmeticError, ValueError) as error:
         if not is_file:
             raise
-        raise UserError(f"{job} is incomplete ({error}): export the job again") from error
+        problem = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{job} is incomplete or damaged ({problem}): export the job again"
+        ) from error
     target = output or Path(f"{first.job.job_id}.html")
     write_out(target, text)
     if target != STDOUT:

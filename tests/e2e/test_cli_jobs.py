@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -198,9 +199,13 @@ def test_a_changed_export_is_refused_and_writes_no_other_file(
         json.dumps(exported | {"job": exported["job"] | {"job_id": "../elsewhere"}})
     )
     (handoff.folder / "cut.json").write_text(json.dumps(exported | {"payloads": {}}))
+    (handoff.folder / "no-time.json").write_text(json.dumps(exported | {"at": math.nan}))
+    dear = exported | {"job": exported["job"] | {"cost_microusd": 10**400}}
+    (handoff.folder / "dear.json").write_text(json.dumps(dear))
 
     assert "handoff export" in error_line(handoff.run("trace", "named.json"), BAD_INPUT)
-    assert "is incomplete" in error_line(handoff.run("trace", "cut.json"), BAD_INPUT)
+    for file in ("cut.json", "no-time.json", "dear.json"):
+        assert "is incomplete" in error_line(handoff.run("trace", file), BAD_INPUT)
     assert not (handoff.folder.parent / "elsewhere.html").exists()
 
 
