@@ -14,7 +14,7 @@ or second answer has no effect.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     Field,
@@ -23,6 +23,7 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    model_validator,
 )
 
 from handoff_queue.shared.types.access import Actor
@@ -131,6 +132,16 @@ class ApprovalAsked(Message):
     """The `shared.types.answer.Answer` to approve, as JSON."""
     call: Annotated[CallInQuestion | None, OmitNone] = None
     """The call of a tool; None: the question is about something else."""
+
+    @model_validator(mode="after")
+    def _is_about_one_thing(self) -> Self:
+        """Refuse a question about a call that is also about a plan, an answer or steps: a worker
+        asks about calls only.
+        """
+        is_other = self.what is not ApprovalOf.TOOLS or self.steps or self.draft
+        if self.call is not None and is_other:
+            raise ValueError("a question about a call must be about nothing else")
+        return self
 
 
 class ApprovalReminded(Message):

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UserError
 from handoff_queue.shared.types.events import (
     AnsweredCall,
     ApprovalAsked,
@@ -116,7 +116,14 @@ def arguments_text(store: Store, question: QuestionAboutCall, arguments: JsonVal
             f"the arguments of {tool} have {len(text):,} characters, or are not valid text: write"
             f" at most {MAX_ARGUMENT_CHARS:,} characters"
         )
-    schema = json.loads(store.payloads.get(question.job_id, [digest])[digest])
+    try:
+        schema = json.loads(store.payloads.get(question.job_id, [digest])[digest])
+    except StoreUnavailable:
+        raise
+    except (StoreError, ValueError, RecursionError):  # a worker that was taken over wrote it
+        raise UserError(
+            f"the schema of {tool} cannot be read: reject the call, or approve it as it is"
+        ) from None
     # imported here, because jsonschema takes as long to import as the other modules together
     from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
 

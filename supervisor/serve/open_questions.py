@@ -50,7 +50,11 @@ def json_to_read(value: Any, indent: int | None = None) -> str:
 
 
 def arguments_of(call: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the name of each argument of a call, its value as JSON, and its origins."""
+    """Return the name of each argument of a call, its value as JSON, and its origins. A worker that
+    was taken over may ask about a call whose arguments cannot be read.
+    """
+    if not isinstance(call["arguments"], dict):
+        return [("arguments", "cannot be read: reject the call", "")]
     arguments: list[tuple[str, str, str]] = []
     for name, value in call["arguments"].items():
         origins = ", ".join(call["origins"].get(name, ()))

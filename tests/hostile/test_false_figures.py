@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import sign_events
-from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     CallInQuestion,
@@ -23,6 +24,8 @@ from handoff_queue.shared.types.handoff import HandoffResult, ref
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.usage import MAX_FIGURE, Usage
+from handoff_queue.supervisor.client.tool_call_approvals import QuestionAboutCall, arguments_text
+from tests.doubles.jobs import a_job
 from tests.hostile.signed_system import GENERALIST, SignedSystem, issued_in
 from tests.waiting import wait_until
 
@@ -85,6 +88,33 @@ def test_a_question_names_only_valid_tools_calls_and_origins(call: dict[str, Any
 
     with pytest.raises(MalformedMessage):
         parse_event(question.to_json())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"what": ApprovalOf.PLAN}, {"what": ApprovalOf.ANSWER, "draft": ref("{}")}, {"steps": ("a",)}],
+    ids=str,
+)
+def test_a_worker_asks_about_a_call_only(other: dict[str, Any]) -> None:
+    """A question with a draft that is no answer made the result of the job unreadable."""
+    question = a_question(HandoffId("answer.1"), {}).model_copy(update=other)
+
+    with pytest.raises(MalformedMessage, match="about nothing else"):
+        parse_event(question.to_json())
+
+
+@pytest.mark.parametrize("stored", [None, b"={[", b"=" + b"[" * 100_000])
+def test_edited_arguments_of_a_call_without_a_schema_are_refused(
+    store: Store, stored: bytes | None
+) -> None:
+    job_id, schema = a_job(store), "{}" if stored is None else stored[1:].decode()
+    call = a_question(HandoffId("answer.1"), {"input_schema": ref(schema)}).call
+    assert call is not None
+    if stored is not None:
+        store.connection.redis.hset(keys.blobs(job_id), ref(schema).digest, stored)
+
+    with pytest.raises(UserError, match="the schema of send_mail cannot be read"):
+        arguments_text(store, QuestionAboutCall(job_id, 1, call), {})
 
 
 def test_no_figure_of_a_result_is_larger_than_a_float_holds() -> None:

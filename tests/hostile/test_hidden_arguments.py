@@ -47,3 +47,9 @@ def test_the_editor_has_the_same_arguments(call: dict[str, object]) -> None:
 
 def test_words_of_other_languages_stay_readable() -> None:
     assert json_to_read("Größe 価格 цена") == '"Größe 価格 цена"'
+
+
+@pytest.mark.parametrize("arguments", [None, [1], "text", 5])
+def test_a_person_reads_that_the_arguments_of_a_call_cannot_be_read(arguments: object) -> None:
+    """A worker that was taken over wrote them. The page of the job answered 500."""
+    assert "cannot be read" in str(arguments_of({"arguments": arguments, "origins": {}}))
