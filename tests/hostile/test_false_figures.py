@@ -82,7 +82,7 @@ def test_a_job_whose_worker_asks_with_an_endless_wait_can_be_cancelled(
     ],
     ids=str,
 )
-def test_a_question_names_only_valid_tools_calls_and_origins(call: dict[str, Any]) -> None:
+def test_a_question_has_only_valid_names_of_tools_calls_and_origins(call: dict[str, Any]) -> None:
     """The names go to the webhook of the job, and to terminals and pages."""
     question = a_question(HandoffId("answer.1"), call)
 
@@ -96,7 +96,7 @@ def test_a_question_names_only_valid_tools_calls_and_origins(call: dict[str, Any
     ids=str,
 )
 def test_a_worker_asks_about_a_call_only(other: dict[str, Any]) -> None:
-    """A question with a draft that is no answer made the result of the job unreadable."""
+    """A question with a false draft made the result of the job unreadable."""
     question = a_question(HandoffId("answer.1"), {}).model_copy(update=other)
 
     with pytest.raises(MalformedMessage, match="about nothing else"):
