@@ -6,6 +6,7 @@ A file that a page shows is taken from the page. The others are small files of t
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -53,7 +54,7 @@ OWN = {
 
 
 def write_sample_files(folder: Path) -> None:
-    """Write all files, and link the examples of the repository and its virtual environment."""
+    """Write all files, copy the examples of the repository, and link its virtual environment."""
     for name, (page, language, words) in SHOWN.items():
         _write(folder / name, of_page(page, language, words))
     for name, text in OWN.items():
@@ -61,7 +62,7 @@ def write_sample_files(folder: Path) -> None:
     (folder / "contract.pdf").write_bytes(pdf_with(DEADLINE))
     for path in (ROOT / "examples").iterdir():
         if path.is_dir():
-            (folder / "examples" / path.name).symlink_to(path)
+            shutil.copytree(path, folder / "examples" / path.name)
     (folder / ".env.example").symlink_to(ROOT / ".env.example")
     (folder / ".venv").symlink_to(sys.prefix)
 
