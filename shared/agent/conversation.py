@@ -560,14 +560,15 @@ class Conversation:
 
     @property
     def without_summary_request(self) -> Conversation:
-        """The conversation before the request for a summary that has no reply yet."""
-        last = len(self.checkpoints)
-        for index in range(last - 1, -1, -1):
+        """The conversation without the request for a summary that has no reply yet. A clearing
+        after the request stays: the server has refused the request as too long.
+        """
+        for index in range(len(self.checkpoints) - 1, -1, -1):
             checkpoint = self.checkpoints[index]
             if isinstance(checkpoint, AgentPrompted) and is_summary_request(checkpoint.text):
-                last = index
-                break
-        return Conversation(self.opening, self.checkpoints[:last])
+                later = self.checkpoints[index + 1 :]
+                return Conversation(self.opening, (*self.checkpoints[:index], *later))
+        return self
 
     def _signed_summary(self, model: str) -> Block | None:
         """Return the block with the last summary, if the provider wrote it with this model."""

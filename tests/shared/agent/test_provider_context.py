@@ -319,6 +319,22 @@ def test_a_provider_that_writes_no_summary_is_replaced_by_the_model(stop_reason:
     assert all(item.summary for item in run.compactions)
 
 
+def test_a_request_for_a_summary_that_is_too_long_is_sent_again_with_cleared_results() -> None:
+    script = of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW)
+    refused: list[int] = []
+
+    def refusing(request: Json) -> Reply:
+        if "compaction" in request and not refused:
+            refused.append(count_tokens(request))
+            return error_reply(400, "prompt is too long")
+        return script(request)
+
+    run = short_run(refusing)
+    assert run.go().status is ResultStatus.OK
+    summaries = [request for request in run.requests if "compaction" in request]
+    assert count_tokens(summaries[1]) < refused[0]
+
+
 def test_a_block_that_the_provider_refuses_goes_on_as_a_text() -> None:
     script = of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW)
 
