@@ -17,6 +17,7 @@ from handoff_queue.shared.agent.answer_format import (
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.markdown_answer import without_notes
 from handoff_queue.shared.types.handoff import (
+    LAST_TOOL_ERROR,
     AgentHandoff,
     HandoffResult,
     ResultStatus,
@@ -122,7 +123,7 @@ class ResultBuilder:
         self, read: AcceptedAnswer, conversation: Conversation, reason: StopReason
     ) -> HandoffResult:
         values: dict[str, Any] = {
-            "needs": read.needs,
+            "needs": _needs(read, conversation),
             "notes": read.notes,
             "error": _error(read, conversation),
             "acted": conversation.has_acted or None,
@@ -166,6 +167,15 @@ def _drafts(conversation: Conversation, draft: str) -> list[str]:
     return conversation.drafts
 
 
+def _needs(read: AcceptedAnswer, conversation: Conversation) -> str | None:
+    """Return the input that an answer asks for. The last error of a tool follows, because it may
+    be the reason why the specialist asks.
+    """
+    if not read.needs or read.status is not ResultStatus.NEEDS_INPUT:
+        return read.needs
+    return read.needs + _tool_error_part(conversation, read.needs)
+
+
 def _error(read: AcceptedAnswer, conversation: Conversation) -> str | None:
     """Return the error of an answer in one line. The error of a failure also has the last error
     of a tool, which a model may leave out.
@@ -173,10 +183,22 @@ def _error(read: AcceptedAnswer, conversation: Conversation) -> str | None:
     if not read.error:
         return None
     error = " ".join(read.error.split())
-    tool_error = conversation.last_tool_error
-    if read.status is ResultStatus.FAILED and tool_error is not None:
-        name, text = tool_error
-        text = " ".join(text.split())
-        if text not in error:
-            error = f"{error[:MAX_REASON_CHARS]}; the last error of the tool {name}: {text}"
+    if read.status is ResultStatus.FAILED:
+        part = _tool_error_part(conversation, error)
+        if part:
+            error = error[:MAX_REASON_CHARS] + part
     return error[:MAX_ERROR_CHARS]
+
+
+def _tool_error_part(conversation: Conversation, reason: str) -> str:
+    """Return the last error of a tool as a second part of a reason. It is empty if no tool has
+    failed, or if the reason has this error.
+    """
+    tool_error = conversation.last_tool_error
+    if tool_error is None:
+        return ""
+    name, text = tool_error
+    text = " ".join(text.split())
+    if text in reason:
+        return ""
+    return f"; {LAST_TOOL_ERROR} {name}: {text}"[:MAX_ERROR_CHARS]

@@ -40,6 +40,8 @@ from handoff_queue.shared.types.message import Message, OmitNone, digest_of
 from handoff_queue.shared.types.origins import Origins, origins_or_unknown
 from handoff_queue.shared.types.usage import NOTHING_USED, Figure, Usage
 
+LAST_TOOL_ERROR = "the last error of the tool"
+"""Words between a reason and the error of a tool."""
 DEFAULT_FALLBACK = "Name each gap, and give the results that you have."
 """The fallback of a step that states none."""
 

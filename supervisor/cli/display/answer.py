@@ -18,7 +18,7 @@ from rich.text import Text
 
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
-from handoff_queue.shared.types.handoff import ResultStatus
+from handoff_queue.shared.types.handoff import LAST_TOOL_ERROR, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.supervisor.cli.display.job_view import (
     JobView,
@@ -254,7 +254,7 @@ def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:
                 reason = shorten(result.notes[-1], 300)
             elif is_private:
                 reason = "no note says why"
-            if _lacks_documents(result):
+            if _lacks_documents(result, reason):
                 reason += ": no documents were given (--docs DIR)"
             return f"{result.job_id} failed: {reason}"
         case JobStatus.CANCELLED:
@@ -284,10 +284,14 @@ def _how_to_fill_gaps(result: JobResult) -> str:
     )
 
 
-def _lacks_documents(result: JobResult) -> bool:
-    """Return whether a specialist needed input and the job had no documents."""
+def _lacks_documents(result: JobResult, reason: str) -> bool:
+    """Return whether a specialist asked for documents, and the job had none. After the error of a
+    tool, documents may not help.
+    """
     needs_input = any(outcome["status"] == ResultStatus.NEEDS_INPUT for outcome in result.results)
-    return needs_input and not any(handoff.get("artifacts") for handoff in result.handoffs)
+    if not needs_input or "document" not in reason or LAST_TOOL_ERROR in reason:
+        return False
+    return not any(handoff.get("artifacts") for handoff in result.handoffs)
 
 
 def _step_id(step: dict[str, Any]) -> str:

@@ -457,6 +457,18 @@ def test_the_reason_of_a_failure_has_the_last_error_of_a_tool(
     assert (result.status, result.error) == (ResultStatus.FAILED, reason)
 
 
+def test_a_need_for_input_has_the_last_error_of_a_tool() -> None:
+    reply = json_reply({"status": "needs_input", "output": None, "needs": "the order's number"})
+    call = tool_call_reply(("stock", {"q": "x"}))
+
+    result = run_with_replies(call, reply, tools=(a_tool("stock", refuses),)).go()
+
+    assert result.needs == (
+        "the order's number; the last error of the tool stock: stock database db-7 refused the"
+        " connection"
+    )
+
+
 def test_a_tool_that_has_succeeded_since_its_error_is_not_a_reason() -> None:
     attempts: list[str] = []
 

@@ -332,6 +332,24 @@ def test_a_job_that_failed_without_documents_names_the_option_for_documents() ->
     assert str(verdict_on(given)).endswith("failed: needs: documents about HNSW")
 
 
+@pytest.mark.parametrize(
+    "needs",
+    [
+        "the order's number",
+        "documents about A-1042; the last error of the tool order_status: it is not set up",
+    ],
+)
+def test_a_job_that_lacks_something_else_than_documents_does_not_name_the_option(
+    needs: str,
+) -> None:
+    needy: dict[str, Any] = {"handoff_id": "a.1", "status": "needs_input"}
+    failed = result(status=JobStatus.FAILED).model_copy(
+        update={"results": (needy,), "notes": (f"needs: {needs}",)}
+    )
+
+    assert str(verdict_on(failed)).endswith(f"failed: needs: {needs}")
+
+
 def test_only_an_outcome_that_is_not_ok_gets_a_remark() -> None:
     assert verdict_on(result()) is None
     assert "partial" in (verdict_on(result(status=JobStatus.PARTIAL)) or "")
