@@ -24,6 +24,10 @@ AGAIN_AFTER_S = 300.0
 """Seconds from a request without an answer to the next request about the same model."""
 _HAS_NO_MODELS = (400, 404, 405, 501)
 """HTTP status of servers without a Models API."""
+_NO_ANSWER = (anthropic.AnthropicError, OSError, TypeError, RuntimeError)
+"""Errors of a request without an answer, with those of the SDK about credentials that are missing
+or cannot be read, and about a client that is closed. The call of the model says the remedy.
+"""
 
 
 class OfferedEdits:
@@ -49,7 +53,7 @@ class OfferedEdits:
             return NO_EDITS
         try:
             facts = self._loop.run(self._facts(model)).result()
-        except (anthropic.AnthropicError, TimeoutError):
+        except _NO_ANSWER:
             self._failed_at[model] = time.monotonic()
             return NO_EDITS
         self._known[model] = edits_in(facts)
@@ -59,7 +63,7 @@ class OfferedEdits:
         """Return the server's facts about a model, or None if the server has none.
 
         Raises:
-            AnthropicError, TimeoutError: the server does not answer, or is not ready to.
+            AnthropicError, OSError, TypeError, RuntimeError: see `_NO_ANSWER`.
         """
         headers = beta_header(self._client, [COMPACTION_BETA])
         path = f"/v1/models/{quote(model, safe='')}"

@@ -69,6 +69,13 @@ def test_a_server_that_cannot_be_reached_has_no_edits() -> None:
         assert model.context_edits(MODEL) == frozenset()
 
 
+def test_a_request_that_cannot_be_made_is_no_error_of_the_handoff() -> None:
+    """The SDK raises a TypeError for credentials that are gone."""
+    client = anthropic.AsyncAnthropic(api_key="k", base_url="http://127.0.0.1:9")
+    client.api_key = None
+    assert AnthropicModel(client).context_edits(MODEL) == frozenset()
+
+
 def test_turns_do_not_wait_again_for_a_server_that_does_not_answer() -> None:
     page = Page(status=529)
     with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
