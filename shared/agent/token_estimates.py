@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS
+from handoff_queue.shared.agent.request_messages import user_message_block
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
     ContextCleared,
     ToolObserved,
+    UserPrompted,
 )
 
 BYTES_PER_TOKEN = 3
@@ -73,14 +75,16 @@ def tokens_of(observed: ToolObserved) -> int:
 
 
 def bytes_of(checkpoints: Sequence[Checkpoint]) -> int:
-    """Return the bytes of all prompts and tool results. An image counts as `IMAGE_TOKENS`
-    bytes, because the upper bound takes one token for each byte. So do the notes that replace
-    results which the provider has cleared.
+    """Return the bytes of all prompts, messages of users and tool results. An image counts as
+    `IMAGE_TOKENS` bytes, because the upper bound takes one token for each byte. So do the notes
+    that replace results which the provider has cleared.
     """
     total = 0
     for checkpoint in checkpoints:
         if isinstance(checkpoint, ContextCleared):
             total += READ_RESULT_BYTES + NOTE_BYTES * len(checkpoint.tool_use_ids)
+        if isinstance(checkpoint, UserPrompted):
+            total += len(user_message_block(checkpoint)["text"].encode("utf-8", "replace"))
         if isinstance(checkpoint, ToolObserved | AgentPrompted):
             total += len(checkpoint.text.encode("utf-8", "replace"))
         if isinstance(checkpoint, ToolObserved) and checkpoint.images:

@@ -78,6 +78,13 @@ def test_a_message_before_the_first_call_follows_the_task() -> None:
     assert (result.status, result.turns) == (ResultStatus.OK, 1)
 
 
+def test_a_long_message_is_in_the_bound_of_the_next_call() -> None:
+    text = "é" * 5_000
+    run = run_with_message_during_tool(answer_reply(), text=text)
+    run.go()
+    assert run.checkpoints.reserved[1].input_tokens > len(text.encode())
+
+
 def test_a_message_takes_no_turn() -> None:
     run = run_with_message_during_tool(answer_reply())
 
