@@ -16,12 +16,9 @@ from handoff_queue.shared.agent.conversation import Conversation, text_of
 from handoff_queue.shared.agent.opening_message import READ_RESULT
 from handoff_queue.shared.agent.prices import USUAL_WINDOW, json_bytes
 from handoff_queue.shared.agent.summary_messages import provider_block_in, summary_in
-from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN
+from handoff_queue.shared.agent.token_estimates import BYTES_PER_TOKEN, MIN_CLEARED_CHARS
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
-from handoff_queue.shared.agent.tool_result_clearing import (
-    MIN_CLEARED_CHARS,
-    MIN_FREED,
-)
+from handoff_queue.shared.agent.tool_result_clearing import MIN_FREED
 from handoff_queue.shared.types.checkpoints import CitedQuote, ContextCompacted
 from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.specialist import ContextRules

@@ -29,6 +29,8 @@ IMAGE_TOKENS = 5_000
 images down.
 """
 
+MIN_CLEARED_CHARS = 400
+"""Characters of the shortest result that is cleared. The note in its place has about 60."""
 NOTE_BYTES = 200
 """Most bytes of the note in place of a cleared result, with the source of the result."""
 READ_RESULT_BYTES = 1_000
@@ -65,7 +67,8 @@ def max_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> 
     if reported is None:
         return rendered_bytes() + HIDDEN_TOKENS
     margin = 500 + 50 * len(conversation.messages)
-    return reported + bytes_of(conversation.since_reply) + margin
+    later_bytes = bytes_of(conversation.since_reply) + _bytes_shown_again(conversation)
+    return reported + later_bytes + margin
 
 
 def tokens_of(observed: ToolObserved) -> int:
@@ -89,6 +92,19 @@ def bytes_of(checkpoints: Sequence[Checkpoint]) -> int:
             total += len(checkpoint.text.encode("utf-8", "replace"))
         if isinstance(checkpoint, ToolObserved) and checkpoint.images:
             total += IMAGE_TOKENS * len(checkpoint.images)
+    return total
+
+
+def _bytes_shown_again(conversation: Conversation) -> int:
+    """Return the bytes of short results and errors after a clearing by the provider. It may have
+    cleared them, too, and the next request shows them again.
+    """
+    if not any(isinstance(item, ContextCleared) for item in conversation.since_reply):
+        return 0
+    total = 0
+    for observed in conversation.observed:
+        if observed.is_error or len(observed.text) < MIN_CLEARED_CHARS:
+            total += len(observed.text.encode("utf-8", "replace"))
     return total
 
 

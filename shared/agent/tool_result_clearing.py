@@ -15,7 +15,7 @@ from typing import Any
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.opening_message import READ_RESULT, part_from, read_result_schema
 from handoff_queue.shared.agent.prices import USUAL_WINDOW
-from handoff_queue.shared.agent.token_estimates import tokens_of
+from handoff_queue.shared.agent.token_estimates import MIN_CLEARED_CHARS, tokens_of
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import observe_result
 from handoff_queue.shared.types.checkpoints import ContextCleared, ToolObserved
@@ -23,8 +23,6 @@ from handoff_queue.shared.types.errors import ModelError, ModelRejected
 from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.specialist import ContextRules
 
-MIN_CLEARED_CHARS = 400
-"""Characters of the shortest result that is cleared. The note in its place has about 60."""
 MAX_USUAL_CLEARING = 80_000
 """Input tokens from which on results are cleared if the file of the specialist has no rule. A
 handoff has 100,000 tokens for each of its turns (`lifecycle/handoffs.py`), also with a window of

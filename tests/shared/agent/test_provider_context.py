@@ -416,25 +416,34 @@ def test_calls_in_batches_are_shortened_by_the_loop() -> None:
     assert not any(call.clearing for call in calls)
 
 
-def test_the_bound_of_a_call_contains_the_notes_of_results_that_the_provider_has_cleared() -> None:
+def after_a_clearing(*results: ToolObserved, cleared: int) -> Conversation:
+    """Return a conversation of calls whose results the provider has cleared from a request.
+
+    Args:
+        cleared: number of results, the first ones, that have a note.
+    """
     opening = {"role": "user", "content": [{"type": "text", "text": "Read them."}]}
-    numbers = range(1, 51)
+    numbers = range(1, len(results) + 1)
     calls = ModelReplied(
         content=calls_of_records(*numbers), stop_reason="tool_use", usage=Usage(), model="a"
     )
-    results: list[Checkpoint] = []
-    for number in numbers:
-        source = f"tool:find.1/records#{number}"
-        results.append(ToolObserved(tool_use_id=f"t{number}", text="x" * 900, source=source))
     replied = ModelReplied(
         content=calls_of_records(99),
         stop_reason="tool_use",
         usage=Usage(input_tokens=500),
         model="a",
     )
-    ids = tuple(f"t{number}" for number in numbers)
-    cleared = ContextCleared(tool_use_ids=ids, tokens=9_000, by_provider=True)
-    conversation = Conversation(opening, (calls, *results, replied, cleared))
+    ids = tuple(f"t{number}" for number in numbers)[:cleared]
+    clearing = ContextCleared(tool_use_ids=ids, tokens=9_000, by_provider=True)
+    return Conversation(opening, (calls, *results, replied, clearing))
+
+
+def test_the_bound_of_a_call_contains_the_notes_of_results_that_the_provider_has_cleared() -> None:
+    results: list[ToolObserved] = []
+    for number in range(1, 51):
+        source = f"tool:find.1/records#{number}"
+        results.append(ToolObserved(tool_use_id=f"t{number}", text="x" * 900, source=source))
+    conversation = after_a_clearing(*results, cleared=50)
     notes = sum(
         len(json.dumps(block))
         for block in conversation.messages[2]["content"]
@@ -442,3 +451,13 @@ def test_the_bound_of_a_call_contains_the_notes_of_results_that_the_provider_has
     )
     assert notes > 50 * 100
     assert max_input(conversation, lambda: 0) >= 500 + notes
+
+
+def test_the_bound_of_a_call_contains_errors_that_the_provider_has_cleared() -> None:
+    """The worker has no note for an error or a short result, so the next request shows it again."""
+    long = ToolObserved(tool_use_id="t1", text="x" * 900)
+    error = ToolObserved(tool_use_id="t2", text="e" * 9_000, is_error=True)
+    short = ToolObserved(tool_use_id="t3", text="s" * 300)
+    conversation = after_a_clearing(long, error, short, cleared=1)
+    assert "e" * 9_000 in json.dumps(conversation.messages)
+    assert max_input(conversation, lambda: 0) >= 500 + 9_000 + 300
