@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.client import Client
 
 WITHIN_S = 5.0
-"""The version header that the Messages API asks for."""
+"""Longest time of one request, in seconds."""
 _CHECK = "check the network, proxies and ANTHROPIC_BASE_URL"
 _PROXY_REFUSES = (
     "the proxy needs a user and a password (407): HTTPS_PROXY (or HTTP_PROXY for an http:// server)"
