@@ -16,7 +16,7 @@ from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, StopReaso
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.regex_patterns import first_of, matches
-from handoff_queue.supervisor.lifecycle.answer import content_of, parts_of
+from handoff_queue.supervisor.lifecycle.answer import claims_of_answer, content_of, parts_of
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN, ResultTexts, result_by_code
 from handoff_queue.supervisor.lifecycle.routing import SINGLE_STEP_ID
 from handoff_queue.supervisor.lifecycle.side_effects import sinks_to_redo
@@ -69,7 +69,7 @@ def check_gates(
     gates = state.submitted.gates
     assert gates is not None
     content = content_of(state, texts)
-    claims = texts.claims(parts_of(state))
+    claims = claims_of_answer(state, texts).values()
     claim_texts = [claim.text for claim in claims]
     source_count = len(content.citations)
     vetoes = vetoes_of(gates, content.text, source_count, claim_texts, is_form=content.is_form)

@@ -33,7 +33,6 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.gates import FactTable
 from handoff_queue.shared.types.handoff import (
     BlobRef,
-    Claim,
     Feedback,
     HandoffResult,
     ResultStatus,
@@ -205,13 +204,6 @@ class ResultTexts:
 
     def results(self, refs: Iterable[BlobRef]) -> list[HandoffResult]:
         return [self.result(ref) for ref in refs]
-
-    def claims(self, refs: Iterable[BlobRef]) -> list[Claim]:
-        """Return the claims of the results, in order."""
-        claims: list[Claim] = []
-        for result in self.results(refs):
-            claims.extend(result.claims)
-        return claims
 
     def conflicts(self, ref: BlobRef) -> Conflicts:
         """Return the conflicts of a payload."""

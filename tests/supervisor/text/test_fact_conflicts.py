@@ -4,6 +4,8 @@ source.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from handoff_queue.shared.types.gates import Gates, KnownFact
 from handoff_queue.shared.types.handoff import Claim, ref
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.lifecycle.answer import assemble
-from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
+from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS, check_gates
 from handoff_queue.supervisor.text.claim_conflicts import (
     MAX_CLAIMS,
     MAX_CLAIMS_IN_VETO,
@@ -22,7 +24,7 @@ from handoff_queue.supervisor.text.claim_conflicts import (
 )
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.facts import a_fact, a_table
-from tests.doubles.simulated_job import SimulatedJob
+from tests.doubles.simulated_job import SimulatedJob, a_plan
 
 TABLE = a_table(a_fact("330", "m", date="2022"))
 
@@ -157,9 +159,9 @@ def test_facts_or_contradictions_over_the_limit_are_counted() -> None:
     )
 
 
-def job_with_facts() -> SimulatedJob:
+def job_with_facts(**submitted: Any) -> SimulatedJob:
     table = TABLE.to_json()
-    job = SimulatedJob(mode=Mode.SINGLE, gates=Gates(), facts=ref(table))
+    job = SimulatedJob(gates=Gates(), facts=ref(table), **submitted)
     job.payloads[ref(table).digest] = table
     job.advance()
     return job
@@ -173,7 +175,7 @@ def finish_answer(job: SimulatedJob, metres: str) -> None:
 
 
 def test_a_contradicted_answer_returns_to_its_writer_and_leaves_when_it_is_corrected() -> None:
-    job = job_with_facts()
+    job = job_with_facts(mode=Mode.SINGLE)
     finish_answer(job, "324")
     (feedback,) = job.handoffs["answer.2"].feedback
 
@@ -184,10 +186,20 @@ def test_a_contradicted_answer_returns_to_its_writer_and_leaves_when_it_is_corre
 
 
 def test_an_uncorrected_contradiction_leaves_as_an_open_point() -> None:
-    job = job_with_facts()
+    job = job_with_facts(mode=Mode.SINGLE)
     for _ in range(MAX_GATE_ROUNDS + 1):
         finish_answer(job, "324")
 
     assert job.state.status is JobStatus.PARTIAL
     (point,) = assemble(job.state, JobStatus.PARTIAL, job.texts, None).open_points
     assert "(answer.c1) contradicts the facts" in point
+
+
+def test_a_result_hides_no_contradiction_of_another_step() -> None:
+    """A worker that was taken over may write a claim with the name of a step of another role."""
+    job = job_with_facts(mode=Mode.PIPELINE, workflow=a_plan(a="", b=""))
+    job.finish("a", output="So high [a.c1].", claims=(a_claim("a.c1", "324", "m"),))
+    job.finish("b", output="Higher [b.c1].", claims=(a_claim("a.c1", "330", "m"),))
+    _, vetoes = check_gates(job.state, job.texts, may_send_back=False)
+
+    assert "(a.c1) contradicts the facts" in str(vetoes)
