@@ -123,11 +123,13 @@ class MemoryCommands(BetaAbstractMemoryTool):
         path = _validate_path(command.path)
         note = self._note_at(path)
         text = note.text
+        place = text.find(command.new_str)  # after a kill, the note has the new text
         if note.call != self._call:
+            place = text.find(command.old_str)
             text = _replace_once(note, command.old_str, command.new_str)
             self._write(path, text, note)
         self._show(note)
-        changed = _line_at(text, max(text.find(command.new_str), 0))
+        changed = _line_at(text, max(place, 0))
         snippet = _number_lines(text, changed - _LINES_AROUND, changed + _LINES_AROUND)
         heading = "The memory file has been edited. Here is the snippet showing the change"
         return "\n".join([f"{heading} (with line numbers):", *snippet])

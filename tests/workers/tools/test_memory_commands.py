@@ -32,6 +32,8 @@ COMMANDS: dict[str, list[dict[str, Any]]] = {
     "view-to-the-end": [{"command": "view", "path": PATH, "view_range": [3, -1]}],
     "view-absent": [{"command": "view", "path": ABSENT}],
     "str_replace": [{**REPLACE, "old_str": "free", "new_str": "open"}],
+    "str_replace-by-an-earlier-word": [{**REPLACE, "old_str": "red", "new_str": "Qdrant"}],
+    "str_replace-by-nothing": [{**REPLACE, "old_str": " red", "new_str": ""}],
     "str_replace-absent": [{**REPLACE, "old_str": "MIT", "new_str": "open"}],
     "str_replace-twice": [{**REPLACE, "old_str": "Its", "new_str": "The"}],
     "str_replace-no-file": [{**REPLACE, "path": ABSENT, "old_str": "a", "new_str": "b"}],
