@@ -76,6 +76,15 @@ class Plan(Message):
         return dependents
 
     @cached_property
+    def steps_with_read_confidence(self) -> frozenset[StepId]:
+        """Return the steps whose confidence a condition reads."""
+        step_ids: set[StepId] = set()
+        for step in self.steps:
+            if step.when and "confidence" in step.when.text:
+                step_ids.update(step.when.steps.values())
+        return frozenset(step_ids)
+
+    @cached_property
     def sinks(self) -> tuple[StepId, ...]:
         """Return the steps without dependents, in the plan's order. The answer is made from
         their results.

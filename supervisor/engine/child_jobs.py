@@ -295,6 +295,7 @@ class ChildJobs:
         Args:
             taken: names of the results that the parent gives; they are left out.
         """
+        given_by_parent = set(taken)
         for attempt in range(handoff.attempt - 1, 0, -1):
             child = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
             before = fold(child, None, self._store.journal.read(child))
@@ -302,7 +303,7 @@ class ChildJobs:
                 continue
             results: dict[StepId, BlobRef] = {}
             for step, result in results_to_give(before).items():
-                if not {step, name_in_later_job(step)} & {*taken}:
+                if given_by_parent.isdisjoint((step, name_in_later_job(step))):
                     results[step] = result
             refs = list(results.values())
             if before.ended.answer:

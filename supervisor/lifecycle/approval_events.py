@@ -190,6 +190,7 @@ def _reopen_rejected_steps(state: JobState, event: Rejected) -> dict[StepId, Ste
     dependents.
     """
     named = _to_redo(state, event)
+    rejected = set(event.steps)
     steps = dict(state.steps)
     for step_id in {*named, *state.downstream(named)}:
         step = steps[step_id]
@@ -197,7 +198,7 @@ def _reopen_rejected_steps(state: JobState, event: Rejected) -> dict[StepId, Ste
             remark = AttemptFeedback(author="user", previous=step.result, result=event.note)
         else:
             remark = AttemptFeedback(author="user", previous=step.result, follows=True)
-        steps[step_id] = reopen_step(step, remark, is_named=step_id in event.steps)
+        steps[step_id] = reopen_step(step, remark, is_named=step_id in rejected)
     return steps
 
 

@@ -247,7 +247,8 @@ def _disputes_with_rejected_claim_in(
     disputes: Collection[Dispute], used: Collection[str]
 ) -> list[Dispute]:
     """Return the disputes whose rejected claims are in use."""
-    return [dispute for dispute in disputes if not set(used).isdisjoint(_ids(dispute.falls))]
+    in_use = set(used)
+    return [dispute for dispute in disputes if not in_use.isdisjoint(_ids(dispute.falls))]
 
 
 def _texts(claims: Iterable[Claim], *, marked: bool) -> list[str]:

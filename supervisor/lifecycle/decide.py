@@ -219,7 +219,8 @@ def _decide_about_steps(
             return (AbandonSteps(unbegun, why_over(state)),)
     ready = may_begin(state, ready_steps(state, now))
     to_approve = find_unapproved_steps(state, observations, ready)
-    can_begin = [step_id for step_id in ready if step_id not in {*to_approve}]
+    unapproved = set(to_approve)
+    can_begin = [step_id for step_id in ready if step_id not in unapproved]
     max_handoffs = state.submitted.limits.max_handoffs
     room = max(0, max_handoffs - state.handoffs)
     if can_begin and not room:

@@ -135,12 +135,13 @@ def apply_patch(
         most_steps: most steps of a plan with added steps.
     """
     dropped = _steps_to_drop(plan, patch, unbegun)
+    changeable, absent = set(unbegun), set(dropped)
     changed: dict[StepId, Step] = {}
-    late = dict.fromkeys(step_id for step_id in patch.drop if step_id not in unbegun)
+    late = dict.fromkeys(step_id for step_id in patch.drop if step_id not in changeable)
     for step in patch.change:
-        if step.id not in unbegun:
+        if step.id not in changeable:
             late[step.id] = None
-        elif step.id not in dropped:
+        elif step.id not in absent:
             changed[step.id] = step
     too_late = tuple(late)
     added: tuple[Step, ...] = ()
@@ -150,7 +151,7 @@ def apply_patch(
         synthesis = Synthesis.RECONCILE
     if not (dropped or changed or added):
         return PatchedPlan(None, too_late=too_late)
-    kept = [changed.get(step.id, step) for step in plan.steps if step.id not in dropped]
+    kept = [changed.get(step.id, step) for step in plan.steps if step.id not in absent]
     steps = (*kept, *added)
     if added and len(steps) > most_steps:
         return PatchedPlan(None, too_late=too_late, problem=PATCH_IS_OUTDATED)
@@ -169,14 +170,17 @@ def _steps_to_drop(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple
     A final patch drops each step that has not begun, unless a kept step depends on it. The steps
     that have begun are kept.
     """
+    droppable = set(unbegun)
     if not patch.finalize:
-        return tuple(step_id for step_id in patch.drop if step_id in unbegun)
+        return tuple(step_id for step_id in patch.drop if step_id in droppable)
     depends_on = {step.id: step.depends_on for step in plan.steps}
-    kept = [step.id for step in plan.steps if step.id not in unbegun]
-    for step_id in kept:  # The list grows while the loop reads it.
-        for dependency in depends_on[step_id]:
+    to_read = [step.id for step in plan.steps if step.id not in droppable]
+    kept = set(to_read)
+    while to_read:
+        for dependency in depends_on[to_read.pop()]:
             if dependency not in kept:
-                kept.append(dependency)
+                kept.add(dependency)
+                to_read.append(dependency)
     return tuple(step_id for step_id in unbegun if step_id not in kept)
 
 
@@ -188,9 +192,10 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
     """
     if event.plan is None or state.plan is None:
         return {}
+    dropped = set(event.dropped)
     steps: dict[StepId, StepState] = {}
     for step_id, step in state.steps.items():
-        if step_id not in event.dropped:
+        if step_id not in dropped:
             steps[step_id] = step
     changed = new_steps(event.changed)
     steps |= changed | new_steps(event.added)

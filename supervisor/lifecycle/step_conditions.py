@@ -30,12 +30,9 @@ def with_confidence(plan: Plan, step: Step, request: str = "") -> str:
     """
     if CONFIDENCE in step.task:
         return step.task
-    if CONFIDENCE in request and not any(step.id in other.depends_on for other in plan.steps):
+    is_asked_for = CONFIDENCE in request and not plan.dependents[step.id]
+    if is_asked_for or step.id in plan.steps_with_read_confidence:
         return f"{step.task}\n\n{CONFIDENCE}"
-    for other in plan.steps:
-        when = other.when
-        if when and step.id in when.steps.values() and "confidence" in when.text:
-            return f"{step.task}\n\n{CONFIDENCE}"
     return step.task
 
 
