@@ -15,11 +15,13 @@ from handoff_queue.shared.types.events import (
     JobStatus,
     JobSubmitted,
     RetryRequested,
+    StepsTriedAgain,
     WebhookTried,
 )
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.reduce import begin, evolve, fold
+from handoff_queue.supervisor.lifecycle.state import JobState, Phase
 from tests.doubles.handoffs import JOB
 from tests.doubles.random_job import RandomJob
 from tests.doubles.results import a_result_of
@@ -73,6 +75,28 @@ def test_every_retry_of_a_random_job_ends_once(seed: int) -> None:
             )
         )
         job.runs += 1
+
+
+@draws(150)
+@given(st.integers(0, 10**9))
+def test_an_event_that_sends_back_an_ended_step_opens_the_review_and_the_answer(
+    seed: int,
+) -> None:
+    """A retry of a failed step or of the job sends nothing back."""
+    job = RandomJob(Random(seed))
+    job.run()
+    state = begin(JobId(JOB), job.journal[0])
+    for recorded in job.journal[1:]:
+        before, state = state, evolve(state, recorded)
+        is_retry = isinstance(recorded.event, StepsTriedAgain | RetryRequested)
+        if not is_retry and runs_ended_step_again(before, state):
+            outcome = (state.phase, state.review_over, state.synthesized, state.sent_back_at)
+            assert outcome == (Phase.WORKING, False, None, recorded.at), recorded.event
+
+
+def runs_ended_step_again(before: JobState, after: JobState) -> bool:
+    ended = {step_id for step_id, step in before.steps.items() if step.is_settled}
+    return any(not after.steps[step_id].is_settled for step_id in ended & after.steps.keys())
 
 
 @draws(50)
