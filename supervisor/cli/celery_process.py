@@ -41,9 +41,9 @@ def celery_command(app: str, *arguments: str) -> list[str]:
 
 def check_app(
     app: str, surroundings: Mapping[str, str], *, within_s: float = LOADED_WITHIN_S
-) -> None:
+) -> list[str]:
     """Create the app once in a short process, to find faults in user files before anything
-    starts. Print its messages, for example about tools that nothing uses.
+    starts. Print and return its messages, for example about tools that no specialist names.
 
     Args:
         surroundings: environment variables to add.
@@ -72,7 +72,7 @@ def check_app(
     if not ended.returncode:
         for message in messages:
             print_message(message)
-        return
+        return messages
     problem = f"{app} cannot be started: {ended.stderr.strip()[-1_500:]}"
     if messages:
         problem = messages[-1]

@@ -116,8 +116,9 @@ def with_own(settings: Settings, specialists: Sequence[Path], tools: Sequence[Pa
     )
 
 
-def check_own(settings: Settings) -> None:
-    """Check that a worker can load the user's own specialists and tools.
+def check_own(settings: Settings) -> list[str]:
+    """Check that a worker can load the user's own specialists and tools. Print and return its
+    messages about them.
 
     The check runs in another process, because a tool's file is code for workers only.
 
@@ -125,7 +126,8 @@ def check_own(settings: Settings) -> None:
         UserError: a file is not valid. The message names the file and the fix.
     """
     if settings.specialists_dirs or settings.tools_dirs:
-        check_app("handoff_queue.workers.app", surroundings_of(settings))
+        return check_app("handoff_queue.workers.app", surroundings_of(settings))
+    return []
 
 
 def check_cache_folder(settings: Settings) -> None:

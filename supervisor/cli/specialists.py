@@ -85,7 +85,7 @@ def specialists(
     if served is not None:
         specs = {name: specialist.spec for name, specialist in served.items()}
     else:
-        specs = _read_files(settings)
+        specs, _ = _read_files(settings)
     if as_json:
         live = served or {}
         write_as_json([specialist_as_json(spec, live.get(spec.name)) for spec in specs.values()])
@@ -124,8 +124,8 @@ def _check_options(
         raise UserError("--lint prints one remark a line and no JSON: leave out --json")
 
 
-def _read_files(settings: Settings) -> dict[str, SpecialistSpec]:
-    """Return the specialists of the files.
+def _read_files(settings: Settings) -> tuple[dict[str, SpecialistSpec], list[str]]:
+    """Return the specialists of the files, and the printed messages about tools.
 
     Raises:
         UserError: a file or the policy is not valid, or a file names a tool that no worker here
@@ -139,21 +139,21 @@ def _read_files(settings: Settings) -> dict[str, SpecialistSpec]:
         folders.append(expand_folder(folder, "--specialists"))
     specs = load_specialists(*folders)
     rules_in(settings.policy_file)
-    check_own(settings)
-    return specs
+    return specs, check_own(settings)
 
 
 def _lint(settings: Settings) -> int:
     from handoff_queue.shared.specialists.lint import lint
 
-    specs = _read_files(settings)
+    specs, messages = _read_files(settings)
     remarks = lint(specs.values())
     for remark in remarks:
         write_line(str(remark))
     for line in notes_on_runners(specs.values()):
         print_progress(line)
-    print_progress(f"{len(specs)} specialists, {len(remarks)} remarks")
-    if remarks:
+    count = len(remarks) + len(messages)
+    print_progress(f"{len(specs)} specialists, {count_text(count, 'remark')}")
+    if count:
         return FAILED
     return OK
 

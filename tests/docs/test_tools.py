@@ -44,7 +44,7 @@ OWN_TOOLS = {"order_status", "remind_warehouse"}
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Tool]]:
-    (text,) = blocks(GUIDE["Write the function"], "python")
+    (text,) = blocks(GUIDE["Give a tool a secret"], "python")
     with hosted(write_tools(tmp_path_factory.mktemp("tools"), {"shop": text})) as tools:
         yield tools
 
