@@ -376,6 +376,7 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/add-a-tool.md", "python"): check_tools,
     ("docs/how-to/add-a-tool.md", "text"): check_tools_line,
     ("docs/how-to/workflows.md", "csv"): check_items,
+    ("docs/how-to/workflows.md", "markdown"): check_output,
     ("docs/how-to/workflows.md", "yaml"): check_workflow,
 }
 """Page and language -> how its samples are checked."""

@@ -7,11 +7,14 @@ tokens may differ by a twentieth, so that small changes of prompts need no chang
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import DOCS, ROOT, blocks
+from tests.docs.sample_files import write_sample_files
+from tests.docs.samples import of_page
 from tests.e2e.commands import DOCUMENTS, Handoff
 
 pytestmark = pytest.mark.slow
@@ -96,3 +99,16 @@ def test_the_transcript_of_one_agent_is_real(handoff: Handoff) -> None:
     check(shown_in(ENDED, third_section), shown_in(ENDED, printed))
     transcripts = [text for text in blocks(third_section, "text") if ONE_AGENT in text]
     check_lines(transcripts, printed)
+
+
+def test_the_rows_of_the_workflow_page_are_real(handoff: Handoff) -> None:
+    page = "docs/how-to/workflows.md"
+    write_sample_files(handoff.folder)
+    command = of_page(page, "console", "rows.csv")
+
+    done = handoff.run(*shlex.split(command)[2:], HANDOFF_MODE="auto")
+
+    assert done.returncode == 0, done.stderr
+    assert (handoff.folder / "rows.csv").read_text().rstrip("\n") == (
+        of_page(page, "text", "key,n,step").rstrip("\n")
+    )
