@@ -16,6 +16,7 @@ from tests.docs.pages import DOCS, ROOT, blocks
 from tests.docs.sample_files import write_sample_files
 from tests.docs.samples import of_page
 from tests.e2e.commands import DOCUMENTS, Handoff
+from tests.e2e.test_docs_samples import generalized
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +34,8 @@ CELLS = re.compile(
     re.MULTILINE,
 )
 """A row of the table of handoffs."""
+DEPENDS_ON_SPEED = re.compile(r": works, in \S+$")
+"""A line that a fast handoff does not get. The pages say that they leave out these lines."""
 Shown = dict[str, tuple[str, int]]
 """Name of a handoff -> its turns and tool calls, and its tokens."""
 
@@ -64,6 +67,20 @@ def check_lines(blocks_of_page: list[str], printed: str) -> None:
     assert [line for line in compared if line not in printed.splitlines()] == []
 
 
+def check_no_line_is_missing(transcript: str, printed: str) -> None:
+    """Check that a transcript has all lines of the progress up to its first `...`."""
+    shown: set[str] = set()
+    for line in transcript.splitlines():
+        if line == "...":
+            break
+        shown.add(generalized(line))
+    lines = [line for line in printed.splitlines() if not DEPENDS_ON_SPEED.search(line)]
+    places = [place for place, line in enumerate(lines) if generalized(line) in shown]
+    first, last = places[0], places[-1]
+
+    assert [line for line in lines[first:last] if generalized(line) not in shown] == []
+
+
 def part_of(page: Path, first: str, end: str) -> str:
     """Return the text of a page from a heading to another."""
     return page.read_text().partition(first)[2].partition(end)[0]
@@ -88,6 +105,9 @@ def test_the_transcripts_of_a_team_are_real(handoff: Handoff) -> None:
     transcripts = [text for text in blocks(README.read_text(), "console") if COMPARE in text]
     answer = [text for text in blocks(first_section, "text") if "Sources:" in text]
     check_lines(transcripts + answer, printed)
+    progress = [text for text in blocks(first_section, "text") if "router: a team" in text]
+    for text in transcripts + progress:
+        check_no_line_is_missing(text, printed)
 
 
 def test_the_transcript_of_one_agent_is_real(handoff: Handoff) -> None:
@@ -99,6 +119,8 @@ def test_the_transcript_of_one_agent_is_real(handoff: Handoff) -> None:
     check(shown_in(ENDED, third_section), shown_in(ENDED, printed))
     transcripts = [text for text in blocks(third_section, "text") if ONE_AGENT in text]
     check_lines(transcripts, printed)
+    (text,) = [text for text in blocks(third_section, "text") if "router: generalist" in text]
+    check_no_line_is_missing(text, printed.partition("## How")[0])
 
 
 def test_the_rows_of_the_workflow_page_are_real(handoff: Handoff) -> None:
