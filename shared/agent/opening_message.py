@@ -77,14 +77,12 @@ class LoadedPayloads:
     manifest: Manifest = field(default_factory=Manifest)
 
     def claims_by_id(self) -> dict[str, Claim]:
-        """Return the claims of all loaded results by their qualified ids. A claim in `results`
-        replaces the same claim in `previous`.
+        """Return the claims of all loaded results by their qualified ids. A result of the own step
+        decides about the claims with its name. Any other claim in `results` replaces the same claim
+        in `previous`.
         """
-        claims: dict[str, Claim] = {}
-        for result in self.previous.values():
-            for claim in result.claims:
-                claims[claim.id] = claim
-        return claims | claims_by_id(self.results.items())
+        previous = [(result.step_id, result) for result in self.previous.values()]
+        return claims_by_id([*previous, *self.results.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,18 +171,21 @@ def _block(text: str) -> Block:
 
 def _render_results(results: Mapping[StepId, HandoffResult], max_chars: int) -> dict[StepId, str]:
     """Return each result as the agent sees it. A claim that an earlier result shows whole is left
-    out of the later ones.
+    out of the later ones. So is a claim that another result has in other words, and that
+    `claims_by_id` does not use.
 
     Args:
         max_chars: a longer result is cut.
     """
     rendered: dict[StepId, str] = {}
     shown: set[str] = set()
+    used = claims_by_id(results.items())
     for step, result in results.items():
-        text = data_of(result, shown)
+        unused = {claim.id for claim in result.claims if claim != used[claim.id]}
+        text = data_of(result, shown | unused)
         rendered[step] = text
         if len(text) <= max_chars:
-            shown.update(claim.id for claim in result.claims)
+            shown.update(claim.id for claim in result.claims if claim.id not in unused)
     return rendered
 
 

@@ -25,6 +25,8 @@ class AnswerDraft:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._claims: dict[str, Claim] = {}
+        self._own_claims: set[str] = set()
+        """Ids of claims that came from the result of the step with their name."""
         self._read: set[HandoffId] = set()
         self.shown = ""
         """The text that was returned so far."""
@@ -52,7 +54,8 @@ class AnswerDraft:
         return new
 
     def _learn_claims(self, job_id: JobId, finished: Iterable[HandoffFinished]) -> None:
-        """Read the claims of the results that ended since the last call.
+        """Read the claims of the results that ended since the last call. The result of a step
+        decides about the claims with its name.
 
         Raises:
             StoreUnavailable: Redis is away.
@@ -64,7 +67,12 @@ class AnswerDraft:
         texts = self._store.payloads.get(job_id, [], results=list(results.values()))
         for handoff_id, digest in results.items():
             self._read.add(handoff_id)
+            step = handoff_id.rpartition(".")[0]
             for claim in result_in(texts[digest]).claims:
+                if claim.id.startswith(f"{step}."):
+                    self._own_claims.add(claim.id)
+                elif claim.id in self._own_claims:
+                    continue
                 self._claims[claim.id] = claim
 
 

@@ -80,6 +80,27 @@ def test_a_given_result_changes_no_claim_of_another_given_step() -> None:
         assert given_results(*results).claims_by_id() == {"find.c1": claim}
 
 
+def test_a_given_result_hides_no_claim_of_another_given_step() -> None:
+    """A claim is shown once. A forged one may come first."""
+    claim, forged = a_claim_of("find", 1), a_claim_of("find", 1).model_copy(update={"text": "No."})
+    find = a_result("find", output="It is so. [find.c1]", claims=(claim,))
+    other = a_result("other", output="See find.", claims=(forged,))
+
+    for results in ((find, other), (other, find)):
+        text = message_of(given_results(*results))
+        assert "Fact 1." in text
+        assert "No." not in text
+
+
+def test_a_given_result_changes_no_claim_of_the_previous_attempt_of_the_own_step() -> None:
+    own, forged = a_claim_of("own", 1), a_claim_of("own", 1).model_copy(update={"text": "No."})
+    previous = a_result("own", claims=(own,))
+    find = a_result("find", claims=(forged,))
+    loaded = LoadedPayloads(results={find.step_id: find}, previous={D: previous})
+
+    assert loaded.claims_by_id() == {"own.c1": own}
+
+
 def test_the_system_prompt_is_the_same_for_every_handoff_of_a_specialist() -> None:
     opening = opening_of(a_handoff(), a_spec(), LoadedPayloads())
     other = opening_of(a_handoff(task_description="Something else."), a_spec(), given_results())
