@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from handoff_queue.shared.settings.http_values import split_credentials
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
+from handoff_queue.shared.types.context_edits import is_supported
 
 API_VERSION = "2023-06-01"
 WITHIN_S = 5.0
@@ -47,7 +48,7 @@ class ModelServer:
         names: list[str] = []
         for facts in listed:
             is_active = isinstance(facts, dict) and facts.get("lifecycle") != "retired"
-            if is_active and _is_supported(facts, place) and isinstance(facts.get("id"), str):
+            if is_active and is_supported(facts, place) and isinstance(facts.get("id"), str):
                 names.append(facts["id"])
         return names
 
@@ -87,17 +88,7 @@ def server_of(settings: Settings) -> ModelServer:
 
 def lacks(facts: Mapping[str, Any], place: tuple[str, ...]) -> bool:
     """Return whether the server says that the model does not support a capability."""
-    return _is_supported(facts, place) is False
-
-
-def _is_supported(facts: Mapping[str, Any], place: tuple[str, ...]) -> bool | None:
-    """Return whether a model has a capability. None: the facts do not say."""
-    value: Any = facts.get("capabilities")
-    for name in (*place, "supported"):
-        if not isinstance(value, dict):
-            return None
-        value = value.get(name)
-    return value if isinstance(value, bool) else None
+    return is_supported(facts, place) is False
 
 
 def without_code(server: ModelServer, models: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 CLEAR_TOOL_USES = "clear_tool_uses_20250919"
@@ -33,17 +33,23 @@ def edits_in(facts: object) -> frozenset[ContextEdit]:
         facts: `BetaModelInfo` of the SDK as JSON, or the answer of another server.
     """
     edits: set[ContextEdit] = set()
-    if _is_supported(facts, "context_management", CLEAR_TOOL_USES):
+    if is_supported(facts, ("context_management", CLEAR_TOOL_USES)):
         edits.add(ContextEdit.CLEARING)
-    if _is_supported(facts, "compaction", "summarize"):
+    if is_supported(facts, ("compaction", "summarize")):
         edits.add(ContextEdit.COMPACTION)
     return frozenset(edits)
 
 
-def _is_supported(facts: object, group: str, name: str) -> bool:
+def is_supported(facts: object, place: Iterable[str]) -> bool | None:
+    """Return whether a model has a capability. None: the facts do not say.
+
+    Args:
+        facts: see `edits_in`.
+        place: names that lead to the capability.
+    """
     value = facts
-    for key in ("capabilities", group, name):
+    for name in ("capabilities", *place, "supported"):
         if not isinstance(value, Mapping):
-            return False
-        value = value.get(key)
-    return isinstance(value, Mapping) and value.get("supported") is True
+            return None
+        value = value.get(name)
+    return value if isinstance(value, bool) else None
