@@ -69,7 +69,7 @@ def test_a_server_that_cannot_be_reached_has_no_edits() -> None:
         assert model.context_edits(MODEL) == frozenset()
 
 
-def test_a_handoff_survives_a_request_that_cannot_be_made() -> None:
+def test_a_model_has_no_edits_if_the_request_about_them_cannot_be_made() -> None:
     """The SDK raises a TypeError for credentials that are gone."""
     client = anthropic.AsyncAnthropic(api_key="k", base_url="http://127.0.0.1:9")
     client.api_key = None
