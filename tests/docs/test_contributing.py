@@ -117,3 +117,9 @@ def test_the_table_of_folders_names_every_folder_of_a_room(room: str) -> None:
     folders = {path.parent.name for path in (ROOT / room).glob("*/__init__.py")}
 
     assert folders - {span.strip("/") for span in CODE.findall(row[1])} == set()
+
+
+def test_a_line_outside_of_a_table_has_at_most_120_characters() -> None:
+    lines = text_of("contributing").splitlines()
+
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
