@@ -277,7 +277,7 @@ class ModelTurns:
             self._make_call(conversation, call, worst, write_checkpoint)
         finally:
             if prefix is not None:
-                self.dependencies.caches.has_ended(prefix)
+                self.dependencies.caches.record_call_ended(prefix)
 
     def _make_call(
         self,
@@ -502,7 +502,7 @@ class ModelTurns:
         if not prefix.is_worth_a_wait:
             return None
         until = now() + MAX_WAIT_S
-        while not self.dependencies.caches.may_begin(prefix.name, now()):
+        while not self.dependencies.caches.claim_prefix(prefix.name, now()):
             if now() >= until:
                 return None
             self._wait(WAIT_SLICE_S, FILLS_CACHE)
@@ -511,7 +511,7 @@ class ModelTurns:
     def _record_prefix(self, usage: Usage) -> None:
         """Record that the provider has cached the prefix of the call."""
         prefix = self._builder.prefix.name
-        self.dependencies.caches.has_begun(prefix, self.dependencies.now(), usage)
+        self.dependencies.caches.record_reply_begun(prefix, self.dependencies.now(), usage)
 
     def _reserve_call(
         self,

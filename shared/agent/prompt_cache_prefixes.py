@@ -96,9 +96,10 @@ class PromptCaches:
         self._lock = threading.Lock()
         self._prefixes: OrderedDict[str, _Prefix] = OrderedDict()
 
-    def may_begin(self, prefix: str, now: float) -> bool:
+    def claim_prefix(self, prefix: str, now: float) -> bool:
         """Return whether a call may begin, because its prefix is cached or because no other call
-        is writing it. In the second case the caller writes it, and must call `has_ended`.
+        is writing it. In the second case the caller claims the prefix: other calls wait until its
+        reply begins, at most `MAX_WAIT_S`. The caller must call `record_call_ended`.
         """
         with self._lock:
             known = self._get_or_add_prefix(prefix)
@@ -121,7 +122,7 @@ class PromptCaches:
                 known.used_at = known.told_at = now
         return state is not PrefixState.SENT
 
-    def has_begun(self, prefix: str, now: float, usage: Usage) -> None:
+    def record_reply_begun(self, prefix: str, now: float, usage: Usage) -> None:
         """Record that a reply has begun, and the usage that the server has reported so far."""
         with self._lock:
             known = self._get_or_add_prefix(prefix)
@@ -135,7 +136,7 @@ class PromptCaches:
             known.is_sent = False
         self._shared.record_cached(prefix)
 
-    def has_ended(self, prefix: str) -> None:
+    def record_call_ended(self, prefix: str) -> None:
         """Record that a call has ended, so that no other call waits for it any more."""
         with self._lock:
             known = self._get_or_add_prefix(prefix)

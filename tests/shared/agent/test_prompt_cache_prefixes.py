@@ -74,13 +74,13 @@ def test_a_deferred_first_call_does_not_hold_up_the_others() -> None:
     with pytest.raises(Deferred):
         run.go()
 
-    assert caches.may_begin(prefix(), clock.now())
+    assert caches.claim_prefix(prefix(), clock.now())
 
 
 def caches_in_use(clock: Clock) -> PromptCaches:
     """Return caches in which another call has begun to write the prefix of `a_run`."""
     caches = PromptCaches()
-    assert caches.may_begin(prefix(), clock.now())
+    assert caches.claim_prefix(prefix(), clock.now())
     return caches
 
 
@@ -90,7 +90,7 @@ def test_a_call_waits_until_an_equal_prefix_is_cached() -> None:
 
     def begin(number: int) -> None:
         if number == 3:
-            caches.has_begun(prefix(), clock.now(), WRITTEN)
+            caches.record_reply_begun(prefix(), clock.now(), WRITTEN)
 
     clock.on_wait = begin
     run = a_run(clock=clock, caches=caches)
@@ -103,7 +103,7 @@ def test_a_call_waits_until_an_equal_prefix_is_cached() -> None:
 def test_a_call_waits_no_longer_for_a_call_that_failed() -> None:
     clock = WatchedClock()
     caches = caches_in_use(clock)
-    clock.on_wait = lambda _number: caches.has_ended(prefix())
+    clock.on_wait = lambda _number: caches.record_call_ended(prefix())
     a_run(clock=clock, caches=caches).go()
     assert len(clock.waited) == 1
 
@@ -118,26 +118,26 @@ def test_a_failed_call_lets_the_next_one_write_the_prefix() -> None:
     caches = PromptCaches()
     failing = run_with_replies(ModelUnreachable("broken"), tools=(LOOK,), caches=caches)
     failing.go()
-    assert caches.may_begin(prefix(), failing.clock.now())
+    assert caches.claim_prefix(prefix(), failing.clock.now())
 
 
 def test_a_prefix_that_is_cached_or_is_never_cached_needs_no_wait() -> None:
     caches = PromptCaches()
     for name, usage in (("cached", WRITTEN), ("never", Usage(input_tokens=2_000))):
-        assert caches.may_begin(name, 0)
-        caches.has_begun(name, 1, usage)
-    assert caches.may_begin("cached", CACHED_S)
-    assert caches.may_begin("cached", 2 * CACHED_S), "this call writes it again"
-    assert not caches.may_begin("cached", 2 * CACHED_S)
-    assert caches.may_begin("never", 2 * CACHED_S)
-    assert caches.may_begin("never", 2 * CACHED_S)
+        assert caches.claim_prefix(name, 0)
+        caches.record_reply_begun(name, 1, usage)
+    assert caches.claim_prefix("cached", CACHED_S)
+    assert caches.claim_prefix("cached", 2 * CACHED_S), "this call writes it again"
+    assert not caches.claim_prefix("cached", 2 * CACHED_S)
+    assert caches.claim_prefix("never", 2 * CACHED_S)
+    assert caches.claim_prefix("never", 2 * CACHED_S)
 
 
 def test_a_short_prefix_needs_no_wait() -> None:
     run = run_with_replies(answer_reply())
     run.go()
     caches = PromptCaches()
-    assert caches.may_begin(prefix_of("", run.calls[0]).name, run.clock.now())
+    assert caches.claim_prefix(prefix_of("", run.calls[0]).name, run.clock.now())
     again = run_with_replies(answer_reply(), caches=caches)
     again.go()
     assert again.clock.waited == []
@@ -152,7 +152,7 @@ def test_only_the_first_call_of_a_handoff_waits() -> None:
         if len(run.calls) > 1:
             return answer_reply()
         clock.now_s += 2 * CACHED_S
-        assert caches.may_begin(prefix(), clock.now())
+        assert caches.claim_prefix(prefix(), clock.now())
         return tool_call_reply(("look", {"q": "a"}))
 
     run.scripted = type(run.scripted)(reply)
@@ -180,10 +180,10 @@ def test_a_prefix_that_comes_back_late_is_cached_for_an_hour(gap_s: float, is_lo
 def test_calls_that_wait_for_a_late_prefix_do_not_pay_for_an_hour() -> None:
     """The call for which they wait caches the prefix for an hour."""
     clock, caches = WatchedClock(), PromptCaches()
-    caches.has_begun(prefix(), clock.now(), WRITTEN)
+    caches.record_reply_begun(prefix(), clock.now(), WRITTEN)
     clock.now_s += 2 * CACHED_S
-    assert caches.may_begin(prefix(), clock.now())
-    clock.on_wait = lambda _number: caches.has_begun(prefix(), clock.now(), WRITTEN)
+    assert caches.claim_prefix(prefix(), clock.now())
+    clock.on_wait = lambda _number: caches.record_reply_begun(prefix(), clock.now(), WRITTEN)
 
     run = a_run(clock=clock, caches=caches)
     run.go()

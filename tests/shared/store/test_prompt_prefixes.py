@@ -28,57 +28,57 @@ def two_processes(store: Store) -> tuple[PromptCaches, PromptCaches]:
 def test_a_process_waits_until_the_call_of_another_process_has_begun(store: Store) -> None:
     first, second = two_processes(store)
 
-    assert first.may_begin(PREFIX, 1)
-    assert not second.may_begin(PREFIX, 1)
-    first.has_begun(PREFIX, 1, WRITTEN)
-    assert second.may_begin(PREFIX, LATER)
+    assert first.claim_prefix(PREFIX, 1)
+    assert not second.claim_prefix(PREFIX, 1)
+    first.record_reply_begun(PREFIX, 1, WRITTEN)
+    assert second.claim_prefix(PREFIX, LATER)
 
 
 def test_a_process_asks_only_some_times_a_second_for_all_its_calls(store: Store) -> None:
     first, second = two_processes(store)
-    assert first.may_begin(PREFIX, 1)
-    assert not second.may_begin(PREFIX, 1)
-    first.has_begun(PREFIX, 1, WRITTEN)
+    assert first.claim_prefix(PREFIX, 1)
+    assert not second.claim_prefix(PREFIX, 1)
+    first.record_reply_begun(PREFIX, 1, WRITTEN)
 
-    assert not second.may_begin(PREFIX, LATER - ASK_EVERY_S / 2)
+    assert not second.claim_prefix(PREFIX, LATER - ASK_EVERY_S / 2)
 
 
 def test_a_call_that_failed_lets_another_process_begin(store: Store) -> None:
     first, second = two_processes(store)
-    assert first.may_begin(PREFIX, 1)
-    assert not second.may_begin(PREFIX, 1)
+    assert first.claim_prefix(PREFIX, 1)
+    assert not second.claim_prefix(PREFIX, 1)
 
-    first.has_ended(PREFIX)
+    first.record_call_ended(PREFIX)
 
-    assert second.may_begin(PREFIX, LATER)
+    assert second.claim_prefix(PREFIX, LATER)
 
 
 def test_the_end_of_a_call_leaves_the_prefix_cached_for_the_others(store: Store) -> None:
     first, second = two_processes(store)
-    assert first.may_begin(PREFIX, 1)
-    first.has_begun(PREFIX, 1, WRITTEN)
-    first.has_ended(PREFIX)
+    assert first.claim_prefix(PREFIX, 1)
+    first.record_reply_begun(PREFIX, 1, WRITTEN)
+    first.record_call_ended(PREFIX)
 
-    assert second.may_begin(PREFIX, 1)
-    assert second.may_begin(PREFIX, 1), "the second process waits for none of its own calls"
+    assert second.claim_prefix(PREFIX, 1)
+    assert second.claim_prefix(PREFIX, 1), "the second process waits for none of its own calls"
 
 
 def test_a_server_without_a_cache_makes_no_process_wait(store: Store) -> None:
     first, second = two_processes(store)
-    assert first.may_begin(PREFIX, 1)
-    first.has_begun(PREFIX, 1, Usage(input_tokens=2_000))
-    first.has_ended(PREFIX)
+    assert first.claim_prefix(PREFIX, 1)
+    first.record_reply_begun(PREFIX, 1, Usage(input_tokens=2_000))
+    first.record_call_ended(PREFIX)
 
-    assert second.may_begin(PREFIX, 1)
+    assert second.claim_prefix(PREFIX, 1)
 
 
 def test_a_killed_process_costs_the_others_a_few_seconds(store: Store) -> None:
     first, _ = two_processes(store)
-    assert first.may_begin(PREFIX, 1)
+    assert first.claim_prefix(PREFIX, 1)
     key = keys.prompt_prefix(*PREFIX.split(":"))
 
     assert 0 < store.connection.redis.pttl(key) <= MAX_WAIT_S * 1000
-    first.has_begun(PREFIX, 1, WRITTEN)
+    first.record_reply_begun(PREFIX, 1, WRITTEN)
     assert MAX_WAIT_S * 1000 < store.connection.redis.pttl(key) <= CACHED_S * 1000
 
 
@@ -86,6 +86,6 @@ def test_without_redis_each_process_begins_at_once() -> None:
     away = open_store("redis://127.0.0.1:1/0", Settings())
     caches = PromptCaches(PromptPrefixes(away.connection))
 
-    assert caches.may_begin(PREFIX, 1)
-    caches.has_begun(PREFIX, 1, WRITTEN)
-    caches.has_ended(PREFIX)
+    assert caches.claim_prefix(PREFIX, 1)
+    caches.record_reply_begun(PREFIX, 1, WRITTEN)
+    caches.record_call_ended(PREFIX)
