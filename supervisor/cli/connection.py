@@ -30,8 +30,11 @@ Job = Annotated[
 ]
 
 
-def client_of_broker() -> Client:
+def client_of_broker(or_else: str = "") -> Client:
     """Return a client of the broker.
+
+    Args:
+        or_else: end of the error if no broker is set: what the user can do without a broker.
 
     Raises:
         UserError: HANDOFF_REDIS_URL is not set.
@@ -41,8 +44,8 @@ def client_of_broker() -> Client:
     settings = load_settings()
     if settings.redis_url is None:
         raise UserError(
-            "HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it),"
-            " or use `handoff run`"
+            "HANDOFF_REDIS_URL is not set: name the broker (`handoff up` starts one and prints it)"
+            f"{or_else}"
         )
     return client_with(settings)
 

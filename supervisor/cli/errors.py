@@ -135,6 +135,8 @@ def _usage_problem(error: Any) -> str | None:
         message = _wrong_value(error) or error.format_message()
         if not message:
             return None
+        if message.startswith("Missing argument 'JOB"):
+            message = f"{message.rstrip('.')}: `handoff list` shows the ids of jobs"
     command = context.command_path if context else "handoff"
     return f"{message.rstrip('.')} (see `{command} --help`)"
 

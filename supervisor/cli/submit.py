@@ -148,7 +148,7 @@ def submit(
         job.request_options(), idempotency_key=idempotency_key, webhook=webhook
     )
     request_options = _with_request(request_options, request, file)
-    jobs = client_of_broker()
+    jobs = client_of_broker(", or use `handoff run`")
     if file is None:
         requests = [request_of(request_options, jobs)]
     else:

@@ -116,8 +116,19 @@ def test_up_reports_a_server_that_is_not_redis_within_seconds(
     assert "is not Redis" in line
 
 
-def test_submit_without_a_broker_names_the_variable(handoff: Handoff) -> None:
-    assert "HANDOFF_REDIS_URL is not set" in error_line(handoff.run("submit", "x"), BAD_INPUT)
+def test_submit_without_a_broker_names_the_variable_and_run(handoff: Handoff) -> None:
+    line = error_line(handoff.run("submit", "x"), BAD_INPUT)
+
+    assert "HANDOFF_REDIS_URL is not set" in line
+    assert line.endswith("or use `handoff run`")
+
+
+@pytest.mark.parametrize("command", ["schedule list", "list", "watch j-0", "quote x"])
+def test_a_command_that_needs_a_broker_does_not_advise_run(handoff: Handoff, command: str) -> None:
+    line = error_line(handoff.run(*command.split()), BAD_INPUT)
+
+    assert "HANDOFF_REDIS_URL is not set" in line
+    assert "handoff run" not in line
 
 
 def test_a_missing_worker_is_reported_within_seconds(handoff: Handoff, redis_url: str) -> None:

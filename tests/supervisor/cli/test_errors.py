@@ -147,7 +147,13 @@ def test_a_closed_output_stays_silent_and_the_exit_code_is_kept(closed: str) -> 
             "run x --max-turns",
             "Option '--max-turns' requires an argument (see `handoff run --help`)",
         ),
-        ("result", "Missing argument 'JOB' (see `handoff result --help`)"),
+        (
+            "result",
+            (
+                "Missing argument 'JOB': `handoff list` shows the ids of jobs"
+                " (see `handoff result --help`)"
+            ),
+        ),
         ("retry j-0 1", "Got unexpected extra argument(s) (1) (see `handoff retry --help`)"),
         (
             "run x --timeout 10x",

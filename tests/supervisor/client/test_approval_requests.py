@@ -537,7 +537,7 @@ ONE_MINUTE_TIMEOUT = Approvals(timeout_s=60, on_timeout=OnTimeout.GO_ON)
 
 @pytest.mark.parametrize("mode", [Mode.TEAM, Mode.ADAPTIVE, Mode.AUTO])
 def test_an_end_of_questions_is_refused_because_no_model_can_ask(mode: Mode) -> None:
-    with pytest.raises(UserError, match="needs an approval: set what"):
+    with pytest.raises(UserError, match="needs an approval: add --approve plan"):
         check_request(Request("Compare.", mode=mode, approvals=ONE_MINUTE_TIMEOUT), SETTINGS)
 
 
@@ -561,5 +561,5 @@ def test_an_end_of_questions_is_refused_if_nothing_can_be_asked(tmp_path: Path) 
     silent = make_workflow(tmp_path, "id: a, specialist: writer, task: Write.")
 
     for request in (Request("Compare.", mode=Mode.SINGLE), Request("Compare.", workflow=silent)):
-        with pytest.raises(UserError, match="needs an approval: set what"):
+        with pytest.raises(UserError, match="needs an approval: add --approve plan"):
             check_request(replace(request, approvals=ONE_MINUTE_TIMEOUT), SETTINGS)
