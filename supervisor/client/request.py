@@ -477,8 +477,8 @@ def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
         return
     if approvals.timeout_s is not None and not may_ask:
         raise UserError(
-            "timeout_s (--approve-timeout) needs an approval: add --approve plan, research or answer"
-            " (`what` of Approvals), or a workflow with `approve: true` or `on_failure: ask`"
+            "timeout_s (--approve-timeout) needs an approval: add --approve plan, research or"
+            " answer (`what` of Approvals), or a workflow with `approve: true` or `on_failure: ask`"
         )
     if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
         raise UserError(
