@@ -15,7 +15,7 @@ from benchmarks.peers_model import peers_model
 from benchmarks.timed_model import STEPS, call_for
 from handoff_queue.shared.broker.readiness import touch_while_alive
 from handoff_queue.shared.settings.settings import load_settings, redis_url_of
-from handoff_queue.shared.types.model import Pulse
+from handoff_queue.shared.types.model import CallProgress
 from handoff_queue.shared.types.plan import Synthesis
 
 settings = load_settings()
@@ -31,8 +31,8 @@ touch_while_alive(app)
 model = peers_model()
 
 
-def _ignore(_pulse: Pulse) -> None:
-    """Ignore pulses, because a canvas has no display."""
+def _ignore(_progress: CallProgress) -> None:
+    """Ignore reports, because a canvas has no display."""
 
 
 def _call(schema: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from langgraph.graph import END, START, StateGraph
 
 from benchmarks.peers_model import peers_model
 from benchmarks.timed_model import DELAY, STEPS, call_for
-from handoff_queue.shared.types.model import ModelReply, Pulse
+from handoff_queue.shared.types.model import CallProgress, ModelReply
 from handoff_queue.shared.types.plan import Synthesis
 
 AT_ONCE = 500 if float(os.environ.get(DELAY, "0")) else 16
@@ -48,8 +48,8 @@ Update = dict[str, Any]
 Node = Callable[[State], Update] | Callable[[State], Awaitable[Update]]
 
 
-def _ignore(_pulse: Pulse) -> None:
-    """Ignore pulses, because a graph has no display."""
+def _ignore(_progress: CallProgress) -> None:
+    """Ignore reports, because a graph has no display."""
 
 
 def _text(reply: ModelReply) -> str:

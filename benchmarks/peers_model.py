@@ -14,7 +14,7 @@ import httpx2
 
 from benchmarks.timed_model import SYNTHESIS, TimedModel, Way, make_model
 from handoff_queue.shared.settings.settings import load_settings
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import CallProgress, ModelCall, ModelReply
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.usage import Usage
 
@@ -34,7 +34,7 @@ class SdkModel:
         self.synthesis = synthesis
         self._is_streamed = is_streamed
 
-    def reply(self, call: ModelCall, _on_pulse: Callable[[Pulse], None]) -> ModelReply:
+    def reply(self, call: ModelCall, _on_progress: Callable[[CallProgress], None]) -> ModelReply:
         arguments = _request_arguments(call)
         if not self._is_streamed:
             return _read(self._client.messages.create(**arguments))

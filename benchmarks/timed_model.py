@@ -21,11 +21,11 @@ from typing import Any, Self
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.model import (
+    CallProgress,
     ModelCall,
     ModelReply,
-    Pulse,
     SystemPrompt,
-    pulse_every_s,
+    progress_interval_s,
 )
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.usage import Usage
@@ -90,13 +90,13 @@ class TimedModel:
         self.synthesis = synthesis
         self._script = script
 
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+    def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         seconds, answer = self._script(call)
-        _wait(seconds, on_pulse)
+        _wait(seconds, on_progress)
         return _reply_with(answer)
 
     async def reply_async(self, call: ModelCall) -> ModelReply:
-        """Reply in an event loop, without pulses."""
+        """Reply in an event loop, without reports."""
         seconds, answer = self._script(call)
         if seconds:
             await asyncio.sleep(seconds)
@@ -108,14 +108,14 @@ def _reply_with(answer: dict[str, Any]) -> ModelReply:
     return ModelReply(blocks, "end_turn", Usage(input_tokens=500, output_tokens=100), "timed")
 
 
-def _wait(seconds: float, on_pulse: Callable[[Pulse], None]) -> None:
+def _wait(seconds: float, on_progress: Callable[[CallProgress], None]) -> None:
     """Wait as for a real model."""
     until, thread = time.monotonic() + seconds, threading.get_ident()
     _WAITING.add(thread)
     try:
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, pulse_every_s(len(_WAITING))))
-            on_pulse(Pulse())
+            time.sleep(min(left, progress_interval_s(len(_WAITING))))
+            on_progress(CallProgress())
     finally:
         _WAITING.discard(thread)
 

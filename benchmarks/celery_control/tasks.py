@@ -227,7 +227,7 @@ def _reply(model: Model, messages: list[MessageParam], schema: dict[str, Any]) -
     )
     for left in reversed(range(TRIES)):
         try:
-            return model.reply(call, lambda _pulse: None).content
+            return model.reply(call, lambda _progress: None).content
         except ModelError:
             if not left:
                 raise

@@ -7,7 +7,7 @@ from __future__ import annotations
 from handoff_queue.shared.agent.prices import Prices, server_tool_uses
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import ModelBusy, ModelError, ModelRejected, NeverSent
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import CallProgress, ModelCall, ModelReply
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 
@@ -25,22 +25,24 @@ def usage_of_reply(reply: ModelReply, call: ModelCall, worst: WorstCase, prices:
     return _upper_bound(reply.usage, call, worst, prices)
 
 
-def usage_of_cut_call(pulse: Pulse, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
+def usage_of_cut_call(
+    progress: CallProgress, call: ModelCall, worst: WorstCase, prices: Prices
+) -> Usage:
     """Return the usage of a call without a reply: the server's final report, or the upper bound.
 
     The length of the arrived text is not a bound: a token may be less than a character, and
     thinking may be hidden.
 
     Args:
-        pulse: the last progress of the call.
+        progress: the last progress of the call.
     """
-    if pulse.is_usage_final:
-        return prices.usage_with_cost(pulse.usage, call.model)
-    return _upper_bound(pulse.usage, call, worst, prices)
+    if progress.is_usage_final:
+        return prices.usage_with_cost(progress.usage, call.model)
+    return _upper_bound(progress.usage, call, worst, prices)
 
 
 def usage_of_failed_call(
-    error: ModelError, pulse: Pulse, call: ModelCall, worst: WorstCase, prices: Prices
+    error: ModelError, progress: CallProgress, call: ModelCall, worst: WorstCase, prices: Prices
 ) -> Usage:
     """Return the usage of a call that ended with an error.
 
@@ -48,11 +50,11 @@ def usage_of_failed_call(
     money: a gateway may send these for a complete answer. If a stream breaks off with an overload,
     the part that has arrived is paid.
     """
-    has_begun = pulse.usage.total_tokens > 0
+    has_begun = progress.usage.total_tokens > 0
     is_unpaid = isinstance(error, ModelBusy | ModelRejected | NeverSent)
     if is_unpaid and not has_begun:
         return NOTHING_USED
-    return usage_of_cut_call(pulse, call, worst, prices)
+    return usage_of_cut_call(progress, call, worst, prices)
 
 
 def _upper_bound(reported: Usage, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:

@@ -69,7 +69,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.model import COMPACTION, ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import COMPACTION, CallProgress, ModelCall, ModelReply
 from handoff_queue.shared.types.presence import HandoffWait
 from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits, Wait
 from handoff_queue.shared.types.usage import Usage
@@ -133,7 +133,7 @@ class ModelTurns:
         self.dependencies = dependencies
         first = ModelChoice(dependencies.model_name, dependencies.bucket)
         self._choices = ModelChoices((first, *dependencies.fallbacks))
-        self._pulse = Pulse()
+        self._call_progress = CallProgress()
         self._longest_turn_s = 0.0
         self.draft = ""
         """Text of the last call if it was cut or failed. No checkpoint has this text."""
@@ -270,7 +270,7 @@ class ModelTurns:
         prefix = self._await_prefix(conversation, is_last=is_last)
         try:
             self._progress.is_summary = conversation.is_summarizing
-            self.dependencies.checkpoints.heartbeat(self._progress.activity(Pulse()))
+            self.dependencies.checkpoints.heartbeat(self._progress.activity(CallProgress()))
             call, worst = self._reserve_call(
                 conversation, is_last=is_last, takes_messages=takes_messages
             )
@@ -287,22 +287,22 @@ class ModelTurns:
         write_checkpoint: WriteCheckpoint,
     ) -> None:
         """Make a reserved call, and store its reply or its failure. Raises as `turn`."""
-        self._pulse = Pulse()
+        self._call_progress = CallProgress()
         self._progress.begin_reply()
         started = self.dependencies.now()
         silence_s = max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s))
         call = replace(call, timeout_s=silence_s)
         try:
             with telemetry().chat(call) as span:
-                reply = self.dependencies.model.reply(call, self._on_pulse)
+                reply = self.dependencies.model.reply(call, self._on_progress)
                 span.record_reply(reply)
             self._record_prefix(reply.usage)
         except ModelError as error:
             self._handle_failure(conversation, call, worst, error, write_checkpoint)
             return
         except LimitReached as limit:
-            self.draft = self._pulse.text
-            usage = usage_of_cut_call(self._pulse, call, worst, self.dependencies.prices)
+            self.draft = self._call_progress.text
+            usage = usage_of_cut_call(self._call_progress, call, worst, self.dependencies.prices)
             write_checkpoint(self._failed_call_checkpoint(call.model, str(limit), usage))
             raise
         self._report_limits(reply.limits)
@@ -644,7 +644,7 @@ class ModelTurns:
         """Record the reported rate limits once for each call, as soon as the server has
         accepted the call.
         """
-        if limits is not None and self._pulse.limits is None:
+        if limits is not None and self._call_progress.limits is None:
             self.dependencies.checkpoints.report_limits(limits)
 
     def _handle_failure(
@@ -656,7 +656,9 @@ class ModelTurns:
         write_checkpoint: WriteCheckpoint,
     ) -> None:
         """Store the failed call with its usage. Then wait for the next try, or raise the error."""
-        usage = usage_of_failed_call(error, self._pulse, call, worst, self.dependencies.prices)
+        usage = usage_of_failed_call(
+            error, self._call_progress, call, worst, self.dependencies.prices
+        )
         is_refused = isinstance(error, ModelBusy)
         if isinstance(error, ModelBusy):
             self.dependencies.checkpoints.report_refusal(
@@ -671,7 +673,7 @@ class ModelTurns:
         if rules_out:
             return
         if delay is None or conversation.turns + 1 >= self._limits.max_turns:
-            self.draft = self._pulse.text
+            self.draft = self._call_progress.text
             raise error
         if is_refused and self._choices.bucket_of(call.model) is not None:
             return  # `reserve` makes the next call wait together with all other calls
@@ -707,13 +709,13 @@ class ModelTurns:
             return model
         return None
 
-    def _on_pulse(self, pulse: Pulse) -> None:
-        self._report_limits(pulse.limits)
-        if pulse.limits is not None and self._pulse.limits is None:
-            self._record_prefix(pulse.usage)
-        self._pulse = pulse
+    def _on_progress(self, progress: CallProgress) -> None:
+        self._report_limits(progress.limits)
+        if progress.limits is not None and self._call_progress.limits is None:
+            self._record_prefix(progress.usage)
+        self._call_progress = progress
         self.dependencies.checkpoints.heartbeat(
-            self._progress.activity(pulse), self._progress.draft(pulse)
+            self._progress.activity(progress), self._progress.draft(progress)
         )
         self._check_deadline()
 

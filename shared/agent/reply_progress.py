@@ -11,7 +11,7 @@ from typing import Any
 from handoff_queue.shared.agent.json_repair import draft_in
 from handoff_queue.shared.agent.markdown_answer import without_notes
 from handoff_queue.shared.text.word_forms import count_of
-from handoff_queue.shared.types.model import Pulse
+from handoff_queue.shared.types.model import CallProgress
 
 WAITING = "calling the model"
 """Activity until the server answers."""
@@ -53,21 +53,21 @@ class ReplyProgress:
         self._activity = ""
         self._counted_at = -inf
 
-    def activity(self, pulse: Pulse) -> str:
+    def activity(self, progress: CallProgress) -> str:
         """Return what the model does: it waits for the server, thinks, or writes this much. The
         words are counted again after `COUNT_EVERY_S`.
         """
         if self.is_summary:
             return SUMMARIZING
-        if not pulse.text:
-            return WAITING if pulse.limits is None else THINKING
+        if not progress.text:
+            return WAITING if progress.limits is None else THINKING
         now = self._now()
         if now - self._counted_at >= COUNT_EVERY_S:
-            self._activity = f"writing, {count_of(len(pulse.text.split()), 'word')}"
+            self._activity = f"writing, {count_of(len(progress.text.split()), 'word')}"
             self._counted_at = now
         return self._activity
 
-    def draft(self, pulse: Pulse) -> str | None:
+    def draft(self, progress: CallProgress) -> str | None:
         """Return the draft of the answer in the text so far; None: heartbeats have no draft. The
         text is parsed again after `DRAFT_EVERY_S`.
         """
@@ -75,7 +75,7 @@ class ReplyProgress:
             return None
         now = self._now()
         if now - self._drafted_at >= DRAFT_EVERY_S:
-            self._draft = self._draft_in(pulse.text)
+            self._draft = self._draft_in(progress.text)
             self._drafted_at = now
         return self._draft
 

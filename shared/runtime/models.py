@@ -18,7 +18,7 @@ from handoff_queue.shared.store.rate_limiter import account_of
 from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.context_edits import ContextEdit
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
-from handoff_queue.shared.types.model import Model, ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import CallProgress, Model, ModelCall, ModelReply
 from handoff_queue.shared.types.names import JUDGING_ROLES
 from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS, ModelCalls
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
@@ -79,15 +79,15 @@ class RecordedModel:
     model: Model
     log: ModelCallLog
 
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        """Make the call, and record its outcome. An error of `on_pulse` is not recorded,
+    def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
+        """Make the call, and record its outcome. An error of `on_progress` is not recorded,
         because it does not come from the server.
 
         Raises:
             ModelError: raised by the model.
         """
         try:
-            reply = self.model.reply(call, on_pulse)
+            reply = self.model.reply(call, on_progress)
         except ModelError as error:
             self.log.record_failure(call.model, error)
             raise

@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, RateLimits
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
-PULSE_EVERY_S = 0.25
-SELDOM_S = 2.0
-"""Shortest and longest time between two pulses of a waiting call while no piece arrives, in
+MIN_PROGRESS_INTERVAL_S = 0.25
+MAX_PROGRESS_INTERVAL_S = 2.0
+"""Shortest and longest time between two reports of a waiting call while no piece arrives, in
 seconds. The first is for few waiting calls, the second for a thousand or more.
 """
-MAX_PULSES_A_S = 500
-"""Pulses a second of all waiting calls of a process. More would slow down the calls whose
+MAX_PROGRESS_REPORTS_A_S = 500
+"""Reports a second of all waiting calls of a process. More would slow down the calls whose
 replies arrive.
 """
 Block = dict[str, Any]
@@ -153,7 +153,7 @@ class ModelReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class CallProgress:
     """Progress of a call, before its reply is complete."""
 
     text: str = ""
@@ -166,23 +166,25 @@ class Pulse:
     """Rate limits that the server reported with its answer; None before the answer."""
 
 
-def pulse_every_s(waiting: int) -> float:
-    """Return the seconds between two pulses of each call, for this number of waiting calls.
+def progress_interval_s(waiting: int) -> float:
+    """Return the seconds between two reports of each call, for this number of waiting calls.
 
     It is one second for 500 calls. It bounds the delay of a cancel, a drain or a deadline.
     """
-    return min(SELDOM_S, max(PULSE_EVERY_S, waiting / MAX_PULSES_A_S))
+    return min(
+        MAX_PROGRESS_INTERVAL_S, max(MIN_PROGRESS_INTERVAL_S, waiting / MAX_PROGRESS_REPORTS_A_S)
+    )
 
 
 class Model(Protocol):
     """A language model, or something that answers like one."""
 
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+    def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         """Make exactly one request, without retries, and return the reply.
 
-        The model calls `on_pulse` for each piece that arrives, and every `pulse_every_s` while
-        no piece arrives, so that a slow first token does not look like a dead call. An error
-        that `on_pulse` raises (`Interrupted`, `LimitReached`) cuts the stream and is raised. A
+        The model calls `on_progress` for each piece that arrives, and every `progress_interval_s`
+        while no piece arrives, so that a slow first token does not look like a dead call. An error
+        that `on_progress` raises (`Interrupted`, `LimitReached`) cuts the stream and is raised. A
         complete reply is returned in any case, because it is paid for. A refusal is a reply
         with `stop_reason` "refusal".
 

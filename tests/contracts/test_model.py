@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from handoff_queue.shared.types.errors import Cancelled
-from handoff_queue.shared.types.model import Model, ModelCall, Pulse, SystemPrompt
+from handoff_queue.shared.types.model import CallProgress, Model, ModelCall, SystemPrompt
 from handoff_queue.testing import MessagesServer, Reply, text_reply, tool_call_reply
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 from tests.doubles.served_model import model_at
@@ -40,7 +40,7 @@ CALL = ModelCall(
 )
 
 
-def ignore(_pulse: Pulse) -> None:
+def ignore(_progress: CallProgress) -> None:
     pass
 
 
@@ -106,25 +106,25 @@ def test_unreported_usage_counts_as_zero(make_model: Maker) -> None:
 def test_the_reply_gives_signs_of_life_before_its_end_and_its_text_only_grows(
     make_model: Maker,
 ) -> None:
-    pulses: list[Pulse] = []
-    first_pulse = threading.Event()
+    reports: list[CallProgress] = []
+    first_report = threading.Event()
 
-    def record(pulse: Pulse) -> None:
-        pulses.append(pulse)
-        first_pulse.set()
+    def record(progress: CallProgress) -> None:
+        reports.append(progress)
+        first_report.set()
 
-    with make_model(text_reply("A longer text, " * 50, stall=first_pulse)) as model:
+    with make_model(text_reply("A longer text, " * 50, stall=first_report)) as model:
         model.reply(CALL, record)
-    assert pulses
-    assert all(later.text.startswith(earlier.text) for earlier, later in pairwise(pulses))
+    assert reports
+    assert all(later.text.startswith(earlier.text) for earlier, later in pairwise(reports))
 
 
-def test_an_error_raised_by_a_pulse_cuts_the_reply_and_passes_through(
+def test_an_error_raised_by_a_report_cuts_the_reply_and_passes_through(
     make_model: Maker,
 ) -> None:
     never = threading.Event()
 
-    def cancel(_pulse: Pulse) -> None:
+    def cancel(_progress: CallProgress) -> None:
         raise Cancelled("by the user")
 
     with (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from handoff_queue.shared.providers.anthropic.stream import usage_of
 from handoff_queue.shared.types.errors import ModelError
-from handoff_queue.shared.types.model import Block, ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import Block, CallProgress, ModelCall, ModelReply
 from handoff_queue.testing import Reply
 
 
@@ -19,17 +19,17 @@ class ScriptedModel:
         self._script = script
         self.calls: list[ModelCall] = []
 
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+    def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         self.calls.append(call)
         reply = self._script(call)
-        on_pulse(Pulse())
+        on_progress(CallProgress())
         if isinstance(reply, ModelError):
             raise reply
         blocks: tuple[Block, ...] = tuple(dict(block) for block in reply.blocks)
         text = "".join(str(block["text"]) for block in blocks if block["type"] == "text")
         usage = usage_of(reply.usage)
         for end in range(0, len(text), max(1, len(text) // 4)):
-            on_pulse(Pulse(text=text[:end], usage=usage))
+            on_progress(CallProgress(text=text[:end], usage=usage))
         return ModelReply(blocks, reply.stop_reason or "end_turn", usage, reply.model or call.model)
 
 

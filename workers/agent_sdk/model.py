@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from handoff_queue.shared.types.errors import ModelRejected, NeverSent
 from handoff_queue.shared.types.model import (
-    PULSE_EVERY_S,
+    MIN_PROGRESS_INTERVAL_S,
+    CallProgress,
     Model,
     ModelCall,
     ModelReply,
-    Pulse,
 )
 from handoff_queue.workers.agent_sdk.cli_session import Session
 from handoff_queue.workers.agent_sdk.conversation import (
@@ -40,21 +40,21 @@ class AgentSdkModel:
     added_bytes: int = MAX_ADDED_BYTES
     _session: Session | None = field(default=None, init=False)
 
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+    def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         """Wait until the CLI asks for the next call, and make the call.
 
         Raises:
             NeverSent: the CLI has ended, or does not ask in time. Nothing was paid.
             ModelError: raised by the model. The request of the CLI still waits.
         """
-        request = self._next_request(call, on_pulse)
+        request = self._next_request(call, on_progress)
         sent = with_cli_texts(call, request.body)
         if added_bytes(call, sent) > self.added_bytes:
             raise ModelRejected(
                 f"the CLI of the Claude Agent SDK adds more than {self.added_bytes:,} bytes to"
                 " a request: remove `runner`, or install the pinned version"
             )
-        return self.model.reply(sent, on_pulse)
+        return self.model.reply(sent, on_progress)
 
     def close(self) -> None:
         """End the CLI, if it runs."""
@@ -62,7 +62,9 @@ class AgentSdkModel:
         if session is not None:
             session.close()
 
-    def _next_request(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> CliRequest:
+    def _next_request(
+        self, call: ModelCall, on_progress: Callable[[CallProgress], None]
+    ) -> CliRequest:
         """Replay the replies that the CLI has not got, and return its next request."""
         turns = turns_of(call.messages)
         if self._session is not None and self._session.served > len(turns):
@@ -71,16 +73,16 @@ class AgentSdkModel:
             self._session = Session(call)
         session = self._session
         for turn in turns[session.served :]:
-            session.serve(self._request_of(session, call, on_pulse), turn, call.model)
-        return self._request_of(session, call, on_pulse)
+            session.serve(self._request_of(session, call, on_progress), turn, call.model)
+        return self._request_of(session, call, on_progress)
 
     def _request_of(
-        self, session: Session, call: ModelCall, on_pulse: Callable[[Pulse], None]
+        self, session: Session, call: ModelCall, on_progress: Callable[[CallProgress], None]
     ) -> CliRequest:
-        """Wait for a request of the CLI, with pulses."""
+        """Wait for a request of the CLI, with reports."""
         until = time.monotonic() + call.timeout_s
-        while (request := session.next_request(PULSE_EVERY_S)) is None:
-            on_pulse(Pulse())
+        while (request := session.next_request(MIN_PROGRESS_INTERVAL_S)) is None:
+            on_progress(CallProgress())
             if session.failure is not None or time.monotonic() > until:
                 self.close()
                 why = session.failure or f"no request within {call.timeout_s:g} s"

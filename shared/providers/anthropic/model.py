@@ -22,7 +22,12 @@ from handoff_queue.shared.types.errors import (
     ModelRejected,
     SchemaRejected,
 )
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, pulse_every_s
+from handoff_queue.shared.types.model import (
+    CallProgress,
+    ModelCall,
+    ModelReply,
+    progress_interval_s,
+)
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 
 CLOSE_WITHIN_S = 5.0
@@ -54,7 +59,7 @@ class AnthropicModel:
     """A model behind one client. All threads of a process share it, because a client costs
     tens of megabytes, a connection pool and a TLS context.
 
-    One event loop reads all replies, while each caller's thread sends pulses. A reader thread
+    One event loop reads all replies, while each caller's thread sends reports. A reader thread
     for each stream would wake up for each word and cost several times as much. It also could
     not interrupt a blocked read.
     """
@@ -67,7 +72,7 @@ class AnthropicModel:
         self._exchanges: set[StreamedCall] = set()
         self._is_open = False
 
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+    def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         """See `shared.types.model.Model`."""
         without = frozenset(self._refused[call.model])
         exchange = StreamedCall(call, request_of(call, without=without))
@@ -75,7 +80,7 @@ class AnthropicModel:
         self._exchanges.add(exchange)
         self._open()
         try:
-            return exchange.wait(on_pulse, lambda: pulse_every_s(len(self._exchanges)))
+            return exchange.wait(on_progress, lambda: progress_interval_s(len(self._exchanges)))
         except ModelRejected as error:
             option = _find_refused_option(error, call, without)
             if option is None and _lacks_code_execution(error, call):

@@ -20,7 +20,7 @@ from handoff_queue.shared.text.unicode_text import (
 from handoff_queue.shared.types.context_edits import CLEAR_TOOL_USES
 from handoff_queue.shared.types.errors import ModelUnreachable
 from handoff_queue.shared.types.json_values import STRICT, check_storable
-from handoff_queue.shared.types.model import Block, ModelReply, Pulse
+from handoff_queue.shared.types.model import Block, CallProgress, ModelReply
 from handoff_queue.shared.types.rate_limits import RateLimits
 from handoff_queue.shared.types.usage import Usage
 
@@ -167,7 +167,7 @@ class PartialReply:
             self.context.update(_drop_null_fields(message.get("context_management")))
             self.blocks = dict(enumerate(map(dict, message["content"])))
 
-    def pulse(self) -> Pulse:
+    def progress(self) -> CallProgress:
         """Return the text and the usage so far."""
         with self._lock:
             texts: list[str] = []
@@ -177,7 +177,7 @@ class PartialReply:
             text = "".join(texts)
             if "\ud800" <= text[-1:] <= "\udbff":
                 text = text[:-1]  # half of a character, whose other half comes next
-            return Pulse(
+            return CallProgress(
                 replace_lone_surrogates(text),
                 usage_of(self.usage, self.blocks.values()),
                 is_usage_final=self.stop_reason is not None,

@@ -31,7 +31,7 @@ from handoff_queue.shared.types.errors import (
     ModelUnreachable,
 )
 from handoff_queue.shared.types.json_values import STRICT
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import CallProgress, ModelCall, ModelReply
 
 CONNECT_TIMEOUT_S = 10.0
 REST_WITHIN_S = 2 * MAX_POLL_DELAY_S
@@ -64,18 +64,20 @@ class StreamedCall:
         self._awake: SimpleQueue[None] = SimpleQueue()
         """Gets an item when the waiting thread must check the exchange."""
 
-    def wait(self, on_pulse: Callable[[Pulse], None], every_s: Callable[[], float]) -> ModelReply:
-        """Return the complete reply. Until then, send pulses.
+    def wait(
+        self, on_progress: Callable[[CallProgress], None], every_s: Callable[[], float]
+    ) -> ModelReply:
+        """Return the complete reply. Until then, send reports.
 
         Args:
-            on_pulse: receives each pulse. See `shared.types.model.Model.reply`.
-            every_s: returns the seconds between two pulses while nothing arrives.
+            on_progress: receives each report. See `shared.types.model.Model.reply`.
+            every_s: returns the seconds between two reports while nothing arrives.
 
         Raises:
             ModelError: there is no reply.
         """
-        pulse = Pulse()
-        taken = -1  # events of the reply that the last pulse has
+        progress = CallProgress()
+        taken = -1  # events of the reply that the last report has
         came_at = time.monotonic()
         while True:
             with suppress(Empty):
@@ -87,11 +89,11 @@ class StreamedCall:
             is_new = partial_reply is not None and partial_reply.taken != taken
             if partial_reply is not None and is_new:
                 taken = partial_reply.taken
-                pulse = partial_reply.pulse()
+                progress = partial_reply.progress()
                 came_at = time.monotonic()
             if is_new or end is None:
                 try:
-                    on_pulse(pulse)
+                    on_progress(progress)
                 except HandoffError:
                     if self._reply is not None:
                         return self._reply  # it is complete and paid
@@ -168,7 +170,7 @@ class StreamedCall:
         self, events: AsyncIterator[dict[str, Any]], partial_reply: PartialReply
     ) -> None:
         """Take all events up to the end of the reply. Only an event with usage wakes the
-        waiting thread. The thread reads all other events at its next pulse, because a wake-up
+        waiting thread. The thread reads all other events at its next report, because a wake-up
         costs as much as an event.
         """
         async for event in events:

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.types.errors import ModelError
-from handoff_queue.shared.types.model import ModelCall, Pulse, SystemPrompt
+from handoff_queue.shared.types.model import CallProgress, ModelCall, SystemPrompt
 from handoff_queue.testing import MessagesServer, Reply, Script, in_turn
 
 SCHEMA = {
@@ -29,7 +29,7 @@ CALL = ModelCall(
 )
 
 
-def ignore(_pulse: Pulse) -> None:
+def ignore(_progress: CallProgress) -> None:
     pass
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import CallProgress, ModelCall, ModelReply
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS
 from handoff_queue.shared.types.usage import Usage
 from tests.doubles.agent_runs import Clock, Run, answer_reply
 
 
-class PulsingModel:
-    """A model that sends the given pulses, one in each second, and then an answer."""
+class ReportingModel:
+    """A model that sends the given reports, one in each second, and then an answer."""
 
-    def __init__(self, clock: Clock, *pulses: Pulse) -> None:
+    def __init__(self, clock: Clock, *reports: CallProgress) -> None:
         self._clock = clock
-        self._pulses = pulses
+        self._reports = reports
 
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        for pulse in self._pulses:
+    def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
+        for progress in self._reports:
             self._clock.now_s += 1
-            on_pulse(pulse)
+            on_progress(progress)
         return ModelReply(
             content=answer_reply().blocks,
             stop_reason="end_turn",
@@ -29,20 +29,20 @@ class PulsingModel:
         )
 
 
-def writing(words: int) -> Pulse:
-    return Pulse(text="word " * words, limits=NO_RATE_LIMITS)
+def writing(words: int) -> CallProgress:
+    return CallProgress(text="word " * words, limits=NO_RATE_LIMITS)
 
 
-def activities(*pulses: Pulse) -> list[str]:
+def activities(*reports: CallProgress) -> list[str]:
     clock = Clock()
-    run = Run(lambda _call: answer_reply(), clock=clock, model=PulsingModel(clock, *pulses))
+    run = Run(lambda _call: answer_reply(), clock=clock, model=ReportingModel(clock, *reports))
     run.go()
     return [doing for doing, _ in run.checkpoints.heartbeats]
 
 
 def test_the_activity_names_the_state_of_the_call() -> None:
-    pulses = (Pulse(), Pulse(limits=NO_RATE_LIMITS), writing(1), writing(1_240))
-    assert activities(*pulses) == [
+    reports = (CallProgress(), CallProgress(limits=NO_RATE_LIMITS), writing(1), writing(1_240))
+    assert activities(*reports) == [
         "calling the model",
         "calling the model",
         "thinking",

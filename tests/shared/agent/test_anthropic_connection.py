@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.types.errors import Cancelled, ModelUnreachable
-from handoff_queue.shared.types.model import ModelCall, Pulse, SystemPrompt
+from handoff_queue.shared.types.model import CallProgress, ModelCall, SystemPrompt
 from tests.doubles.raw_server import END, HEADERS, PING, START, STOP, Conversation, RawServer, chunk
 from tests.doubles.served_model import model_at
 
@@ -23,7 +23,7 @@ CALL = ModelCall(
 )
 
 
-def ignore(_pulse: Pulse) -> None:
+def ignore(_progress: CallProgress) -> None:
     pass
 
 
@@ -92,8 +92,8 @@ def test_the_rest_of_a_reply_that_was_left_is_not_waited_for() -> None:
                 left.release()
             conversation.say(chunk(STOP) + END)
 
-    def cancel(pulse: Pulse) -> None:
-        if pulse.usage.input_tokens:
+    def cancel(progress: CallProgress) -> None:
+        if progress.usage.input_tokens:
             raise Cancelled("by the user")
 
     left = threading.Semaphore(0)
@@ -111,7 +111,7 @@ def test_a_caller_that_leaves_before_any_answer_closes_the_connection_at_once() 
         if not conversation.connection.recv(1):
             server.left.set()
 
-    def cancel(_pulse: Pulse) -> None:
+    def cancel(_progress: CallProgress) -> None:
         raise Cancelled("by the user")
 
     with model_of(server := RawServer(talk)) as model:
@@ -126,8 +126,8 @@ def test_a_closed_model_leaves_no_caller_waiting() -> None:
         conversation.say(HEADERS + chunk(START))
         server.over.wait()
 
-    def close(pulse: Pulse) -> None:
-        if pulse.usage.input_tokens:
+    def close(progress: CallProgress) -> None:
+        if progress.usage.input_tokens:
             model.close()
 
     with model_of(server := RawServer(talk)) as model, pytest.raises(ModelUnreachable):

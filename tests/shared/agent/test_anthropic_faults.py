@@ -15,7 +15,7 @@ import pytest
 
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.types.errors import Cancelled, ModelUnreachable, NeverSent
-from handoff_queue.shared.types.model import ModelCall, Pulse, SystemPrompt
+from handoff_queue.shared.types.model import CallProgress, ModelCall, SystemPrompt
 from tests.doubles.raw_server import (
     HEADERS,
     PING,
@@ -38,7 +38,7 @@ CALL = ModelCall(
 )
 
 
-def ignore(_pulse: Pulse) -> None:
+def ignore(_progress: CallProgress) -> None:
     pass
 
 
@@ -78,8 +78,8 @@ def test_a_slow_reply_that_makes_progress_is_waited_for() -> None:
         '{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}'
     )
 
-    def enough(pulse: Pulse) -> None:
-        if len(pulse.text) >= 8:
+    def enough(progress: CallProgress) -> None:
+        if len(progress.text) >= 8:
             raise Cancelled("it was slow, and went on for longer than any silence")
 
     with (
@@ -98,8 +98,8 @@ def test_a_caller_that_leaves_a_silent_reply_closes_the_connection_at_once() -> 
         if not conversation.connection.recv(1):
             server.left.set()
 
-    def cancel(pulse: Pulse) -> None:
-        if pulse.usage.input_tokens:
+    def cancel(progress: CallProgress) -> None:
+        if progress.usage.input_tokens:
             raise Cancelled("by the user")
 
     with model_of(server := RawServer(talk)) as model:
@@ -188,8 +188,8 @@ def test_a_complete_reply_is_returned_even_if_the_caller_wants_to_leave() -> Non
         # the body has no end, so the client waits a moment before it returns the reply
         server.over.wait()
 
-    def cancel_at_the_end(pulse: Pulse) -> None:
-        if pulse.is_usage_final:
+    def cancel_at_the_end(progress: CallProgress) -> None:
+        if progress.is_usage_final:
             raise Cancelled("by the user")
 
     with model_of(server := RawServer(talk)) as model:

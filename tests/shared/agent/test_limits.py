@@ -30,7 +30,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse
+from handoff_queue.shared.types.model import CallProgress, ModelCall, ModelReply
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.testing import Reply, text_reply, tool_call_reply
 from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
@@ -359,7 +359,7 @@ def test_a_cut_call_is_charged_the_worst_case_of_each_amount(amount: Amount) -> 
     silent = run_with_replies(ModelUnreachable("cut"), handoff=limited(max_turns=1))
     assert amount.used(silent.go()) == amount.worst(silent.checkpoints.reserved[0])
 
-    model = CutModel(Pulse("text", Usage(input_tokens=100, output_tokens=1)))
+    model = CutModel(CallProgress("text", Usage(input_tokens=100, output_tokens=1)))
     begun = run_with_replies(answer_reply(), model=model, handoff=limited(max_turns=1))
     used = amount.used(begun.go())
     if amount not in (INPUT, MONEY):  # the stream has reported its input
@@ -368,19 +368,21 @@ def test_a_cut_call_is_charged_the_worst_case_of_each_amount(amount: Amount) -> 
 
 @dataclass(slots=True)
 class CutModel:
-    """Model whose stream always breaks after one pulse."""
+    """Model whose stream always breaks after one report."""
 
-    pulse: Pulse
+    progress: CallProgress
 
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
-        on_pulse(self.pulse)
+    def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
+        on_progress(self.progress)
         raise ModelUnreachable("cut")
 
 
 @given(st.integers(0, 100), st.booleans())
 def test_a_cut_stream_is_settled_at_its_last_reported_usage(output: int, is_final: bool) -> None:
-    pulse = Pulse("text", Usage(input_tokens=100, output_tokens=output), is_usage_final=is_final)
-    run = run_with_replies(answer_reply(), model=CutModel(pulse), handoff=limited(max_turns=1))
+    progress = CallProgress(
+        "text", Usage(input_tokens=100, output_tokens=output), is_usage_final=is_final
+    )
+    run = run_with_replies(answer_reply(), model=CutModel(progress), handoff=limited(max_turns=1))
     result = run.go()
     expected = output if is_final else run.checkpoints.reserved[0].output_tokens
     assert (result.usage.input_tokens, result.usage.output_tokens) == (100, expected)
@@ -390,9 +392,9 @@ def test_a_cut_stream_is_settled_at_its_last_reported_usage(output: int, is_fina
 def test_a_cut_call_with_a_search_is_settled_at_the_worst_case_of_its_input() -> None:
     param = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     search = Tool("web_search", "Searches.", {}, None, server_param=param)
-    pulse = Pulse("text", Usage(input_tokens=100, output_tokens=1))
+    progress = CallProgress("text", Usage(input_tokens=100, output_tokens=1))
     run = run_with_replies(
-        answer_reply(), model=CutModel(pulse), tools=(search,), handoff=limited(max_turns=2)
+        answer_reply(), model=CutModel(progress), tools=(search,), handoff=limited(max_turns=2)
     )
     result = run.go()
     assert result.usage.input_tokens >= run.checkpoints.reserved[0].input_tokens > 60_000

@@ -45,7 +45,7 @@ def replies_at_once(calls: int) -> int:
     try:
         with ThreadPoolExecutor(calls) as slots:
             return len(
-                list(slots.map(lambda _n: model.reply(call, lambda _pulse: None), range(calls)))
+                list(slots.map(lambda _n: model.reply(call, lambda _progress: None), range(calls)))
             )
     finally:
         model.close()

@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.runtime.models import ModelCallLog, RecordedModel
 from handoff_queue.shared.types.errors import LimitReached, ModelBusy, ModelUnreachable
-from handoff_queue.shared.types.model import ModelCall, ModelReply, Pulse, SystemPrompt
+from handoff_queue.shared.types.model import CallProgress, ModelCall, ModelReply, SystemPrompt
 from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS
 from handoff_queue.shared.types.usage import NOTHING_USED
 
@@ -20,7 +20,7 @@ class FixedOutcomeModel:
 
     outcome: ModelReply | Exception
 
-    def reply(self, call: ModelCall, on_pulse: Callable[[Pulse], None]) -> ModelReply:
+    def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
@@ -34,9 +34,9 @@ def call(log: ModelCallLog, outcome: ModelReply | Exception, model: str = "m") -
     recorded = RecordedModel(FixedOutcomeModel(outcome), log)
     if isinstance(outcome, Exception):
         with pytest.raises(type(outcome)):
-            recorded.reply(request, lambda _pulse: None)
+            recorded.reply(request, lambda _progress: None)
     else:
-        assert recorded.reply(request, lambda _pulse: None) is outcome
+        assert recorded.reply(request, lambda _progress: None) is outcome
 
 
 def test_consecutive_failures_are_counted_with_their_errors_and_times() -> None:

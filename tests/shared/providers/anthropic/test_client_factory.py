@@ -51,7 +51,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, log_in: str = "", **environment: str) -
             monkeypatch.setenv(name, value)
         model = model_from(Settings())
         assert isinstance(model, AnthropicModel)
-        model.reply(CALL, lambda _pulse: None)
+        model.reply(CALL, lambda _progress: None)
         model.close()
         return server.headers[0]
 
@@ -89,7 +89,7 @@ def test_a_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> 
     with RawServer(talk) as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         with model_at("http://gateway.invalid") as model:
-            assert model.reply(CALL, lambda _pulse: None).stop_reason == "end_turn"
+            assert model.reply(CALL, lambda _progress: None).stop_reason == "end_turn"
     assert requests[0].startswith(b"POST http://gateway.invalid/v1/messages HTTP/1.1")
 
 
@@ -117,7 +117,7 @@ def test_a_real_model_without_a_key_names_the_setting() -> None:
 def test_without_settings_the_offline_model_is_used() -> None:
     model = model_from(Settings())
     assert isinstance(model, AnthropicModel)
-    assert model.reply(CALL, lambda _pulse: None).content
+    assert model.reply(CALL, lambda _progress: None).content
     model.close()
 
 

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.errors import (
     NeverSent,
     SchemaRejected,
 )
-from handoff_queue.shared.types.model import Effort, ModelCall, Pulse, SystemPrompt, Thinking
+from handoff_queue.shared.types.model import CallProgress, Effort, ModelCall, SystemPrompt, Thinking
 from handoff_queue.testing import (
     MessagesServer,
     Reply,
@@ -138,11 +138,11 @@ def test_the_text_of_a_broken_stream_is_known_before_the_break(
     serve: Serve,
 ) -> None:
     model, _ = serve(in_turn(text_reply("A text that never ends well", cut_after_events=5)))
-    pulses: list[Pulse] = []
+    reports: list[CallProgress] = []
     with pytest.raises(ModelUnreachable):
-        model.reply(CALL, pulses.append)
+        model.reply(CALL, reports.append)
 
-    assert pulses[-1].text == "A text that never ends w"
+    assert reports[-1].text == "A text that never ends w"
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ def test_a_silent_server_can_be_left_at_any_moment(serve: Serve, before_headers:
     model, _ = serve(
         in_turn(text_reply("Some text", stall=never, stall_before_headers=before_headers))
     )
-    pulses = 0
+    reports = 0
 
-    def drain_at_the_third(_pulse: Pulse) -> None:
-        nonlocal pulses
-        pulses += 1
-        if pulses >= 3:
+    def drain_at_the_third(_progress: CallProgress) -> None:
+        nonlocal reports
+        reports += 1
+        if reports >= 3:
             raise Draining("stop")
 
     with pytest.raises(Draining):
@@ -220,16 +220,16 @@ def test_the_text_before_a_silence_is_known_during_it(serve: Serve) -> None:
     go_on = threading.Event()
     model, _ = serve(in_turn(text_reply("Some text that takes its time", stall=go_on)))
 
-    def go_on_once_all_words_are_known(pulse: Pulse) -> None:
-        if pulse.text == "Some text that takes its time":
+    def go_on_once_all_words_are_known(progress: CallProgress) -> None:
+        if progress.text == "Some text that takes its time":
             go_on.set()
 
     model.reply(replace(CALL, progress_s=5.0), go_on_once_all_words_are_known)
     assert go_on.is_set()
 
 
-def test_a_limit_that_a_pulse_raises_passes_through(serve: Serve) -> None:
-    def too_late(_pulse: Pulse) -> None:
+def test_a_limit_that_a_report_raises_passes_through(serve: Serve) -> None:
+    def too_late(_progress: CallProgress) -> None:
         raise LimitReached("deadline")
 
     never = threading.Event()

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import (
     NeverSent,
     Unsendable,
 )
-from handoff_queue.shared.types.model import ModelCall, Pulse, SystemPrompt
+from handoff_queue.shared.types.model import CallProgress, ModelCall, SystemPrompt
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.doubles.served_model import model_at
 from tests.doubles.tls_proxy import a_certificate
@@ -39,7 +39,7 @@ PROXY_PASSWORD = "canary-7be1"
 
 
 def model_error_of(url: str) -> ModelError:
-    def ignore(_pulse: Pulse) -> None:
+    def ignore(_progress: CallProgress) -> None:
         pass
 
     with model_at(url) as model, pytest.raises(ModelError) as raised:
