@@ -110,9 +110,9 @@ class LazyWorker:
             self._make_model = provider_models(self._settings)
 
     def check(self, **_: Any) -> None:
-        """Check the key of this worker, its sandbox, the Claude Agent SDK, and the specialists that
-        are Celery tasks of the host. Celery calls this when the worker's queues are known. A
-        specialist that needs a missing sandbox or SDK is not served.
+        """Check the key of this worker, its sandbox, the models that run code at the provider, the
+        Claude Agent SDK, and the specialists that are Celery tasks of the host. Celery calls this
+        when the worker's queues are known. A specialist that needs a missing part is not served.
 
         Raises:
             UserError: the key may not do the work of all specialists, a setting that such a
