@@ -239,46 +239,56 @@ class Conversation:
                     return True
         return False
 
-    def has_result_of(self, call: Block, *, or_error: bool) -> bool:
+    def has_visible_result_of_equal_call(self, call: Block, *, counts_errors: bool) -> bool:
         """Return whether requests show a result of an earlier call of this tool with these
-        arguments.
+        arguments. A cleared result does not count, and the text for a call that did not run does
+        not count either.
 
         Args:
-            or_error: True if an error counts as a result.
+            counts_errors: True if an error counts as a result.
         """
         cleared = self.cleared
-        for observed in self.results_of(call):
-            is_result = or_error or not observed.is_error
+        for observed in self.results_of_equal_calls(call):
+            is_result = counts_errors or not observed.is_error
             if is_result and observed.tool_use_id not in cleared:
                 return True
         return False
 
-    def errors_of(self, call: Block) -> set[str]:
-        """Return the errors of earlier calls of this tool with these arguments."""
-        return {observed.text for observed in self.results_of(call) if observed.is_error}
+    def errors_of_equal_calls(self, call: Block) -> set[str]:
+        """Return the errors of earlier calls of this tool with these arguments, also those that
+        were cleared.
+        """
+        return {item.text for item in self.results_of_equal_calls(call) if item.is_error}
 
-    def results_of(self, call: Block) -> list[ToolObserved]:
-        """Return the results of earlier calls of this tool with these arguments."""
+    def results_of_equal_calls(self, call: Block) -> list[ToolObserved]:
+        """Return the results of earlier calls of this tool with these arguments, oldest first.
+        Cleared results and errors are included; texts for calls that did not run are not.
+        """
         return [
-            item for item in self._results_of_equal_calls(call) if item.text not in NOT_OF_THE_TOOL
+            item for item in self._answers_to_equal_calls(call) if item.text not in NOT_OF_THE_TOOL
         ]
 
-    def shows_result_of(self, call: Block, text: str) -> bool:
-        """Return whether requests show this text as the result of an earlier call of this tool
-        with these arguments.
+    def is_text_visible_for_equal_call(self, call: Block, text: str) -> bool:
+        """Return whether requests show this text for an earlier call of this tool with these
+        arguments. It may be the text for a call that did not run.
         """
-        cleared = self.cleared
-        for observed in self._results_of_equal_calls(call):
-            if observed.text == text and observed.tool_use_id not in cleared:
-                return True
-        return False
+        return self._is_visible(text, self._answers_to_equal_calls(call))
 
-    def _results_of_equal_calls(self, call: Block) -> list[ToolObserved]:
+    def is_text_visible(self, text: str) -> bool:
+        """Return whether requests show this text for an earlier call of any tool."""
+        return self._is_visible(text, self.observed)
+
+    def _is_visible(self, text: str, answers: Iterable[ToolObserved]) -> bool:
+        """Return whether one of these answers has this text and was not cleared."""
+        cleared = self.cleared
+        return any(answer.text == text and answer.tool_use_id not in cleared for answer in answers)
+
+    def _answers_to_equal_calls(self, call: Block) -> list[ToolObserved]:
         """Return the results of earlier calls of this tool with these arguments, and the texts
         for such calls that did not run.
         """
         called: dict[str, Block] = {}
-        observed: list[ToolObserved] = []
+        answers: list[ToolObserved] = []
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, ModelReplied):
                 for earlier in calls_of(checkpoint):
@@ -286,16 +296,8 @@ class Conversation:
             elif isinstance(checkpoint, ToolObserved):
                 answered = called.get(checkpoint.tool_use_id)
                 if answered is not None and is_same_call(answered, call):
-                    observed.append(checkpoint)
-        return observed
-
-    def has_result(self, text: str) -> bool:
-        """Return whether requests show this text as the result of an earlier call."""
-        cleared = self.cleared
-        for observed in self.observed:
-            if observed.text == text and observed.tool_use_id not in cleared:
-                return True
-        return False
+                    answers.append(checkpoint)
+        return answers
 
     @property
     def observed(self) -> list[ToolObserved]:

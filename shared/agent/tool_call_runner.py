@@ -120,7 +120,7 @@ class ToolCallRunner:
         before, return one line that counts as a repetition.
         """
         call = self._call_of(refused)
-        if self._transcript.conversation.shows_result_of(call, refused.text):
+        if self._transcript.conversation.is_text_visible_for_equal_call(call, refused.text):
             return observe_result(call, SAME_CALL)
         return refused
 
@@ -151,20 +151,35 @@ class ToolCallRunner:
             before: calls of the same reply that will run.
         """
         tool = self._tools.get(str(call.get("name")))
-        conversation = self._transcript.conversation
-        stored = find_cleared_result(conversation, call, tool)
-        if tool is None or argument_problem(call.get("input"), tool) is not None:
-            is_same, or_error = False, True
-        elif tool.is_lookup:
-            is_same = any(is_same_call(earlier, call) for earlier in before)
-            or_error = not tool.sends
-        else:
-            return stored
-        if stored is not None and not stored.is_error:
-            or_error = False  # the call failed before the result was cleared
-        if is_same or conversation.has_result_of(call, or_error=or_error):
+        stored = find_cleared_result(self._transcript.conversation, call, tool)
+        runnable_tool = tool
+        if tool is not None and argument_problem(call.get("input"), tool) is not None:
+            runnable_tool = None
+        if runnable_tool is not None:
+            if not runnable_tool.is_lookup:
+                return stored
+            if any(is_same_call(earlier, call) for earlier in before):
+                return observe_result(call, SAME_CALL)
+        if self._shows_answer_to(call, runnable_tool, stored):
             return observe_result(call, SAME_CALL)
         return stored
+
+    def _shows_answer_to(
+        self, call: Block, runnable_tool: Tool | None, stored: ToolObserved | None
+    ) -> bool:
+        """Return whether requests show a result that a call would only repeat. An error counts if
+        the call would fail again: it cannot run, or its tool sends nothing.
+
+        Args:
+            runnable_tool: the look-up tool; None: the call cannot run.
+            stored: cleared result of an equal call. If it is no error, errors do not count: the
+                call failed before the result was cleared.
+        """
+        fails_again = runnable_tool is None or not runnable_tool.sends
+        has_cleared_result = stored is not None and not stored.is_error
+        return self._transcript.conversation.has_visible_result_of_equal_call(
+            call, counts_errors=fails_again and not has_cleared_result
+        )
 
     def _run_allowed(self, checked: CheckedCalls) -> None:
         """Run the calls that the policy or a person has allowed, and store their results."""
@@ -187,8 +202,8 @@ class ToolCallRunner:
         tool = self._tools.get(str(call.get("name")))
         text = self._transcript.dependencies.without_secrets(visible(result.text))
         if tool is not None and tool.is_lookup:
-            is_shown = len(text) >= MIN_SAME_CHARS and conversation.has_result(text)
-            fails_again = result.is_error and text in conversation.errors_of(call)
+            is_shown = len(text) >= MIN_SAME_CHARS and conversation.is_text_visible(text)
+            fails_again = result.is_error and text in conversation.errors_of_equal_calls(call)
             if is_shown or fails_again:
                 text = SAME_RESULT
         shown = conversation.with_room_for(result.model_copy(update={"text": text}))

@@ -140,7 +140,7 @@ def find_cleared_result(
     if call.get("name") == READ_RESULT:
         return _read_again(conversation, call, reads_steps=tool is not None)
     if tool is not None and tool.is_lookup:
-        for earlier in conversation.results_of(call):
+        for earlier in conversation.results_of_equal_calls(call):
             if earlier.tool_use_id in cleared:
                 return earlier.model_copy(update={"tool_use_id": call["id"]})
     return None
