@@ -288,20 +288,23 @@ def _build_noted_answer(
                 bare.add(mark)
                 name = f"c{mark}"
             claim = claims.setdefault(name, {"id": name, "text": "", "sources": []})
-            last = _add(claim, entry.text, last)
+            last = _add_note_to_claim(claim, entry.text, last)
     if bare:
         text = _with_marks(text, bare)
     return NotedAnswer(text, fields, list(claims.values()), tuple(unreadable), is_closed)
 
 
-def _add(claim: dict[str, Any], note: str, last: str) -> str:
+def _add_note_to_claim(claim: dict[str, Any], note: str, last: str) -> str:
     """Add the source, the parts or the text of a note to a claim. Return the source, or `last`.
 
     Args:
         last: source of the note before.
     """
     cited = _split_at_quote(note)
-    head, quote = cited or (note, "")
+    head = note
+    quote = ""
+    if cited:
+        head, quote = cited
     segments = [segment.strip() for segment in head.split("|")]
     if cited:
         source = segments.pop().rstrip(":：").strip(_AROUND_SOURCE)
