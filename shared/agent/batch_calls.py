@@ -99,7 +99,7 @@ class BatchCalls:
             state = around(
                 "batch",
                 "create",
-                lambda: self.rules.batches.create(intended.custom_id, call),
+                lambda: self.rules.provider.create(intended.custom_id, call),
                 ModelUnreachable,
             )
         except (ModelBusy, NeverSent) as error:
@@ -119,7 +119,7 @@ class BatchCalls:
         """Cancel a batch that no job needs. An error is only logged."""
         if isinstance(created, BatchCreated):
             try:
-                self.rules.batches.cancel(created.batch_id)
+                self.rules.provider.cancel(created.batch_id)
             except ModelError as error:
                 _log.warning("batch not cancelled", batch=created.batch_id, why=str(error))
 
@@ -146,13 +146,13 @@ class BatchCalls:
             BatchLost: the cancelled batch has not ended in time, or has no such call.
             ModelError: the provider gives no answer.
         """
-        state = self.rules.batches.retrieve(created.batch_id)
+        state = self.rules.provider.retrieve(created.batch_id)
         if state.status is BatchStatus.ENDED:
             return self._reply_in(batch.intended, created)
         if self.dependencies.now() >= self.rules.until:
             self.check_not_lost()
             if state.status is BatchStatus.IN_PROGRESS:
-                self.rules.batches.cancel(state.batch_id)
+                self.rules.provider.cancel(state.batch_id)
         raise self.deferral(created.at, f"batch {created.batch_id}")
 
     def _reply_in(self, intended: BatchIntended, created: BatchCreated) -> ModelReply | BatchClosed:
@@ -164,7 +164,7 @@ class BatchCalls:
         """
 
         def ask() -> BatchOutcome | None:
-            return self.rules.batches.outcome(created.batch_id, created.custom_id, intended.model)
+            return self.rules.provider.outcome(created.batch_id, created.custom_id, intended.model)
 
         outcome = around("batch", "read", ask, ModelUnreachable)
         if outcome is None:
@@ -209,7 +209,7 @@ class BatchCalls:
         return BatchClosed(custom_id=intended.custom_id, why=why, goes_live=goes_live)
 
 
-def adopt_batch(batches: BatchCalls, batch: OpenBatch) -> BatchCreated | BatchClosed:
+def adopt_batch(calls: BatchCalls, batch: OpenBatch) -> BatchCreated | BatchClosed:
     """Return the checkpoint for a batch that may have been created: the batch that has the call,
     or a closed batch if no batch of the account has it.
 
@@ -220,26 +220,24 @@ def adopt_batch(batches: BatchCalls, batch: OpenBatch) -> BatchCreated | BatchCl
     """
     intended = batch.intended
     may_be_in_open_batch = False
-    for state in batches.rules.batches.list_batches_since(intended.at - CLOCK_SKEW_S):
+    for state in calls.rules.provider.list_batches_since(intended.at - CLOCK_SKEW_S):
         if not batch.may_be(state):
             continue
-        batches.dependencies.checkpoints.heartbeat(READING)
+        calls.dependencies.checkpoints.heartbeat(READING)
         if state.status is not BatchStatus.ENDED:
             may_be_in_open_batch = True
-        elif _has_call(batches, state, intended):
+        elif _has_call(calls, state, intended):
             _log.info("batch adopted", batch=state.batch_id)
             return BatchCreated(
                 custom_id=intended.custom_id, batch_id=state.batch_id, at=intended.at
             )
     if not may_be_in_open_batch:
-        return batches.make_closed_checkpoint(
-            intended, "the batch was not created", goes_live=False
-        )
-    batches.check_not_lost()
-    raise batches.deferral(intended.at, "a batch of unknown id")
+        return calls.make_closed_checkpoint(intended, "the batch was not created", goes_live=False)
+    calls.check_not_lost()
+    raise calls.deferral(intended.at, "a batch of unknown id")
 
 
-def _has_call(batches: BatchCalls, state: BatchState, intended: BatchIntended) -> bool:
+def _has_call(calls: BatchCalls, state: BatchState, intended: BatchIntended) -> bool:
     """Return whether an ended batch has the call."""
-    outcome = batches.rules.batches.outcome(state.batch_id, intended.custom_id, intended.model)
+    outcome = calls.rules.provider.outcome(state.batch_id, intended.custom_id, intended.model)
     return outcome is not None

@@ -39,7 +39,7 @@ MAX_CLOSED = 2
 class BatchRules:
     """The batches that a handoff may use, and until when."""
 
-    batches: Batches
+    provider: Batches
     until: float
     """Time at which the slack ends, in Unix seconds by Redis's clock."""
     first_poll_s: float = 15.0

@@ -305,7 +305,7 @@ class Agent:
         """
         cleared = None
         if not self._conversation.is_just_cleared:  # a resumed handoff clears no more results
-            cleared = self._model_turns.results_to_clear(self._conversation)
+            cleared = self._model_turns.choose_results_to_clear(self._conversation)
         if cleared and self._model_turns.leaves_to_provider(self._conversation, cleared):
             return
         if cleared and not self._model_turns.is_summarized_first(self._conversation, cleared):
@@ -317,7 +317,7 @@ class Agent:
         """Clear old results of tools after the server has refused a request because of its
         length. Return whether any were cleared.
         """
-        cleared = self._model_turns.results_to_clear(self._conversation, is_refused=True)
+        cleared = self._model_turns.choose_results_to_clear(self._conversation, is_refused=True)
         if cleared is None:
             return False
         self._record_cleared(cleared)

@@ -162,7 +162,7 @@ class ModelTurns:
         two_turns = 2 * next_input + self._limits.max_output_tokens + MIN_OUTPUT_TOKENS
         return self._builder.tokens_left(conversation) < two_turns
 
-    def results_to_clear(
+    def choose_results_to_clear(
         self, conversation: Conversation, *, is_refused: bool = False
     ) -> ContextCleared | None:
         """Return the results to clear before the next call, or None.
@@ -286,7 +286,7 @@ class ModelTurns:
         worst: WorstCase,
         write_checkpoint: WriteCheckpoint,
     ) -> None:
-        """Make a reserved call, and store its reply or its failure. Raises as `turn`."""
+        """Make a reserved call, and store its reply or its failure. Raises as `make_turn`."""
         self._call_progress = CallProgress()
         self._progress.begin_reply()
         started = self.dependencies.now()
@@ -373,25 +373,25 @@ class ModelTurns:
 
         Raises:
             Deferred: the handoff waits for the batch.
-            LimitReached, MessagesWaiting: see `turn`.
+            LimitReached, MessagesWaiting: see `make_turn`.
         """
         assert self.dependencies.batches is not None
-        batches = BatchCalls(self.dependencies.batches, self.dependencies)
+        batch_calls = BatchCalls(self.dependencies.batches, self.dependencies)
         call, worst = self._reserve_call(
             conversation, is_last=is_last, takes_messages=takes_messages, is_batched=True
         )
-        intended = batches.intention(call, worst, conversation.checkpoints)
+        intended = batch_calls.intention(call, worst, conversation.checkpoints)
         write_checkpoint(intended)
-        created = batches.create(intended, call)
+        created = batch_calls.create(intended, call)
         try:
             write_checkpoint(created)
         except Cancelled:  # the store has no id of the batch, so no other process cancels it
-            batches.cancel(created)
+            batch_calls.cancel(created)
             raise
         if isinstance(created, BatchCreated):
-            raise batches.deferral(created.at, f"batch {created.batch_id}")
+            raise batch_calls.deferral(created.at, f"batch {created.batch_id}")
         if not created.goes_live:
-            raise batches.deferral(intended.at, "a provider that takes a batch")
+            raise batch_calls.deferral(intended.at, "a provider that takes a batch")
 
     def read_batch(self, conversation: Conversation, write_checkpoint: WriteCheckpoint) -> bool:
         """Store the reply of the batch that the last call is in, or the end of a batch without a
@@ -407,34 +407,34 @@ class ModelTurns:
         if rules is None:  # the worker has other settings than the worker that created the batch
             self._lose_batch(conversation, batch, write_checkpoint)
             return True
-        batches = BatchCalls(rules, self.dependencies)
+        batch_calls = BatchCalls(rules, self.dependencies)
         self.dependencies.checkpoints.heartbeat(READING)
         try:
-            created = batch.created or adopt_batch(batches, batch)
+            created = batch.created or adopt_batch(batch_calls, batch)
             if batch.created is None:
                 write_checkpoint(created)
             if isinstance(created, BatchCreated):
                 batch = replace(batch, created=created)
-                self._record_batch(conversation, batches, batch, created, write_checkpoint)
+                self._record_batch(conversation, batch_calls, batch, created, write_checkpoint)
         except BatchLost:
             self._lose_batch(conversation, batch, write_checkpoint)
         except ModelError as error:
-            if batches.is_lost_after(error):
+            if batch_calls.is_lost_after(error):
                 self._lose_batch(conversation, batch, write_checkpoint)
             else:
-                raise batches.deferral_after(batch, error) from error
+                raise batch_calls.deferral_after(batch, error) from error
         return True
 
     def _record_batch(
         self,
         conversation: Conversation,
-        batches: BatchCalls,
+        batch_calls: BatchCalls,
         batch: OpenBatch,
         created: BatchCreated,
         write_checkpoint: WriteCheckpoint,
     ) -> None:
         """Store the reply in an ended batch, or the end of a batch without a reply."""
-        reply = batches.reply(batch, created)
+        reply = batch_calls.reply(batch, created)
         if isinstance(reply, BatchClosed):
             write_checkpoint(reply)
             self._record_span(conversation, batch, created, reply.why.partition(":")[0])
@@ -528,7 +528,7 @@ class ModelTurns:
             is_batched: True if the call goes into a batch, which has other rate limits.
 
         Raises:
-            LimitReached: see `turn`.
+            LimitReached: see `make_turn`.
         """
 
         def reserve(choice: ModelChoice, *, joins_line: bool) -> _Reservation:
@@ -659,8 +659,9 @@ class ModelTurns:
         usage = usage_of_failed_call(
             error, self._call_progress, call, worst, self.dependencies.prices
         )
-        is_refused = isinstance(error, ModelBusy)
+        is_rate_limited = False
         if isinstance(error, ModelBusy):
+            is_rate_limited = True
             self.dependencies.checkpoints.report_refusal(
                 reason_of(error), error.retry_after_s, error.limits
             )
@@ -675,7 +676,7 @@ class ModelTurns:
         if delay is None or conversation.turns + 1 >= self._limits.max_turns:
             self.draft = self._call_progress.text
             raise error
-        if is_refused and self._choices.bucket_of(call.model) is not None:
+        if is_rate_limited and self._choices.bucket_of(call.model) is not None:
             return  # `reserve` makes the next call wait together with all other calls
         now = self.dependencies.now()
         self._choices.avoid(call.model, now)
