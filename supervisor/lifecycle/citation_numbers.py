@@ -29,9 +29,7 @@ def number_citations(
     Args:
         before: citations of the text above, which keep their numbers.
     """
-    numbers: _Numbers = {}
-    for numbered in before:
-        numbers[_place_of(numbered.citation)] = numbered
+    numbers = _index_by_place(before)
     text = _with_numbers(text, claims, numbers)
     return text, tuple(numbers.values())
 
@@ -44,9 +42,7 @@ def number_rest(
     Args:
         before: citations of the text, which keep their numbers.
     """
-    numbers: _Numbers = {}
-    for numbered in before:
-        numbers[_place_of(numbered.citation)] = numbered
+    numbers = _index_by_place(before)
     for claim in claims.values():
         for citation in claim.sources:
             _number(numbers, claim.id, claim.text, citation)
@@ -100,6 +96,14 @@ def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
             if has_figure(claim.text) or re.search(r"\d", claim.value or ""):
                 figures[" ".join(claim.text.split())] = None
     return tuple(figures)
+
+
+def _index_by_place(citations: Sequence[NumberedCitation]) -> _Numbers:
+    """Return the citations by their places in documents."""
+    numbers: _Numbers = {}
+    for numbered in citations:
+        numbers[_place_of(numbered.citation)] = numbered
+    return numbers
 
 
 def _place_of(citation: Citation) -> _Place:
