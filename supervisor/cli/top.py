@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
-from handoff_queue.shared.store.fleet_load import FleetLoad, RunningHandoff
+from handoff_queue.shared.store.fleet_load import RunningHandoff
 from handoff_queue.shared.text.durations import DurationRange, in_units
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -125,7 +126,7 @@ def top(
 
     end_like_ctrl_c()
     with key_presses() as pressed, Live(console=stdout(), screen=True, auto_refresh=False) as live:
-        screen = FleetScreen(onlooker_of(jobs))
+        screen = TopScreen(onlooker_of(jobs))
         key = ""
         while key not in ("q", END_OF_INPUT):
             screen.press(key)
@@ -134,7 +135,7 @@ def top(
     return OK
 
 
-class FleetScreen:
+class TopScreen:
     """Screen with the fleet, or with one job."""
 
     def __init__(self, jobs: Client) -> None:
@@ -156,21 +157,21 @@ class FleetScreen:
         """Return the screen with fresh figures, or a line about the error while Redis is away."""
         try:
             if self._open is None:
-                return self._fleet()
-            return self._job(self._open)
+                return self._draw_overview()
+            return self._draw_job(self._open)
         except StoreUnavailable as error:
             return Text(f"{error} (trying again)", style="yellow")
 
-    def _fleet(self) -> RenderableType:
+    def _draw_overview(self) -> RenderableType:
         load = self._jobs.store.fleet_load.now()
         fleet_stats = stats_now(self._jobs.store, load)
         self._spending.add(
             fleet_stats.at, fleet_stats.spent_today.microusd, fleet_stats.spent_today.tokens
         )
-        self._rows = longest(load)
-        return fleet(fleet_stats, load.at, self._rows, self._spending)
+        self._rows = sort_by_start(load.at_work)
+        return FleetOverview(fleet_stats, load.at, self._rows, self._spending)
 
-    def _job(self, view: JobView) -> RenderableType:
+    def _draw_job(self, view: JobView) -> RenderableType:
         events = self._jobs.store.journal.read(view.job_id, view.version)
         fresh = with_fresh_info(self._jobs, with_events(self._jobs, view, events))
         fresh, _ = with_children(self._jobs, fresh)
@@ -185,9 +186,9 @@ def _age_order(handoff: RunningHandoff) -> tuple[float, JobId, HandoffId]:
     return handoff.since, handoff.job_id, handoff.handoff_id
 
 
-def longest(load: FleetLoad) -> tuple[RunningHandoff, ...]:
-    """Return the running and the deferred handoffs, the longest-running first."""
-    return tuple(sorted(load.at_work, key=_age_order))
+def sort_by_start(handoffs: Iterable[RunningHandoff]) -> tuple[RunningHandoff, ...]:
+    """Return the handoffs, the longest-running first."""
+    return tuple(sorted(handoffs, key=_age_order))
 
 
 _COLUMNS = (
@@ -209,9 +210,9 @@ counted.
 
 
 @dataclass(frozen=True)
-class _Fleet:
-    """The part of the fleet that fits the terminal. Idle roles are left out first; the keys
-    always stay.
+class FleetOverview:
+    """The screen with the part of the fleet that fits the terminal. Idle roles are left out
+    first; the keys always stay.
     """
 
     fleet_stats: FleetStats
@@ -253,13 +254,6 @@ class _Fleet:
             yield Text("")
             yield _running_table(rows, self.at, options.max_width)
         yield hint
-
-
-def fleet(
-    fleet_stats: FleetStats, at: float, rows: tuple[RunningHandoff, ...], spending: Spending
-) -> RenderableType:
-    """Return the whole screen. Pure."""
-    return _Fleet(fleet_stats, at, rows, spending)
 
 
 def _running_table(rows: tuple[RunningHandoff, ...], at: float, width: int) -> RenderableType:

@@ -19,7 +19,13 @@ from handoff_queue.shared.store.spending_history import Amounts
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance
 from handoff_queue.supervisor.cli.stats import StatsColumns, headline
-from handoff_queue.supervisor.cli.top import FleetScreen, Spending, fleet, job_of, longest
+from handoff_queue.supervisor.cli.top import (
+    FleetOverview,
+    Spending,
+    TopScreen,
+    job_of,
+    sort_by_start,
+)
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.fleet_statistics import FleetStats, stats_of
 from tests.doubles.jobs import a_job, granted_claim, issue
@@ -41,6 +47,7 @@ LOAD = FleetLoad(
     (RateLimitBucket("a", "some-model", {"requests": Allowance(50, 7)}, NOW + 8, "rate limit", 4),),
     2,
 )
+ROWS = sort_by_start(LOAD.at_work)
 STATS = stats_of(LOAD, {}, {}, DaySpending(1_200, 500_000, 0, 2_000_000), 60.0)
 
 
@@ -80,7 +87,7 @@ def spending_of(*samples: tuple[float, int, int]) -> Spending:
 
 
 def test_the_longest_running_handoff_comes_first_and_has_the_first_key() -> None:
-    rows = longest(LOAD)
+    rows = sort_by_start(LOAD.at_work)
 
     assert [row.handoff_id for row in rows] == ["old.1", "new.1"]
     assert [job_of(rows, key) for key in ("1", "2", "3", "", "q", "12")] == [
@@ -143,7 +150,7 @@ def test_a_model_under_two_accounts_has_two_lines_with_their_accounts() -> None:
 
 
 def test_the_name_of_a_tool_cannot_control_the_terminal() -> None:
-    assert "\x1b[31m" not in rendered(fleet(STATS, NOW, longest(LOAD), spending_of((NOW, 0, 0))))
+    assert "\x1b[31m" not in rendered(FleetOverview(STATS, NOW, ROWS, spending_of((NOW, 0, 0))))
 
 
 def test_spending_covers_the_last_minute() -> None:
@@ -173,7 +180,7 @@ def rendered_lines(
 ) -> list[str]:
     file = StringIO()
     Console(width=width, height=height, file=file, force_terminal=True, color_system=None).print(
-        fleet(stats, NOW, rows, spending_of((NOW, 0, 0)))
+        FleetOverview(stats, NOW, rows, spending_of((NOW, 0, 0)))
     )
     return file.getvalue().splitlines()
 
@@ -225,21 +232,21 @@ def test_a_small_terminal_hides_idle_roles_first_and_never_the_keys(
 def test_a_terminal_of_a_few_lines_shows_the_keys_and_no_line_too_many(
     height: int,
 ) -> None:
-    lines = rendered_lines(STATS, longest(LOAD), 60, height)
+    lines = rendered_lines(STATS, ROWS, 60, height)
 
     assert len(lines) <= height
     assert lines[-1].startswith("1-9: open a job   q: end")
 
 
 def test_on_a_small_terminal_roles_are_shown_and_running_handoffs_are_counted() -> None:
-    lines = rendered_lines(STATS, longest(LOAD), 40, 10)
+    lines = rendered_lines(STATS, ROWS, 40, 10)
 
     assert [line.split()[0] for line in lines[5:8]] == ["poet", "researcher", "writer"]
     assert lines[-1].split("   ") == ["1-9: open a job", "q: end", "2 running"]
 
 
 def test_on_a_large_terminal_every_role_has_its_row() -> None:
-    assert not any(" idle: " in line for line in rendered_lines(STATS, longest(LOAD), 140, 50))
+    assert not any(" idle: " in line for line in rendered_lines(STATS, ROWS, 140, 50))
 
 
 def test_a_job_that_is_deleted_while_it_is_shown_is_reported_as_deleted(redis_url: str) -> None:
@@ -247,7 +254,7 @@ def test_a_job_that_is_deleted_while_it_is_shown_is_reported_as_deleted(redis_ur
     job_id = a_job(jobs.store)
     issue(jobs.store, job_id, "planner.1", role="planner", group=None)
     granted_claim(jobs.store, job_id, "planner.1")
-    screen = FleetScreen(jobs)
+    screen = TopScreen(jobs)
     screen.draw()
     screen.press("1")
     assert f"{job_id}  running" in rendered(screen.draw())
