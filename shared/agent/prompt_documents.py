@@ -148,13 +148,13 @@ def _documents_named_in(manifest: Manifest, task: str) -> tuple[Document, ...]:
     labels = {label.casefold() for label in _LABEL.findall(task)}
     named: list[Document] = []
     for number, document in enumerate(manifest.documents[:_NAMED_AMONG], start=1):
-        if manifest.label(number) in labels or _stands_in(document.path, task):
+        if manifest.label(number) in labels or _has_whole_path(task, document.path):
             named.append(document)
     return tuple(named)
 
 
-def _stands_in(path: str, task: str) -> bool:
-    """Return whether a path is in a task, and not only as a part of a longer name."""
+def _has_whole_path(task: str, path: str) -> bool:
+    """Return whether a task has a path, and not only as a part of a longer name."""
     if path not in task:
         return False
     return re.search(rf"(?<![\w/.-]){re.escape(path)}(?![\w/-]|\.\w)", task) is not None

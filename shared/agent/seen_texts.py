@@ -81,7 +81,7 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
     for leaf in leaves:
         letters_and_digits = sum(map(str.isalnum, leaf))
         is_plain = letters_and_digits >= MIN_CHARS_OF_USER and visible(leaf) == leaf
-        if not is_plain or not _stands_in(leaf, texts):
+        if not is_plain or not _any_has_phrase(texts, leaf):
             return False
     return True
 
@@ -188,7 +188,7 @@ def _is_carried(groups: Sequence[Group], private: Sequence[str], public: Sequenc
         for part in group.parts:
             if visible(part) != part:
                 return True
-            if _is_opaque(part) and not _stands_in(part, public):
+            if _is_opaque(part) and not _any_has_phrase(public, part):
                 return True
     return carries(groups, private, public)
 
@@ -255,9 +255,9 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())[:MAX_WORDS]
 
 
-def _stands_in(value: str, texts: Iterable[str]) -> bool:
-    """Return whether the words of a value are in a text, in a row. A value without words is
-    in none.
+def _any_has_phrase(texts: Iterable[str], value: str) -> bool:
+    """Return whether one of the texts has the words of a value, in a row. A value without words
+    is in none.
     """
     wanted = _normalize_to_words(value)
     if not wanted.strip():

@@ -260,7 +260,7 @@ def _text(claim: Claim, *, marked: bool) -> str:
     text = " ".join(claim.text.split()).rstrip(".")
     parts = list(filter(None, (claim.value, claim.unit)))
     for part in parts:
-        if not _stands_in(text, part):
+        if not _has_separate_word(text, part):
             text = f"{text}: {' '.join(parts)}"
             break
     if marked:
@@ -269,8 +269,8 @@ def _text(claim: Claim, *, marked: bool) -> str:
     return f"{text} ({', '.join(sources) or 'no source'})"
 
 
-def _stands_in(text: str, part: str) -> bool:
-    """Return whether the part is in the text as a separate word. A unit may follow its figure
+def _has_separate_word(text: str, part: str) -> bool:
+    """Return whether the text has the part as a separate word. A unit may follow its figure
     without a space.
     """
     part_pattern = re.escape(" ".join(part.split()))
