@@ -86,7 +86,7 @@ def start_process(
     """
     sys.setswitchinterval(SWITCH_EVERY_S)
     _tune_garbage_collector()
-    allow_files()
+    raise_open_file_limit()
     drain = Drain()
     store = open_store(redis_url_of(settings), settings, drain=drain)
     start_telemetry(service, settings)
@@ -113,7 +113,7 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(*GENERATIONS)
 
 
-def allow_files() -> None:
+def raise_open_file_limit() -> None:
     """Raise the limit of open files to the system's maximum, at most `MAX_FILES`. If the
     system refuses, log one line.
     """

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from handoff_queue.shared.runtime.process_resources import allow_files
+from handoff_queue.shared.runtime.process_resources import raise_open_file_limit
 
 _MESSAGE = {
     "type": "message",
@@ -62,5 +62,5 @@ async def _serve(calls: int) -> None:
 
 
 if __name__ == "__main__":
-    allow_files()
+    raise_open_file_limit()
     asyncio.run(_serve(int(sys.argv[1])))

@@ -10,7 +10,7 @@ import pytest
 from handoff_queue.shared.providers.anthropic import streamed_call
 from handoff_queue.shared.providers.anthropic.client_factory import model_from
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
-from handoff_queue.shared.runtime.process_resources import allow_files
+from handoff_queue.shared.runtime.process_resources import raise_open_file_limit
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from tests.doubles.gathering_server import gathering_server
@@ -52,7 +52,7 @@ def replies_at_once(calls: int) -> int:
 
 
 def test_every_slot_gets_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_files()
+    raise_open_file_limit()
     with gathering_server(CALLS) as url:
         monkeypatch.setenv("ANTHROPIC_BASE_URL", url)
         assert replies_at_once(CALLS) == CALLS

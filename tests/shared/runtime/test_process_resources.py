@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from handoff_queue.shared.runtime.process_resources import allow_files
+from handoff_queue.shared.runtime.process_resources import raise_open_file_limit
 
 
 @pytest.mark.slow
@@ -19,8 +19,9 @@ def test_a_process_raises_its_limit_of_open_files_to_the_maximum() -> None:
         "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, r.getrlimit(r.RLIMIT_NOFILE)[1]))"
     )
     code = (
-        f"{lowered}; from handoff_queue.shared.runtime.process_resources import allow_files;"
-        " allow_files();"
+        f"{lowered};"
+        " from handoff_queue.shared.runtime.process_resources import raise_open_file_limit;"
+        " raise_open_file_limit();"
         " print(*r.getrlimit(r.RLIMIT_NOFILE))"
     )
 
@@ -40,6 +41,6 @@ def test_a_process_logs_a_refused_file_limit_and_continues(
 
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (256, resource.RLIM_INFINITY))
     monkeypatch.setattr(resource, "setrlimit", refuses)
-    allow_files()
+    raise_open_file_limit()
 
     assert "not let this process open more than 256 files" in caplog.text
