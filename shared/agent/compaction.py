@@ -27,7 +27,7 @@ MAX_REQUESTS = 2
 """Requests for one summary. If no reply has a text, the quotes and names alone go on."""
 MAX_OPENED = 200
 """Documents that later requests name as opened."""
-_CALL_NAME = re.compile(r"[A-Za-z0-9_-]+#[0-9]+")
+_CALL_NAME = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]++#[0-9]+")
 
 MIN_PASSAGE_CHARS = 12
 """Characters of the shortest passage in quotation marks that counts as a quote."""
@@ -38,7 +38,7 @@ _PAIR = re.compile(
 )
 _PASSAGE_LENGTH = f"{{{MIN_PASSAGE_CHARS},{MAX_PASSAGE_CHARS}}}"
 _PASSAGE = re.compile(
-    rf'"([^"\n]{_PASSAGE_LENGTH})"|“([^”\n]{_PASSAGE_LENGTH})”|«([^»\n]{_PASSAGE_LENGTH})»'
+    rf'"([^"\n]{_PASSAGE_LENGTH})"|“([^“”\n]{_PASSAGE_LENGTH})”|«([^«»\n]{_PASSAGE_LENGTH})»'
 )
 
 
@@ -197,7 +197,7 @@ def _passages(
 
 def _results_named_in(text: str, conversation: Conversation) -> dict[str, str]:
     """Return the citable results that a text names, by their sources."""
-    wanted = set(_CALL_NAME.findall(text))
+    wanted = set(call_names_in(text))
     names = conversation.call_names
     texts: dict[str, str] = {}
     for observed in conversation.observed:
@@ -230,6 +230,11 @@ def json_quotes_in(text: str) -> list[CitedQuote]:
         except ValueError:  # a control character, or an escape that JSON does not have
             continue
     return quotes
+
+
+def call_names_in(text: str) -> list[str]:
+    """Return the names of calls in a text, such as `look#1`."""
+    return _CALL_NAME.findall(text)
 
 
 def quoted_passages_in(text: str) -> list[str]:

@@ -116,6 +116,8 @@ class PartialReply:
         self.is_over = False
         self._texts: dict[int, list[str]] = {}
         self._inputs: dict[int, list[str]] = {}
+        self._thinking: dict[int, list[str]] = {}
+        self._citations: dict[int, list[Any]] = {}
         self._lock = threading.Lock()
         self.taken = 0
         """Number of events so far. A reader compares it to detect new events."""
@@ -222,11 +224,13 @@ class PartialReply:
             case "input_json_delta":
                 self._inputs.setdefault(index, []).append(_text(delta["partial_json"]))
             case "thinking_delta":
-                block["thinking"] = (block.get("thinking") or "") + delta["thinking"]
+                first = _text(block.get("thinking") or "")
+                self._thinking.setdefault(index, [first]).append(_text(delta["thinking"]))
             case "signature_delta":
                 block["signature"] = delta["signature"]
             case "citations_delta":
-                block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+                given = block.get("citations") or []
+                self._citations.setdefault(index, [*given]).append(delta["citation"])
             case "compaction_delta":
                 block.update(_drop_null_fields({**delta, "type": None}))
             case _:
@@ -240,6 +244,10 @@ class PartialReply:
 
     def _build_block(self, index: int) -> Block:
         block = self.blocks[index]
+        if index in self._thinking:
+            block = {**block, "thinking": "".join(self._thinking[index])}
+        if index in self._citations:
+            block = {**block, "citations": self._citations[index]}
         if block.get("type") == "text":
             return {**block, "text": self._text_of(index)}
         if index in self._inputs:
