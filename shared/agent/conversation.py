@@ -353,7 +353,7 @@ class Conversation:
     def has_summary(self) -> bool:
         """True if the last reply is the reply to a request for a summary."""
         reply = self.last_reply
-        if reply is None or reply.stop_reason == "refusal":
+        if reply is None:
             return False
         before = self.checkpoints[: len(self.checkpoints) - len(self.since_reply) - 1]
         return _asks_for_summary(Conversation(self.opening, before).since_reply)

@@ -328,12 +328,14 @@ class ModelTurns:
         cleared: ContextCleared | None = None,
     ) -> None:
         """Store a reply of this model. If it declined to answer, and another model may answer,
-        store a failed call.
+        store a failed call. A declined summary is an empty one: the model may answer later turns.
 
         Args:
             cleared: results that the provider has cleared from the request.
         """
-        if reply.stop_reason == "refusal" and self._has_other(conversation, model):
+        if reply.stop_reason == "refusal" and conversation.is_summarizing:
+            reply = replace(reply, content=())
+        elif reply.stop_reason == "refusal" and self._has_other(conversation, model):
             write_checkpoint(
                 self._failed_call_checkpoint(model, error_of_decliner(model), usage, rules_out=True)
             )

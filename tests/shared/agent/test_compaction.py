@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.compaction import compaction_limit
+from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.agent.summary_messages import SUMMARIZE
 from handoff_queue.shared.agent.tool_result_clearing import clearing_rules
@@ -279,3 +280,24 @@ def test_a_summary_without_text_is_asked_for_once_more_and_then_the_quotes_go_on
     asked = [is_request_for_summary(request) for request in run.calls]
     assert [True, True] in [list(pair) for pair in pairwise(asked)]
     assert [True, True, True] not in [asked[at : at + 3] for at in range(len(asked))]
+
+
+@pytest.mark.parametrize("fallbacks", [(), (ModelChoice("claude-sonnet-5-5", "other"),)])
+def test_a_declined_summary_is_an_empty_one_and_the_model_keeps_its_later_turns(
+    fallbacks: tuple[ModelChoice, ...],
+) -> None:
+    reader = Reader(SHORT, at_once=1)
+
+    def reply(request: Any) -> Reply:
+        if is_request_for_summary(request):
+            words = {"type": "text", "text": "I cannot help with this."}
+            return Reply(blocks=(words,), stop_reason="refusal", usage={"input_tokens": 9_000})
+        return reader(request)
+
+    run = reader_run(reply, SMALL_WINDOW, fallbacks=fallbacks)
+    result = run.go()
+    first = compactions_in(run.checkpoints)[0]
+    assert first.summary == ""
+    assert {item.quote for item in first.quotes} >= {sentence(1), sentence(2)}
+    assert result.stop_reason is not StopReason.REFUSED
+    assert {call.model for call in run.calls} == {run.calls[0].model}
