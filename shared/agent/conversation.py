@@ -255,8 +255,8 @@ class Conversation:
         return False
 
     def errors_of_equal_calls(self, call: Block) -> set[str]:
-        """Return the errors of earlier calls of this tool with these arguments, also those that
-        were cleared.
+        """Return the errors of earlier calls of this tool with these arguments, also cleared
+        errors.
         """
         return {item.text for item in self.results_of_equal_calls(call) if item.is_error}
 
