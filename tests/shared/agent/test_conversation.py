@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.conversation import Conversation, text_of
 from handoff_queue.shared.agent.loop_prompts import LAST_TURN, TOO_LONG, UNUSABLE
+from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
+    ContextCleared,
     ModelCallFailed,
     ModelReplied,
     ToolObserved,
@@ -154,3 +156,49 @@ def test_repetitive_texts_are_compared_in_a_short_time() -> None:
     assert not talk.only_repeats_prompts("ba " * 500)
 
     assert time.process_time() - before < 5 * slowdown()
+
+
+def look_up(answer: str, *, is_error: bool = False) -> Conversation:
+    observed = ToolObserved(tool_use_id="a", text=answer, is_error=is_error)
+    return TALK.plus(replied(call("a")), observed)
+
+
+CLEARED = ContextCleared(tool_use_ids=("a",), tokens=1)
+
+
+def test_a_cleared_text_is_not_visible_and_still_a_result_of_an_equal_call() -> None:
+    found = look_up("found")
+    cleared = found.plus(CLEARED)
+
+    assert found.is_text_visible("found")
+    assert found.is_text_visible_for_equal_call(call("a"), "found")
+    assert found.has_visible_result_of_equal_call(call("a"), counts_errors=False)
+    assert not cleared.is_text_visible("found")
+    assert not cleared.is_text_visible_for_equal_call(call("a"), "found")
+    assert not cleared.has_visible_result_of_equal_call(call("a"), counts_errors=True)
+    assert [result.text for result in cleared.results_of_equal_calls(call("a"))] == ["found"]
+
+
+def test_the_text_for_a_call_that_did_not_run_is_visible_and_no_result() -> None:
+    refused = look_up(MAY_HAVE_RUN, is_error=True)
+
+    assert refused.is_text_visible_for_equal_call(call("a"), MAY_HAVE_RUN)
+    assert refused.results_of_equal_calls(call("a")) == []
+    assert refused.errors_of_equal_calls(call("a")) == set()
+    assert not refused.has_visible_result_of_equal_call(call("a"), counts_errors=True)
+
+
+def test_a_result_of_a_call_with_other_arguments_is_visible_for_no_equal_call() -> None:
+    other = call("a", {"q": "another"})
+
+    assert look_up("found").is_text_visible("found")
+    assert not look_up("found").is_text_visible_for_equal_call(other, "found")
+    assert look_up("found").results_of_equal_calls(other) == []
+
+
+def test_an_error_is_a_result_of_an_equal_call_only_if_errors_count() -> None:
+    failed = look_up("not there", is_error=True)
+
+    assert failed.errors_of_equal_calls(call("a")) == {"not there"}
+    assert failed.has_visible_result_of_equal_call(call("a"), counts_errors=True)
+    assert not failed.has_visible_result_of_equal_call(call("a"), counts_errors=False)
