@@ -174,7 +174,9 @@ class MemoryCommands(BetaAbstractMemoryTool):
             if new is not None:
                 raise ToolFailed(f"The destination {_full(path)} already exists")
             assert old.evidence is not None  # `_changeable` refuses the note of a person
-            self._store(NewNote(path, old.text, old.evidence, old.origins, self._call), None)
+            # the new path has words of a model that has seen other texts
+            origins = union(old.origins, self._context.seen_origins())
+            self._store(NewNote(path, old.text, old.evidence, origins, self._call), None)
             self._notes.remove(old)
         return f"Successfully renamed {_full(old_path)} to {_full(path)}"
 

@@ -356,6 +356,19 @@ def test_a_read_note_keeps_the_origins_of_its_author_and_counts_as_untrusted(
     assert output.origins == (DOCUMENT, MODEL, "tool memory", USER)
 
 
+def test_a_renamed_note_has_the_origins_of_the_handoff_that_chose_its_path(
+    first: ToolHarness, later: ToolHarness
+) -> None:
+    """A path can hold words of a private document that the renaming handoff has seen."""
+    first.context = replace(first.context, seen_origins=lambda: (USER,))
+    first.call(TOOL, **NEW)
+    later.call(TOOL, command="rename", old_path="qdrant/licence", new_path="qdrant/secret")
+
+    output = first.output(TOOL, command="view")
+
+    assert output.origins == (DOCUMENT, MODEL, "tool memory", USER)
+
+
 def test_another_handoff_that_opens_a_found_note_has_read_something_private(
     first: ToolHarness, later: ToolHarness
 ) -> None:
