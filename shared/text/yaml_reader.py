@@ -36,6 +36,8 @@ def compose(text: str) -> yaml.Node | None:
             return loader.get_single_node()
         finally:
             loader.dispose()
+    except YamlFault:
+        raise
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = str(error.problem)
@@ -47,6 +49,9 @@ def compose(text: str) -> yaml.Node | None:
         raise YamlFault(f"is not YAML ({problem})", line, "remove the named part") from error
     except RecursionError as error:
         raise YamlFault("is nested too deeply", 1, "write it flatter") from error
+    except (ValueError, OverflowError) as error:  # PyYAML does not check `\U00110000`
+        line = loader.line + 1
+        raise YamlFault("has an escape of no character", line, "write a character") from error
 
 
 _NO_TABS = "indent with spaces in place of tabs"

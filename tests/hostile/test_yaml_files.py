@@ -77,6 +77,8 @@ FIELDS = {
     "a NUL": "x: a\0b",
     "an escape of a terminal": "x: a\x1b[2J",
     "half a character": 'x: "\\ud83d"',
+    "an escape of no character": 'x: "\\U00110000"',
+    "an escape of no integer in C": 'x: "\\UFFFFFFFF"',
     "a number of 5,000 digits": "max_turns: " + "9" * 5_000,
     "infinity": "max_turns: .inf",
     "not a number": "max_turns: .nan",
