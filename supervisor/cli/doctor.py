@@ -43,6 +43,7 @@ from handoff_queue.supervisor.cli.doctor_models import (
     check_models,
     specialists_by_managed_model,
     specialists_by_model,
+    specialists_by_option,
 )
 from handoff_queue.supervisor.cli.doctor_processes import (
     Finding,
@@ -151,7 +152,8 @@ def _check_shell(
     if settings.model_provider == "anthropic":
         server = server_of(settings)
         models = specialists_by_model(tiers.values(), specialists)
-        yield from check_models(server, models, managed)
+        options = specialists_by_option(specialists, tiers)
+        yield from check_models(server, models, managed, options)
         yield from check_code_execution(server, settings, specialists)
     else:
         for name, users in managed.items():

@@ -34,6 +34,9 @@ from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
 from handoff_queue.supervisor.text.sanitizing import plain
 
+Place = tuple[str, ...]
+"""Names that lead to a capability in the facts of a model."""
+
 
 def specialists_by_model(
     defaults: Iterable[str], specialists: Iterable[SpecialistSpec]
@@ -67,6 +70,31 @@ def specialists_by_managed_model(
     return users
 
 
+def specialists_by_option(
+    specialists: Iterable[SpecialistSpec], defaults: Mapping[Tier, str]
+) -> dict[str, dict[Place, list[str]]]:
+    """Return the models of the specialists whose files have `effort` or `thinking`, each with the
+    places of these levels and types, and the names of the specialists.
+
+    Args:
+        defaults: see `specialists_by_managed_model`.
+    """
+    users: dict[str, dict[Place, list[str]]] = {}
+    for spec in specialists:
+        places: list[Place] = []
+        if spec.effort is not None:
+            places.append((*EFFORT, spec.effort.value))
+        if spec.thinking is not None:
+            places.append((*THINKING, "types", spec.thinking.value))
+        if not places:
+            continue
+        for name in spec.models or (spec.model or defaults[spec.tier],):
+            of_model = users.setdefault(name, {})
+            for place in places:
+                of_model.setdefault(place, []).append(spec.name)
+    return users
+
+
 def check_managed_context(facts: object, name: str, users: Collection[str]) -> Iterator[Finding]:
     """Yield a finding for a model whose provider does not clear results or write summaries.
 
@@ -88,15 +116,18 @@ def check_models(
     server: ModelServer,
     models: Mapping[str, Collection[str]],
     managed: Mapping[str, Collection[str]] | None = None,
+    options: Mapping[str, Mapping[Place, Collection[str]]] | None = None,
 ) -> Iterator[Finding]:
     """Yield a finding for each model that retires or lacks a capability.
 
     Args:
         models: see `specialists_by_model`.
         managed: see `specialists_by_managed_model`.
+        options: see `specialists_by_option`.
     """
     managed = managed or {}
-    for name in dict.fromkeys([*models, *managed]):
+    options = options or {}
+    for name in dict.fromkeys([*models, *managed, *options]):
         users = models.get(name, ())
         headers = {BETA_HEADER: COMPACTION_BETA} if name in managed else {}
         facts = server.facts(name, headers)
@@ -105,6 +136,13 @@ def check_models(
         if lacking:
             report = f"{plain(name)} has no {' and no '.join(lacking)}; its calls leave it out"
             yield Finding(Level.OK, "this shell: model", report, "")
+        for place, askers in options.get(name, {}).items():
+            if place[0] not in lacking and lacks(facts, place):
+                report = (
+                    f"{plain(name)} has no `{place[0]}: {place[-1]}`; the calls for"
+                    f" {', '.join(askers)} leave it out"
+                )
+                yield Finding(Level.OK, "this shell: model", report, "")
         yield from check_managed_context(facts, name, managed.get(name, ()))
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import anthropic
 
+from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.providers.anthropic.batches_api import AnthropicBatches
 from handoff_queue.shared.providers.anthropic.context_edits import OfferedEdits
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
@@ -30,6 +31,7 @@ from handoff_queue.shared.types.model import (
 )
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 
+_log = log_of(__name__)
 CLOSE_WITHIN_S = 5.0
 """Seconds that the end of a process waits until the client has closed its connections."""
 READ_LOOP = EventLoop("model-calls")
@@ -87,6 +89,8 @@ class AnthropicModel:
                 raise ModelRejected(f"{error}{_NEEDS_CODE_EXECUTION}", status=400) from error
             if option is None:
                 raise
+            if option not in self._refused[call.model]:  # calls of other threads may come second
+                _log.warning("option left out", model=call.model, option=option.value)
             self._refused[call.model].add(option)
             raise SchemaRejected(
                 f"{error}; trying without {option.value}", status=400, retry_after_s=0

@@ -11,6 +11,7 @@ import pytest
 
 from handoff_queue.shared.providers.model_facts import ModelServer
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
 from handoff_queue.supervisor.cli.doctor_models import (
@@ -19,6 +20,7 @@ from handoff_queue.supervisor.cli.doctor_models import (
     check_models,
     specialists_by_managed_model,
     specialists_by_model,
+    specialists_by_option,
 )
 from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
 from tests.doubles.handoffs import a_spec
@@ -56,6 +58,29 @@ def test_a_model_that_lacks_effort_is_named() -> None:
         (finding,) = check_models(ModelServer(f"http://127.0.0.1:{server.port}", {}), {"small": []})
     assert finding.level is Level.OK
     assert finding.report == "small has no effort; its calls leave it out"
+
+
+def test_a_level_or_type_of_a_file_that_its_model_lacks_is_named() -> None:
+    specs = [
+        a_spec(name="reader").model_copy(update={"effort": Effort.MAX}),
+        a_spec(name="writer").model_copy(
+            update={"effort": Effort.HIGH, "thinking": Thinking.BETWEEN_TOOLS, "models": ("small",)}
+        ),
+    ]
+    options = specialists_by_option(specs, {Tier.CHEAP: "small", Tier.CAPABLE: "small"})
+    capabilities = {
+        "effort": {**SUPPORTED, "high": SUPPORTED, "max": LACKING},
+        "thinking": {**SUPPORTED, "types": {"adaptive": LACKING, "between_tools": LACKING}},
+    }
+    facts = json.dumps({"capabilities": capabilities}).encode()
+    with serving({"/v1/models/small": Page(facts)}) as server:
+        at = ModelServer(f"http://127.0.0.1:{server.port}", {})
+        found = [finding.report for finding in check_models(at, {}, {}, options)]
+
+    assert found == [
+        "small has no `effort: max`; the calls for reader leave it out",
+        "small has no `thinking: between_tools`; the calls for writer leave it out",
+    ]
 
 
 def test_a_model_without_the_providers_edits_is_named_for_the_files_that_ask_for_them() -> None:

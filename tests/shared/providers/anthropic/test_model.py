@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD
 from handoff_queue.shared.providers.anthropic.request import request_of
@@ -71,10 +72,14 @@ def test_an_option_that_the_model_lacks_is_left_out_of_later_calls(
     model, server = serve(in_turn(error_reply(400, refusal), text_reply("Hello.")))
     call = replace(CALL, effort=Effort.LOW, thinking=Thinking.ADAPTIVE)
 
-    with pytest.raises(SchemaRejected):
+    with capture_logs() as lines, pytest.raises(SchemaRejected):
         model.reply(call, ignore)
     model.reply(call, ignore)
 
+    (option,) = {"effort", "thinking"} - left
+    assert [(line["event"], line["model"], line["option"]) for line in lines] == [
+        ("option left out", CALL.model, option)
+    ]
     first, second = server.requests
     assert first["output_config"]["effort"] == "low"
     assert first["thinking"] == {"type": "adaptive"}
