@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
-from handoff_queue.supervisor.cli.display.terminal import write_line
+from handoff_queue.supervisor.cli.display.terminal import print_message, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import BUDGET, IdempotencyKey, Model
 from handoff_queue.supervisor.cli.retry import MaxTokens, MaxTurns
@@ -58,18 +58,22 @@ def fork(
     on STEP. It pays only for the other steps. The old job stays as it is.
 
     A worker takes only the instructions, the output schema and lower limits from the files of
-    --specialists. The model, the tools and the hosts are those of its own file.
+    --specialists. The model, the tools and the hosts are those of its own file. The command names
+    the other fields of the files that differ.
 
     handoff fork j-0123456789ab --from write --task "Write one page"
 
     `handoff compare j-0123456789ab j-abcdef012345` shows both jobs.
     """
     from handoff_queue.supervisor.cli.request_options import new_limits
-    from handoff_queue.supervisor.client.forks import ForkOptions
+    from handoff_queue.supervisor.client.forks import ForkOptions, find_fields_not_taken
 
     limits = new_limits(max_turns, max_tokens, max_usd)
     jobs, job_id = client_and_job(job)
     options = ForkOptions(task, model, limits, specialists)
     forked = jobs.fork(job_id, from_step, options, key=idempotency_key)
     write_line(forked)
+    if specialists is not None:
+        for name, fields in find_fields_not_taken(jobs.store, forked, specialists).items():
+            print_message(f"not taken from the file of {name}: {', '.join(fields)}")
     return OK

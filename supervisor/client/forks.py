@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from handoff_queue.shared.specialists.specialist_files import load_specialists
+from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import Fork, JobSubmitted
@@ -159,3 +160,35 @@ def _specs_of_steps(
             f" these steps in its file ({', '.join(names)})"
         )
     return used
+
+
+def find_fields_not_taken(store: Store, fork: JobId, folder: Path) -> dict[str, list[str]]:
+    """Return the specialists of a fork whose files have fields that its workers do not take, each
+    with the names of these fields. A specialist that no worker announces is left out.
+
+    Args:
+        folder: see `ForkOptions.specialists`.
+
+    Raises:
+        InvalidSpecialist: a specialist file has faults.
+    """
+    state = fold(fork, None, store.journal.read(fork))
+    if state is None or state.submitted.fork is None:
+        return {}
+    given = load_specialists(folder)
+    served = store.presence.load_served_specialists()
+    fields: dict[str, list[str]] = {}
+    for name in state.submitted.fork.specialists:
+        if name in given and name in served:
+            fields[name] = compare_with_grant(given[name], served[name].spec)
+    return {name: changed for name, changed in fields.items() if changed}
+
+
+def compare_with_grant(given: SpecialistSpec, own: SpecialistSpec) -> list[str]:
+    """Return the names of the fields of a given spec that a worker replaces by those of its own
+    file.
+    """
+    known = [tool for tool in given.tools if tool in own.tools]
+    granted = grant_spec(given.model_copy(update={"tools": tuple(known)}), own)
+    fields = type(given).model_fields
+    return [name for name in fields if getattr(given, name) != getattr(granted, name)]

@@ -189,6 +189,24 @@ def test_show_and_compare_name_the_job_of_a_kept_step(fleet: Fleet, handoff: Han
     assert f"## Answer of {fork}" in compared
 
 
+def test_a_fork_names_the_fields_that_it_does_not_take_from_a_specialist_file(
+    fleet: Fleet, handoff: Handoff, tmp_path: Path
+) -> None:
+    job_id = finished_job(fleet, "not-taken")
+    fields = "tools: [memory]\nmodel: claude-opus-5-5\neffort: high"
+    (tmp_path / "generalist.md").write_text(SPECIALIST.replace("tools: []", fields))
+
+    completed = handoff.run(
+        *("fork", job_id, "--from", "d", "--specialists", str(tmp_path)),
+        HANDOFF_REDIS_URL=fleet.system.redis_url,
+    )
+
+    assert completed.stderr == (
+        "handoff: not taken from the file of generalist: model, tools, effort\n"
+    )
+    fleet.wait_for_success(JobId(completed.stdout.strip()))
+
+
 def test_a_job_becomes_a_case_of_a_golden_set(fleet: Fleet, handoff: Handoff) -> None:
     job_id = fleet.submit("golden", a="")
     result = fleet.wait_for_success(job_id)
