@@ -419,12 +419,18 @@ class EnvelopeFormat:
             InvalidAnswer: there are defects or doubts, or claims with sources have no place in the
                 output, and this is not the last try.
         """
+        unwanted: set[str] = set()
+        if not self.has_claims:
+            envelope, unwanted = self._without_new_claims(envelope)
+            unreadable = ()
         own_claims, problems = self._own_claims(envelope)
         problems += unreadable
         known_claims = {**self.known_claims, **own_claims}
         dangling: list[str] = []
         output, used = qualify_markers(envelope.output, self.step_id, known_claims, dangling)
         for name in dangling:
+            if name in unwanted:
+                continue
             problems.append(
                 Defect(f"[{name}] in the output points to no claim", self._remedy_of_mark)
             )
@@ -487,6 +493,17 @@ class EnvelopeFormat:
                 f"write {names} after the statements that they prove, or leave these claims out",
             )
         ]
+
+    def _without_new_claims(self, envelope: _Envelope) -> tuple[_Envelope, set[str]]:
+        """Return the envelope with claims of other steps only, and the ids of its other claims."""
+        kept: list[_Claim] = []
+        dropped: set[str] = set()
+        for claim in envelope.claims:
+            if qualify_claim_id(claim.id, self.step_id) in self.known_claims:
+                kept.append(claim)
+            else:
+                dropped.add(claim.id)
+        return envelope.model_copy(update={"claims": kept}), dropped
 
     def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[Defect]]:
         """Return the usable claims of the envelope by qualified id, and the problems of its

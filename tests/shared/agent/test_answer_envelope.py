@@ -16,6 +16,7 @@ from handoff_queue.shared.agent.answer_format import (
     PartialAnswerFormat,
 )
 from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.providers.anthropic.request import strict
 from handoff_queue.shared.types.handoff import Claim, Document, ResultStatus
 from handoff_queue.shared.types.message import digest_of
@@ -286,6 +287,19 @@ def test_the_schema_has_only_the_claims_and_parts_that_are_needed() -> None:
     assert "claims" not in without
     alone = schema_of(replace(READING, are_compared=False))["properties"]["claims"]["items"]
     assert list(alone["properties"]) == ["id", "text", "sources"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(envelope("In Rust [c1].", claims=[a_claim("This is in no document.")])),
+        'In Rust [c1].\n\n<notes>\n[c1] qdrant.md: "This is in no document."\n</notes>',
+    ],
+)
+def test_claims_of_a_specialist_without_claims_are_dropped_and_cost_no_turn(text: str) -> None:
+    reading = replace(READING, has_claims=False, form=AnswerForm.MARKDOWN)
+    answer = reading.read(text, last_try=False)
+    assert answer == AcceptedAnswer(ResultStatus.OK, "In Rust .", confidence=answer.confidence)
 
 
 def test_a_too_long_claim_is_dropped_with_a_note() -> None:
