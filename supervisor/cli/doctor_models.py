@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from handoff_queue.shared.agent.prices import PROVIDERS, Prices, PromptLimits
+from handoff_queue.shared.agent.prices import PROVIDERS, USUAL_WINDOW, Prices, PromptLimits
 from handoff_queue.shared.providers.model_facts import (
     EFFORT,
     THINKING,
@@ -20,7 +20,7 @@ from handoff_queue.shared.providers.model_facts import (
     without_code,
 )
 from handoff_queue.shared.runtime.models import Models
-from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.context_edits import (
     BETA_HEADER,
     COMPACTION_BETA,
@@ -175,7 +175,7 @@ def check_contexts(
     announcements: Iterable[Announcement], price_as: str | None
 ) -> Iterator[Finding]:
     """Yield a warning for each limit in `context` that its model cannot have, or that lets requests
-    pass a price step. A model whose limits genai-prices does not know gives no finding.
+    pass a price step. The window of a model that genai-prices does not know is `USUAL_WINDOW`.
 
     Args:
         price_as: model whose limits apply to unknown models.
@@ -214,9 +214,12 @@ def _check_context(spec: SpecialistSpec, model: str, prices: Prices) -> list[Fin
         if tokens is None:
             continue
         problem = _problem(tokens, known)
+        fix = f"lower context.{field} in the file of {spec.name}"
+        if known == PromptLimits() and tokens >= USUAL_WINDOW and model != OFFLINE_MODEL:
+            problem = f"is not known, so its context window counts as {USUAL_WINDOW:,}"
+            fix += ", or set HANDOFF_PRICE_AS to a known model with the same window"
         if problem is not None:
             report = f"context.{field} is {tokens:,} tokens; {plain(model)} {problem}"
-            fix = f"lower context.{field} in the file of {spec.name}"
             findings.append(Finding(Level.WARN, f"specialist {spec.name}", report, fix))
     return findings
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.providers.model_facts import ModelServer
-from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
@@ -189,12 +189,20 @@ def test_a_limit_above_the_price_step_is_a_warning() -> None:
 
 @pytest.mark.parametrize(
     ("model", "provider"),
-    [(WINDOW_1M, "anthropic"), ("a-local-model", "anthropic"), (WINDOW_200K, "offline")],
+    [(WINDOW_1M, "anthropic"), (OFFLINE_MODEL, "anthropic"), (WINDOW_200K, "offline")],
 )
-def test_a_limit_that_fits_and_a_model_without_known_limits_give_no_finding(
-    model: str, provider: str
-) -> None:
+def test_a_limit_that_fits_and_the_offline_model_give_no_finding(model: str, provider: str) -> None:
     assert findings(model, provider, clear_tools_at=300_000) == []
+
+
+def test_the_window_of_an_unknown_model_counts_as_200_000_tokens() -> None:
+    assert findings("a-local-model", clear_tools_at=199_999) == []
+    (finding,) = findings("a-local-model", clear_tools_at=200_000)
+    assert finding.report == (
+        "context.clear_tools_at is 200,000 tokens; a-local-model is not known, so its context"
+        " window counts as 200,000"
+    )
+    assert "HANDOFF_PRICE_AS" in finding.fix
 
 
 def test_the_model_of_the_price_list_gives_the_limits_of_an_unknown_model() -> None:
