@@ -9,7 +9,7 @@ claims that start with this handoff.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -361,8 +361,10 @@ class ChildJobs:
         job_info = self._store.jobs.read([state.job_id])[0]
         handoffs = self._store.jobs.handoffs(parent.job_id, [parent.handoff_id])
         handoff_info = handoffs.get(parent.handoff_id, job_info)
-        used = _child_usage(handoff_info)
-        so_far = _child_usage(job_info)
+        verified = state.verified_usage.job
+        so_far = _child_usage(job_info, verified)
+        is_new = state.job_id == child_id_for(parent.job_id, parent.handoff_id)
+        used = _child_usage(handoff_info, verified if is_new else ())
         return result_for_parent(state, ResultTexts(texts), answer, used, so_far)
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
@@ -394,5 +396,21 @@ def request_of(handoff: AgentHandoff) -> str:
     return "\n\n".join(paragraphs)
 
 
-def _child_usage(info: JobInfo | HandoffInfo) -> ChildUsage:
-    return ChildUsage(info.usage, info.turns)
+def _child_usage(info: JobInfo | HandoffInfo, verified: Sequence[int]) -> ChildUsage:
+    """Return the usage in the counters, and at least the usage of signed results. A worker that was
+    taken over can lower the counters.
+
+    Args:
+        verified: see `VerifiedUsage.job`; empty: the usage of the results is not known.
+    """
+    if not verified:
+        return ChildUsage(info.usage, info.turns)
+    turns, input_tokens, output_tokens, microusd = verified
+    usage = info.usage
+    least = {
+        "input_tokens": max(usage.input_tokens, input_tokens),
+        "output_tokens": max(usage.output_tokens, output_tokens),
+    }
+    if microusd:
+        least["cost_microusd"] = max(usage.cost_microusd or 0, microusd)
+    return ChildUsage(usage.model_copy(update=least), max(info.turns, turns))

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
+from handoff_queue.shared.types.budget_measures import SPENT_FIELDS
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     CancelRequested,
@@ -236,6 +238,32 @@ def test_a_crash_while_a_child_reports_gives_its_parent_one_result(
     assert shell.kinds(child)[-1] == "parent_told"
     assert sum(isinstance(event, ParentTold) for event in shell.events(child)) == 1
     assert sum(isinstance(event, HandoffFinished) for event in shell.events(job_id)) == 1
+
+
+def test_a_job_counts_the_results_of_its_child_if_a_worker_has_lowered_the_childs_counters(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker lowers them between the child's end and its report to the parent."""
+    spent: dict[str, tuple[int, int]] = {}
+
+    def lower(end: JobSpan) -> None:
+        info = shell.jobs.info(end.job_id)
+        spent[end.job_id] = (info.turns, info.usage.output_tokens)
+        lowered = {name: 0 for name in SPENT_FIELDS}
+        shell.store.connection.redis.hset(keys.progress(end.job_id), mapping=lowered)
+
+    job_id = submit(shell, tmp_path)
+    shell.advance(job_id)
+    child = child_ids_of(shell, job_id)[0]
+    monkeypatch.setattr(shell.dispatcher, "tell_ended", lower)
+    while not shell.jobs.info(child).status.has_ended:
+        shell.advance(child)
+        for event in shell.open(child):
+            shell.do(child, event)
+
+    (told,) = [event for event in shell.events(job_id) if isinstance(event, HandoffFinished)]
+    assert min(spent[child]) > 0
+    assert (told.turns, told.usage.output_tokens) == spent[child]
 
 
 def test_a_child_cannot_be_retried_or_deleted_alone(shell: Shell, tmp_path: Path) -> None:
