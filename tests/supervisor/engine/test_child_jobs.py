@@ -249,7 +249,7 @@ def test_a_job_counts_the_results_of_its_child_if_a_worker_has_lowered_the_child
     def lower(end: JobSpan) -> None:
         info = shell.jobs.info(end.job_id)
         spent[end.job_id] = (info.turns, info.usage.output_tokens)
-        lowered = {name: 0 for name in SPENT_FIELDS}
+        lowered = dict.fromkeys(SPENT_FIELDS, 0)
         shell.store.connection.redis.hset(keys.progress(end.job_id), mapping=lowered)
 
     job_id = submit(shell, tmp_path)
