@@ -5,11 +5,12 @@ the job waits for, and send the answer.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.errors import UserError
@@ -123,6 +124,7 @@ def follow_to_end(
     reconnect_for_s: float = RECONNECT_FOR_S,
     output: Path | None = None,
     is_private: bool = False,
+    unserved: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Show the job until its end, then its outcome. Return the exit code.
 
@@ -133,6 +135,7 @@ def follow_to_end(
         output: file that gets a row for each item of the workflow, instead of an answer on stdout.
         is_private: True if the Redis ends with this command, so that no other command reaches the
             job.
+        unserved: see `without_commands`.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or stdout has no reader while the draft of the answer is printed.
@@ -150,7 +153,7 @@ def follow_to_end(
 
     def updates() -> Iterable[JobUpdate]:
         if is_private:
-            return without_commands(followed())
+            return without_commands(followed(), unserved)
         return followed()
 
     answered = 0 if asks or is_private else None
@@ -185,12 +188,21 @@ class NoTerminal(Exception):
     """The job waits for a person, and there is no terminal to ask in."""
 
 
-def without_commands(updates: Iterable[JobUpdate]) -> Iterator[JobUpdate]:
-    """Yield the updates of a job on a private Redis, without commands that could not reach it."""
+def without_commands(
+    updates: Iterable[JobUpdate], unserved: Mapping[str, str]
+) -> Iterator[JobUpdate]:
+    """Yield the updates of a job on a private Redis, without commands that could not reach it.
+
+    Args:
+        unserved: specialists that no worker of this run can serve, each with the reason.
+    """
     for update in updates:
         reasons: list[WaitingReason] = []
         for reason in update.view.waiting_reasons:
-            reasons.append(replace(reason, fix=reason.fix_in_place or reason.fix))
+            fix = reason.fix_in_place or reason.fix
+            if reason.specialists and all(name in unserved for name in reason.specialists):
+                fix = f"this run cannot serve it ({plain(unserved[reason.specialists[0]])})"
+            reasons.append(replace(reason, fix=fix))
         yield replace(update, view=replace(update.view, waiting_reasons=tuple(reasons)))
 
 

@@ -19,6 +19,11 @@ from handoff_queue.supervisor.cli.display.terminal import (
 from handoff_queue.supervisor.cli.errors import FAILED, INTERRUPTED, NOT_ENDED, end_like_ctrl_c
 from handoff_queue.supervisor.cli.follow_job import NoTerminal, follow_to_end
 from handoff_queue.supervisor.cli.request_options import RequestOptions, read_request
+from handoff_queue.supervisor.cli.unserved_specialists import (
+    check_served,
+    find_unserved,
+    print_unserved,
+)
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
@@ -88,7 +93,11 @@ def _run(
                     " set)"
                 )
                 system.wait_until_ready(jobs)
+                unserved = find_unserved(jobs.store.presence.announcements())
+                print_unserved(unserved)
                 if request is not None:
+                    named = _named_specialists(request, settings)
+                    check_served(named, request.specialists, unserved)
                     job_id = jobs.submit(request)
                 assert job_id is not None
                 is_ready = True
@@ -103,6 +112,7 @@ def _run(
                     check=system.check,
                     output=result_options.output,
                     is_private=True,
+                    unserved=unserved,
                 )
                 if pages:
                     pages.stay()
@@ -146,6 +156,20 @@ def _check_specialists(request: Request, settings: Settings) -> None:
         UserError: a specialist does not exist. The message names its place.
     """
     from handoff_queue.supervisor.cli.processes import check_roles, specialist_names
+
+    named = _named_specialists(request, settings)
+    if not named:
+        return
+    known = specialist_names(settings)
+    for where, name in named:
+        try:
+            check_roles([name], known)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from error
+
+
+def _named_specialists(request: Request, settings: Settings) -> list[tuple[str, str]]:
+    """Return the specialists of the workflow and of the gates, each after its place."""
     from handoff_queue.supervisor.client.request import answer_gates
 
     named: list[tuple[str, str]] = []
@@ -156,14 +180,7 @@ def _check_specialists(request: Request, settings: Settings) -> None:
     gates = answer_gates(request, settings).gates
     if gates and gates.fact_checker:
         named.append(("fact_checker", gates.fact_checker))
-    if not named:
-        return
-    known = specialist_names(settings)
-    for where, name in named:
-        try:
-            check_roles([name], known)
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from error
+    return named
 
 
 def _refuse_steps_to_approve(request: Request) -> None:

@@ -23,8 +23,9 @@ from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, l
 from handoff_queue.shared.settings.ports import check_port, free_port, is_free
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.keyring import CONSOLE, SUPERVISOR
+from handoff_queue.shared.trust.keyring import CLIENT, CONSOLE, SUPERVISOR
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.cli.celery_process import (
     celery_command,
     messages_in,
@@ -53,6 +54,8 @@ from handoff_queue.supervisor.cli.processes import (
     with_own,
 )
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
+from handoff_queue.supervisor.cli.unserved_specialists import find_unserved, print_unserved
+from handoff_queue.supervisor.client.client import connect
 
 WORKERS = 2
 """Worker processes for all specialists, without --worker."""
@@ -318,7 +321,24 @@ def _start(
         write(f"{line}\n")
     for name, roles in queues.items():
         print_progress(f"{name}: {', '.join(roles) or 'all specialists'}")
+    _print_unserved(settings, url, queues, signing)
     _print_use(folder, settings, flower_port, password, console_port, signing)
+
+
+def _print_unserved(
+    settings: Settings, url: str, queues: Mapping[str, Sequence[str]], signing: LocalKeys
+) -> None:
+    """Print each specialist that no started worker can serve, with the reason."""
+    paths = {name: Path(path) if path else None for name, path in signing.variables(CLIENT).items()}
+    keys = {"keys": paths["HANDOFF_KEYS"], "signing_key": paths["HANDOFF_SIGNING_KEY"]}
+    store = connect(url, settings.model_copy(update=keys)).store
+    nodes = tuple(f"{name}@" for name in queues)
+    started: list[Announcement] = []
+    for announcement in store.presence.announcements():
+        if announcement.node.startswith(nodes):
+            started.append(announcement)
+    store.connection.close()
+    print_unserved(find_unserved(started))
 
 
 def _print_use(

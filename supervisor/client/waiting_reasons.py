@@ -49,6 +49,8 @@ class WaitingReason:
     """
     are_all: bool = True
     """False if more steps may wait than `steps` has."""
+    specialists: tuple[str, ...] = ()
+    """The specialists of which a worker is missing. A worker of one specialist suffices."""
 
     def __str__(self) -> str:
         match self.steps:
@@ -199,7 +201,8 @@ def _utc(unix_s: float) -> str:
 
 def _worker_of(specialists: Sequence[str], *steps: str) -> WaitingReason:
     names = " or ".join(f"`{name}`" for name in specialists)
-    return _process(f"a worker of {names}", f"worker {specialists[0]}", *steps)
+    reason = _process(f"a worker of {names}", f"worker {specialists[0]}", *steps)
+    return replace(reason, specialists=tuple(specialists))
 
 
 def _reason_of_pause(role: str, pause: Pause, *steps: str) -> WaitingReason:

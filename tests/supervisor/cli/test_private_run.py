@@ -9,16 +9,21 @@ import pytest
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.cli.follow_job import without_commands
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason, waiting_reasons
 
 JOB = JobInfo(JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, cancelled=False)
 
+UNSERVED = {"coder": "no sandbox: bubblewrap is not installed"}
+
 
 def shown_reasons(*entries: WaitingReason) -> str:
-    (moment,) = without_commands([JobUpdate(JobView(JOB.job_id, waiting_reasons=entries))])
+    (moment,) = without_commands(
+        [JobUpdate(JobView(JOB.job_id, waiting_reasons=entries))], UNSERVED
+    )
     return "; ".join(map(str, moment.view.waiting_reasons))
 
 
@@ -43,3 +48,14 @@ def test_a_redis_that_takes_no_writes_keeps_its_reason() -> None:
     full = WaitingReason("a Redis that accepts writes", "raise maxmemory")
 
     assert shown_reasons(full) == "the job waits for a Redis that accepts writes: raise maxmemory"
+
+
+def test_a_run_does_not_promise_a_worker_of_a_specialist_that_it_cannot_serve() -> None:
+    unclaimed = {JOB.job_id: {HandoffId("code.1"): "coder"}}
+    running = replace(JOB, status=JobStatus.RUNNING)
+    entries = waiting_reasons(running, Presence(frozenset({SUPERVISOR_QUEUE}), unclaimed, {}))
+
+    assert shown_reasons(*entries) == (
+        "step code waits for a worker of `coder`: this run cannot serve it (no sandbox: bubblewrap"
+        " is not installed)"
+    )
