@@ -4,9 +4,15 @@ counts as zero. Pure.
 
 from __future__ import annotations
 
-from handoff_queue.shared.agent.prices import Prices, server_tool_uses
+from handoff_queue.shared.agent.prices import SERVER_TOOL_TOKENS, Prices, server_tool_uses
 from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.errors import ModelBusy, ModelError, ModelRejected, NeverSent
+from handoff_queue.shared.types.errors import (
+    ModelBusy,
+    ModelError,
+    ModelRejected,
+    NeverSent,
+    ServerFailed,
+)
 from handoff_queue.shared.types.model import CallProgress, ModelCall, ModelReply
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
@@ -46,12 +52,13 @@ def usage_of_failed_call(
 ) -> Usage:
     """Return the usage of a call that ended with an error.
 
-    A call that was refused or never sent costs nothing. A broken stream, a 5xx or a 408 may cost
+    A call that was refused or never sent costs nothing, and so does a call whose failure the
+    Messages API itself reports in place of a reply. A broken stream, another 5xx or a 408 may cost
     money: a gateway may send these for a complete answer. If a stream breaks off with an overload,
     the part that has arrived is paid.
     """
     has_begun = progress.usage.total_tokens > 0
-    is_unpaid = isinstance(error, ModelBusy | ModelRejected | NeverSent)
+    is_unpaid = isinstance(error, ModelBusy | ModelRejected | NeverSent | ServerFailed)
     if is_unpaid and not has_begun:
         return NOTHING_USED
     return usage_of_cut_call(progress, call, worst, prices)
@@ -60,12 +67,16 @@ def usage_of_failed_call(
 def _upper_bound(reported: Usage, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
     """Return the upper bound of the usage. The input is the reported one, unless it was not
     reported or the server's own tools may have added to it.
+
+    The price belongs to the model of the call. `worst` may have the price of a dearer model.
     """
-    if reported.input_tokens == 0 or server_tool_uses(call):
+    uses = server_tool_uses(call)
+    if reported.input_tokens == 0 or uses:
+        own = prices.worst(call, worst.input_tokens - uses * SERVER_TOOL_TOKENS)
         upper_bound = Usage(
             input_tokens=worst.input_tokens,
             output_tokens=worst.output_tokens,
-            cost_microusd=worst.microusd,
+            cost_microusd=own.microusd,
         )
         return upper_bound.as_cut_call()
     upper_bound = reported.model_copy(

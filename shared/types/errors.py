@@ -45,6 +45,7 @@ HandoffError
     │   └── SchemaRejected       a 400 about strict schemas: later calls describe the schema in the prompt
     ├── ModelBusy            429, 529: try later, perhaps after `retry_after_s`
     ├── ModelUnreachable     5xx, time-outs, connections, a stream that broke off
+    │   ├── ServerFailed         a 500 of the Messages API itself: the call cost nothing
     │   └── NeverSent            no byte of the request was sent: the call cost nothing
     │       └── Unsendable           credentials, certificates or a proxy: another try fails too
     └── ModelRefused         the model declined (stop reason `refusal`)
@@ -350,6 +351,10 @@ class ModelUnreachable(ModelError):
     """
 
     retryable: ClassVar[bool] = True
+
+
+class ServerFailed(ModelUnreachable):
+    """The Messages API reported its own failure in place of a reply. The call costs nothing."""
 
 
 class NeverSent(ModelUnreachable):

@@ -33,6 +33,7 @@ from handoff_queue.shared.types.errors import (
     ModelRejected,
     ModelUnreachable,
     NeverSent,
+    ServerFailed,
     Unsendable,
 )
 
@@ -334,7 +335,10 @@ def _status_error(error: anthropic.APIStatusError) -> ModelError:
                 f"the model's server gave up on the request ({status}){message}", status=status
             )
         case _ if status >= 500:
-            return ModelUnreachable(
+            kind = ModelUnreachable
+            if status == 500 and _is_api_error(error.body):
+                kind = ServerFailed
+            return kind(
                 f"the model's server failed ({status}){message}",
                 status=status,
                 retry_after_s=retry_after_s_in(error.response.headers),
@@ -342,6 +346,16 @@ def _status_error(error: anthropic.APIStatusError) -> ModelError:
         case _:
             meaning = _REMEDIES.get(status, f"the model's server refused the request ({status})")
             return ModelRejected(f"{meaning}{message}", status=status)
+
+
+def _is_api_error(body: Any) -> bool:
+    """Return whether the body of a reply with status 500 is the error of the Messages API itself.
+    A gateway, which may have lost a complete reply, sends 502 or 504, or another body.
+    """
+    if not isinstance(body, dict) or body.get("type") != "error":
+        return False
+    inner = body.get("error")
+    return isinstance(inner, dict) and inner.get("type") == "api_error"
 
 
 def _unexpected_status_error(error: anthropic.APIStatusError, message: str) -> ModelError:

@@ -26,6 +26,7 @@ from handoff_queue.shared.types.errors import (
     ModelRejected,
     ModelUnreachable,
     NeverSent,
+    ServerFailed,
     Unsendable,
 )
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
@@ -341,6 +342,7 @@ def test_a_cut_stream_is_settled_at_the_worst_case_if_nothing_was_reported() -> 
         ),
         *((ModelBusy("later", status=status), False) for status in (429, 529)),
         *((ModelRejected("no", status=status), False) for status in (400, 401, 404, 413, 422)),
+        (ServerFailed("failed", status=500), False),
         (NeverSent("no connection"), False),
         (Unsendable("the certificate was refused"), False),
     ],

@@ -64,6 +64,11 @@ def models_called(run: Run) -> list[str]:
     return [call.model for call in run.calls]
 
 
+def failed_calls(run: Run) -> list[ModelCallFailed]:
+    checkpoints = run.checkpoints.earlier_checkpoints()
+    return [each for each in checkpoints if isinstance(each, ModelCallFailed)]
+
+
 def test_a_model_that_can_serve_the_turn_is_the_only_one_called() -> None:
     run = two_models(by_model(first=answer_reply()))
     assert run.go().status is ResultStatus.OK
@@ -215,6 +220,19 @@ def test_a_turn_is_paid_at_the_price_of_the_model_that_served_it() -> None:
     run = two_models(by_model(second=answer_reply()), held_s=(12, 0))
     usage = run.go().usage
     assert usage.cost_microusd == Prices().cost_microusd(usage, SECOND)
+
+
+def test_a_call_that_was_cut_counts_at_the_price_of_its_own_model() -> None:
+    failures = by_model(first=ModelUnreachable("cut"), second=answer_reply())
+    alone = Run(by_model(first=ModelUnreachable("cut")))
+    alone.go()
+
+    run = two_models(failures)
+    run.go()
+
+    (cut,) = failed_calls(run)
+    assert cut.usage.cut_calls == 1
+    assert cut.usage.cost_microusd == alone.checkpoints.reserved[0].microusd
 
 
 def test_the_result_says_how_many_replies_each_model_wrote() -> None:

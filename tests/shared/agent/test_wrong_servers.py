@@ -10,8 +10,13 @@ from email.utils import format_datetime
 
 import pytest
 
-from handoff_queue.shared.types.errors import ModelBusy, ModelRejected, ModelUnreachable
-from handoff_queue.testing import Reply
+from handoff_queue.shared.types.errors import (
+    ModelBusy,
+    ModelRejected,
+    ModelUnreachable,
+    ServerFailed,
+)
+from handoff_queue.testing import Reply, error_reply
 from tests.shared.agent.scripted_server import Serve, model_error_of
 
 ELSEWHERE = "http://127.0.0.1:1/v1/messages"
@@ -69,3 +74,24 @@ def test_a_retry_after_header_may_be_a_date(
 def test_an_invalid_retry_after_is_not_reported(serve: Serve) -> None:
     error = model_error_of(serve, Reply(status=529, body="{}", headers={"retry-after": "soon"}))
     assert error.retry_after_s is None
+
+
+def test_a_500_in_the_format_of_the_api_is_the_servers_own_failure(serve: Serve) -> None:
+    assert isinstance(model_error_of(serve, error_reply(500)), ServerFailed)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        error_reply(502),
+        error_reply(504, kind="timeout_error"),
+        error_reply(500, kind="timeout_error"),
+        Reply(status=500, body="<html>Internal error</html>"),
+        Reply(status=500, body='{"error": {"message": "no", "type": "api_error"}}'),
+        Reply(status=500, body='{"type": "error", "error": "api_error"}'),
+    ],
+)
+def test_another_5xx_may_be_of_a_gateway_that_lost_a_paid_reply(serve: Serve, reply: Reply) -> None:
+    error = model_error_of(serve, reply)
+    assert isinstance(error, ModelUnreachable)
+    assert not isinstance(error, ServerFailed)
