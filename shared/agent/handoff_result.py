@@ -16,6 +16,7 @@ from handoff_queue.shared.agent.answer_format import (
 )
 from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.agent.markdown_answer import without_notes
+from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.handoff import (
     LAST_TOOL_ERROR,
     AgentHandoff,
@@ -25,6 +26,7 @@ from handoff_queue.shared.types.handoff import (
     only_announces_completion,
     result_of,
 )
+from handoff_queue.shared.types.memory_notes import MAX_NOTES, MEMORY_FULL
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.origins import Origin
 
@@ -124,7 +126,7 @@ class ResultBuilder:
     ) -> HandoffResult:
         values: dict[str, Any] = {
             "needs": _needs(read, conversation),
-            "notes": read.notes,
+            "notes": (*read.notes, *_notes_on_memory(conversation)),
             "error": _error(read, conversation),
             "acted": conversation.has_acted or None,
             "origins": self.origins_of(conversation),
@@ -156,6 +158,19 @@ def why_declined(conversation: Conversation, words: str) -> str:
     if words.strip():
         why += f"; the model wrote: {words}"
     return why
+
+
+def _notes_on_memory(conversation: Conversation) -> tuple[str, ...]:
+    """Return the note for people that the memory was full; empty if the tool did not say so."""
+    for checkpoint in conversation.checkpoints:
+        if not isinstance(checkpoint, ToolObserved):
+            continue
+        if checkpoint.is_error and MEMORY_FULL in checkpoint.text:
+            return (
+                f"The memory is full ({MAX_NOTES:,} notes), so a new note was not kept: remove"
+                " some (handoff memory delete PATH).",
+            )
+    return ()
 
 
 def _drafts(conversation: Conversation, draft: str) -> list[str]:

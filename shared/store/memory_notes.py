@@ -45,6 +45,13 @@ class Notes:
                 notes.append(StoredNote(note, stored))
         return sorted(notes, key=lambda entry: entry.note.path)
 
+    def count(self, tenant: str) -> int:
+        """Return the number of notes of a tenant, with those that have expired since the last
+        writing.
+        """
+        with self._connection.translate_errors():
+            return int(self._connection.redis.hlen(keys.notes(tenant)))
+
     def find(self, tenant: str, path: str) -> StoredNote | None:
         """Return a note, or None if the tenant has no readable note at this path."""
         with self._connection.translate_errors():

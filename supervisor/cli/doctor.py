@@ -26,6 +26,7 @@ from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.trust.keyring import NOT_SIGNED
 from handoff_queue.shared.types.errors import StoreUnavailable, UnusableRedis, UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
+from handoff_queue.shared.types.memory_notes import MAX_NOTES
 from handoff_queue.shared.types.names import (
     RESERVED,
     ROLES_QUEUE,
@@ -80,6 +81,8 @@ _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 FULL = 0.7
 """Share of maxmemory above which a burst of payloads may be refused (Redis with noeviction)."""
+MEMORY_FULL_FROM = 0.9
+"""Share of `MAX_NOTES` from which on the memory of a tenant is almost full."""
 NOBODY_LIVE = "no worker and no supervisor is alive on this broker"
 START_ALL = (
     "start the whole system: `handoff up`, or `handoff supervisor` and `handoff worker --all`"
@@ -217,6 +220,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
             yield from brokers(processes_with_announcement(processes), nodes)
         yield from find_paused_roles(jobs.store.pauses.all())
         yield from budgets(jobs.store.daily_budgets.today(DEFAULT_TENANT))
+        yield from check_memory(jobs.store.notes.count(DEFAULT_TENANT))
         yield from _waiting_jobs(jobs)
         yield from _leftovers(jobs)
     except (StoreUnavailable, UnusableRedis) as error:
@@ -370,6 +374,21 @@ def budgets(today: TodaysBudgets) -> Iterator[Finding]:
         yield _budget(about, today.tenant, "HANDOFF_TENANT_DAY_", today)
     if today.most_open_jobs:
         yield _open_jobs(today)
+
+
+def check_memory(notes: int) -> Iterator[Finding]:
+    """Yield a warning if the memory of the default tenant is full, or almost. Pure.
+
+    Args:
+        notes: number of its notes.
+    """
+    if notes < MEMORY_FULL_FROM * MAX_NOTES:
+        return
+    report = f"{notes:,} of {MAX_NOTES:,} notes"
+    if notes >= MAX_NOTES:
+        report += ": agents keep no new facts"
+    fix = "`handoff memory` lists them, `handoff memory delete PATH` removes one"
+    yield Finding(Level.WARN, f"memory of tenant {DEFAULT_TENANT}", report, fix)
 
 
 def _open_jobs(today: TodaysBudgets) -> Finding:

@@ -23,7 +23,13 @@ from handoff_queue.shared.specialists.specialist_files import MEMORY
 from handoff_queue.shared.text.word_forms import stem
 from handoff_queue.shared.types.errors import NotesFull
 from handoff_queue.shared.types.handoff import Citation
-from handoff_queue.shared.types.memory_notes import MAX_NOTE_CHARS, NOTE_PATH, NewNote, Note
+from handoff_queue.shared.types.memory_notes import (
+    MAX_NOTE_CHARS,
+    MEMORY_FULL,
+    NOTE_PATH,
+    NewNote,
+    Note,
+)
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.origins import Origin, is_output_of_code, tool_origin, union
 
@@ -245,7 +251,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
             if self._notes.write(note, replaces=existing):
                 return
         except NotesFull as error:
-            raise ToolFailed("memory: the memory is full: go on without the note") from error
+            raise ToolFailed(MEMORY_FULL) from error
         raise ToolFailed(
             f"memory: {_full(note.path)} was written in the meantime: view it, then try again"
         )

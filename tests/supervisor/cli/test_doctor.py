@@ -11,10 +11,12 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.daily_budget import DailyCaps, DaySpending, TodaysBudgets
 from handoff_queue.shared.store.health import QueueDepth, RedisFacts
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.memory_notes import MAX_NOTES
 from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.specialist import ContextRules
 from handoff_queue.supervisor.cli.doctor import (
     budgets,
+    check_memory,
     examine,
     find_ignored_variables,
     find_lost_slots,
@@ -134,6 +136,13 @@ def test_dead_letters_are_reported_with_the_commands_for_them(store: Store, redi
     assert finding.level is Level.WARN
     assert "`handoff dead show ID`" in finding.fix
     assert "`handoff dead drop --all`" in finding.fix
+
+
+def test_a_memory_is_a_warning_when_it_is_almost_full() -> None:
+    assert list(check_memory(MAX_NOTES * 9 // 10 - 1)) == []
+    (almost,), (full,) = check_memory(MAX_NOTES * 9 // 10), check_memory(MAX_NOTES)
+    assert (almost.level, almost.report) == (Level.WARN, "900 of 1,000 notes")
+    assert full.report == "1,000 of 1,000 notes: agents keep no new facts"
 
 
 def test_the_spending_of_today_is_shown_with_its_limits() -> None:

@@ -12,13 +12,17 @@ import pytest
 
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
+from handoff_queue.shared.store import memory_notes
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.memory_notes import MAX_NOTE_CHARS, Note
 from handoff_queue.shared.types.origins import DOCUMENT, MODEL, USER
 from handoff_queue.supervisor.client.memory_notes import write_note
+from handoff_queue.testing import tool_call_reply
 from handoff_queue.workers.tools.memory import memory_tool
 from handoff_queue.workers.tools.read_document import read_document_tool
+from tests.doubles.agent_runs import answer_reply, run_with_replies
+from tests.doubles.handoffs import a_tool
 from tests.doubles.jobs import a_job
 from tests.workers.tools.contexts import ToolHarness
 
@@ -382,3 +386,18 @@ def test_another_handoff_that_opens_a_found_note_has_read_something_private(
     output = later.output(read_document_tool(), source=note["source"])
 
     assert output.origins == (DOCUMENT, MODEL, "tool memory")
+
+
+def test_the_result_of_a_handoff_says_that_the_memory_was_full(
+    first: ToolHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_notes, "MAX_NOTES", 0)
+    tool = a_tool("memory", lambda _arguments: first.call(TOOL, **NEW))
+    replies = (tool_call_reply(("memory", {"q": "Qdrant"})), answer_reply())
+
+    result = run_with_replies(*replies, tools=(tool,)).go()
+
+    assert result.notes == (
+        "The memory is full (1,000 notes), so a new note was not kept: remove some"
+        " (handoff memory delete PATH).",
+    )
