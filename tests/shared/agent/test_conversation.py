@@ -167,12 +167,12 @@ CLEARED = ContextCleared(tool_use_ids=("a",), tokens=1)
 
 
 def test_a_cleared_text_is_not_visible_and_still_a_result_of_an_equal_call() -> None:
-    found = look_up("found")
-    cleared = found.plus(CLEARED)
+    answered = look_up("found")
+    cleared = answered.plus(CLEARED)
 
-    assert found.is_text_visible("found")
-    assert found.is_text_visible_for_equal_call(call("a"), "found")
-    assert found.has_visible_result_of_equal_call(call("a"), counts_errors=False)
+    assert answered.is_text_visible("found")
+    assert answered.is_text_visible_for_equal_call(call("a"), "found")
+    assert answered.has_visible_result_of_equal_call(call("a"), counts_errors=False)
     assert not cleared.is_text_visible("found")
     assert not cleared.is_text_visible_for_equal_call(call("a"), "found")
     assert not cleared.has_visible_result_of_equal_call(call("a"), counts_errors=True)
