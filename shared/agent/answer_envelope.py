@@ -55,12 +55,12 @@ MAX_PART_CHARS = 500
 MAX_ANNOUNCEMENT_CHARS = 200
 """Characters of the longest answer that is checked for `_ANNOUNCES`."""
 _ANNOUNCES = re.compile(
-    r"\W*(?:okay|ok|sure|first|now)?\W*(?:i(?:'ll| will|'m going to| am going to)|let me|let's)"
+    r"\W*+(?:okay|ok|sure|first|now)?\W*+(?:i(?:'ll| will|'m going to| am going to)|let me|let's)"
     r" (?:now |first )*(?:search|look|check|find|read|start|begin|open|see|examine|review)\b",
     re.IGNORECASE,
 )
 """The beginning of a text that only says what the model does next, such as "Let me search"."""
-_BEGINS_ENVELOPE = re.compile(r'\s*(?:```[a-zA-Z]*\s*)?\{\s*"(?:status|output)"')
+_BEGINS_ENVELOPE = re.compile(r'\s*+(?:```[a-zA-Z]*+\s*+)?\{\s*+"(?:status|output)"')
 _TEXT: dict[str, Any] = {"type": "string"}
 _SOURCES_SCHEMA: dict[str, Any] = {
     "type": "array",

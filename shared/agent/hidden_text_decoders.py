@@ -110,7 +110,8 @@ def _escapes(text: str) -> Iterator[str]:
     if "&" in text:
         yield html.unescape(text)
     if "<" in text:
-        yield _TAG.sub("", text)
+        end = text.rfind(">") + 1  # the search for a missing ">" would take quadratic time
+        yield _TAG.sub("", text[:end]) + text[end:]
     if "+" in text:
         yield _UTF7.sub(lambda match: _decode_utf16(match[1]), text)
     for label in _PUNYCODE.findall(text):

@@ -44,8 +44,9 @@ _ONLY_MARK = re.compile(r"\s*(#{1,6}|-)\s*")
 text of the paragraph.
 """
 _HIDING_STYLE = re.compile(
-    r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)"
-    r"|(?:font-size|opacity|max-height|height)\s*:\s*0*\.?0+(?:px|pt|r?em|%)?\s*(?:;|!|$)",
+    r"display\s*+:\s*+none|visibility\s*+:\s*+(?:hidden|collapse)"
+    r"|(?:font-size|opacity|max-height|height)\s*+:\s*+(?:0++(?:\.0++)?|\.0++)"
+    r"(?:px|pt|r?em|%)?\s*+(?:;|!|$)",
     re.IGNORECASE,
 )
 """Styles of an element whose text a reader does not see."""

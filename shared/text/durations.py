@@ -20,7 +20,7 @@ _UNITS_MS = {
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,6})?"
 _SECONDS = re.compile(_NUMBER)
 _WITH_UNITS = re.compile(
-    r"\s*".join(rf"(?:({_NUMBER})\s?{unit}(?![a-z]))?" for unit in _UNITS_MS), re.IGNORECASE
+    r"\s*+".join(rf"(?:({_NUMBER})\s?{unit}(?![a-z]))?" for unit in _UNITS_MS), re.IGNORECASE
 )
 FORMS = "a number of seconds, or a duration such as 500ms, 45s, 10m, 1h30m or 7d"
 """Forms that a user can write, for help and errors."""

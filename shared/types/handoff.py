@@ -371,9 +371,9 @@ class HandoffResult(Message):
 
 
 _DONE = re.compile(
-    r"^\W*(i('ve| have)?|we('ve| have)?|the|this|your|my|all)?\s*"
-    r"(task|work|step|job|request|everything|research|analysis|report|it)?\s*"
-    r"(has been|have been|is now|is|are|was)?\s*(now |successfully |fully )*"
+    r"^\W*+(i('ve| have)?|we('ve| have)?|the|this|your|my|all)?\s*+"
+    r"(task|work|step|job|request|everything|research|analysis|report|it)?\s*+"
+    r"(has been|have been|is now|is|are|was)?\s*+(now |successfully |fully )*"
     r"(done|complete[d]?|finished|accomplished|completed (the|this|my|your)"
     r" (task|work|step|job|request|research|analysis|report))"
     r"( successfully)?"

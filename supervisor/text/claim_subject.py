@@ -197,6 +197,7 @@ def _same_name(first_words: list[str], second_words: list[str]) -> bool:
 
 
 def _replace_phrases(text: str) -> str:
+    text = " ".join(text.split())  # a long run of blanks would take quadratic time
     for pattern, phrase in _PHRASES:
         text = re.sub(pattern, phrase, text, flags=re.IGNORECASE)
     match = _PER.search(text)

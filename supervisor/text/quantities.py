@@ -67,7 +67,7 @@ _DEGREES = {
     "k": (Fraction(1), Fraction(0)),
 }
 _DEGREE = re.compile(
-    r"(?:°|deg(?:rees?)?\s*|º)?\s*(celsius|fahrenheit|kelvin|[cf](?![a-z])|k(?![a-z]))",
+    r"(?:°|deg(?:rees?)?|º)?\s*+(celsius|fahrenheit|kelvin|[cf](?![a-z])|k(?![a-z]))",
     re.IGNORECASE,
 )
 _SQUARE, _CUBIC = re.compile(r"^(?:square|sq\.?)\s+"), re.compile(r"^cubic\s+")
@@ -176,7 +176,7 @@ _SCALES = {
 }
 _DIGITS = r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?|\.\d+"
 _AMOUNT = re.compile(
-    rf"(?P<sign>[-−+])?\s*(?P<currency>US\$|[$€£¥])?\s*(?P<minus>[-−])?(?P<digits>{_DIGITS})(?:e(?P<e>[-+]?\d+))?(?:\s*[x×]\s*10\^(?P<ten>-?\d+))?"
+    rf"(?P<sign>[-−+])?\s*+(?P<currency>US\$|[$€£¥])?\s*+(?P<minus>[-−])?(?P<digits>{_DIGITS})(?:e(?P<e>[-+]?\d+))?(?:\s*[x×]\s*10\^(?P<ten>-?\d+))?"
     r"(?:(?P<short>[kKMBT])(?![\w°%])|\s*(?P<long>(?i:thousand|tausend|million(?:en)?|mio|milliarden?|mrd|billion|trillion)|mn|bn|k)s?(?!\w))?"
 )
 _BLANKS = re.compile(r"\s{3,}")

@@ -48,7 +48,7 @@ _FENCE = re.compile(
     r"^ {0,3}(`{3,9}|~{3,9})[^\n]*\n(.*?)(?:^ {0,3}\1|\Z)", re.DOTALL | re.MULTILINE
 )
 """A code block of Markdown."""
-_RETURN = re.compile(r"^[ \t]+return[ \t]+([\"']?)PASS\1(?=[ \t]*;?[ \t]*$)", re.MULTILINE)
+_RETURN = re.compile(r"^[ \t]+return[ \t]+([\"']?)PASS\1(?=[ \t]*+(?:;[ \t]*+)?$)", re.MULTILINE)
 """A statement in the body of a function."""
 _REPORTED = re.compile(
     r"^[^\w\n]*(?:\w+[^\w\n]+){0,3}?(?i:verdict|decision)[^\w\n]+PASS\b[^\w\n]*$",

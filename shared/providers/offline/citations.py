@@ -30,10 +30,10 @@ def not_found(gaps: Sequence[str]) -> str:
 
 def gaps_in(output: str) -> list[str]:
     """Return the gaps that an output names. See `not_found`."""
-    lines = re.findall(rf"^\W*{NOT_FOUND}:\s*(.+?)\.?\s*$", output, re.MULTILINE)
+    lines = re.findall(rf"^[^\w\n]*+{NOT_FOUND}:\s*+(.+)$", output, re.MULTILINE)
     gaps: list[str] = []
     for line in lines:
-        for gap in line.split(";"):
+        for gap in line.rstrip().removesuffix(".").split(";"):
             if gap.strip():
                 gaps.append(gap.strip())
     return gaps

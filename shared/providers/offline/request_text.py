@@ -39,7 +39,10 @@ _ASPECT_CUE = re.compile(
 )
 _NO_ASPECT = re.compile(r"(?:an?|us|me|my|our|your|someone)\b|.*\b(?:that|who|which)\b", re.I)
 """Beginning of a phrase about the reader of the answer, as in `for a team that needs filters`."""
-_AND = re.compile(r"\s*[,;]\s*(?:and\s+|or\s+)?|\s+(?:and|or|&|versus|vs\.?|against)\s+")
+_AND = re.compile(
+    r"(?:(?<!\s)\s++)?[,;]\s*+(?:and\s+|or\s+)?"
+    r"|(?<!\s)\s++(?:and|or|&|versus|vs\.?|against)\s+"
+)
 _QUESTION = r"(?:how|what|why|when|where|which|who|does|do|is|are|can|should)\b"
 _IMPERATIVE = re.compile(
     r"(?:(?:and|then|also|finally|please),?\s+)*(?:(?:can|could|would) you\s+(?:please\s+)?)?"
@@ -49,11 +52,13 @@ _IMPERATIVE = re.compile(
     re.IGNORECASE,
 )
 _WANTED = re.compile(rf"{_QUESTION}|{_IMPERATIVE.pattern}", re.IGNORECASE)
-_NEXT_QUESTION = re.compile(r"\s*,?\s+and\s+(?=(?:how|what|why|when|where|which|who)\b)")
+_NEXT_QUESTION = re.compile(
+    r"(?<!\s)(?:\s*+,)?\s++and\s++(?=(?:how|what|why|when|where|which|who)\b)"
+)
 _PRONOUN = re.compile(r"\b(?:it|its|they|their|them|that|this|these|those)\b", re.IGNORECASE)
 _MAKING = re.compile(
     r"(?:(?:please|now|then|also)[,!]?\s+|(?:can|could|would|will) you (?:please )?"
-    r"|i(?:'d| would)? (?:want|need|like)(?: you)?(?: to)?\s+)*"
+    r"|i(?:'d| would)? (?:want|need|like)(?: you)?(?: to)?\s+)*+"
     r"(?:translate|rewrite|rephrase|paraphrase|proofread|correct|convert|reformat|calculate|compute"
     r"|solve|classify|sing|implement|refactor|debug|transcribe|imagine|brainstorm|think of"
     r"|come up with|write|compose|draft|create|generate|invent|tell (?:me|us) an? (?:joke|story)"

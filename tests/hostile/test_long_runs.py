@@ -1,0 +1,42 @@
+"""Long runs of one character in texts from outside. A regular expression with quadratic time holds
+the interpreter lock, so it stops all jobs of its process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from handoff_queue.shared.agent.compaction import _CALL_NAME
+from handoff_queue.shared.agent.hidden_text_decoders import _escapes
+from handoff_queue.shared.documents.html import _HIDING_STYLE
+from handoff_queue.shared.providers.offline.citations import gaps_in
+from handoff_queue.shared.providers.offline.request_text import why_not_answerable
+from handoff_queue.shared.text.durations import InvalidDuration, seconds_of
+from handoff_queue.supervisor.text.reviewer_address import reviewer_address
+
+RUNS: dict[str, Callable[[], object]] = {
+    "blanks in a duration": lambda: seconds_of("1h" + " " * 2_000 + "x"),
+    "zeros in a style": lambda: _HIDING_STYLE.search("height:" + "0" * 100_000 + "x"),
+    "blanks in a style": lambda: _HIDING_STYLE.search("height:0" + " " * 100_000 + "x"),
+    "begins of a tag": lambda: list(_escapes("<" * 100_000)),
+    "letters of a call": lambda: _CALL_NAME.findall("a" * 100_000),
+    "blanks after a verdict": lambda: reviewer_address("\treturn PASS" + "\t" * 150_000 + "x"),
+    "empty lines before a gap": lambda: gaps_in("\n" * 100_000),
+    "polite words": lambda: why_not_answerable("can you please " * 40 + "x"),
+}
+MAX_S = 4.0
+"""Each takes less than 0.1 s. Before, each took more than 5 s, and some took hours."""
+
+
+@pytest.mark.parametrize("search", RUNS.values(), ids=RUNS)
+def test_a_long_run_of_characters_takes_a_short_time(search: Callable[[], object]) -> None:
+    begun = time.process_time()
+
+    with suppress(InvalidDuration):
+        search()
+
+    assert time.process_time() - begun < MAX_S
