@@ -1,8 +1,8 @@
 """The models that may serve the turns of one handoff, in the order of the specialist's file.
 
 A turn goes to the first model that takes the call soon. A model that fails is asked last for a
-while. A model that declines to answer, or refuses the request, is left out. The checkpoints say
-so, and a resumed handoff does not pay for the same refusal again.
+while. A model that declines to answer, refuses the request, or gives an empty answer twice, is left
+out. The checkpoints say so, and a resumed handoff does not pay for the same refusal again.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from handoff_queue.shared.agent.conversation import (
     error_of_decliner,
     text_of,
 )
+from handoff_queue.shared.agent.loop_prompts import EMPTY
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
 from handoff_queue.shared.agent.provider_context import find_results_cleared_by_provider
@@ -327,18 +328,19 @@ class ModelTurns:
         *,
         cleared: ContextCleared | None = None,
     ) -> None:
-        """Store a reply of this model. If it declined to answer, and another model may answer,
-        store a failed call. A declined summary is an empty one: the model may answer later turns.
+        """Store a reply of this model. If it declined to answer, or its answer is empty again, and
+        another model may answer, store a failed call. A declined summary is an empty one: the model may answer later turns.
 
         Args:
             cleared: results that the provider has cleared from the request.
         """
-        if reply.stop_reason == "refusal" and conversation.is_summarizing:
-            reply = replace(reply, content=())
-        elif reply.stop_reason == "refusal" and self._has_other(conversation, model):
-            write_checkpoint(
-                self._failed_call_checkpoint(model, error_of_decliner(model), usage, rules_out=True)
-            )
+        fault = ""
+        if reply.stop_reason == "refusal":
+            fault = error_of_decliner(model)
+        elif _is_empty_again(conversation, reply):
+            fault = f"{model} gave an empty answer twice"
+        if fault and self._has_other(conversation, model):
+            write_checkpoint(self._failed_call_checkpoint(model, fault, usage, rules_out=True))
             return
         content = with_valid_calls(reply.content, conversation.ids)
         replied = ModelReplied(
@@ -747,6 +749,14 @@ class ModelTurns:
     def _check_deadline(self) -> None:
         if self.dependencies.left_s <= 0:
             raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
+
+
+def _is_empty_again(conversation: Conversation, reply: ModelReply) -> bool:
+    """Return whether the reply is an empty answer, and so was the last reply."""
+    if reply.stop_reason != "end_turn" or text_of(reply.content).strip():
+        return False
+    has_calls = any(block.get("type") == "tool_use" for block in reply.content)
+    return not has_calls and AgentPrompted(text=EMPTY) in conversation.since_reply
 
 
 def _add_model_name(why: str, call: ModelCall) -> str:

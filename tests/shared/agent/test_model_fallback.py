@@ -158,6 +158,19 @@ def test_a_model_that_declines_to_answer_is_replaced_by_the_next_model() -> None
     assert models_called(run) == [FIRST, SECOND]
 
 
+def test_a_model_whose_answer_is_empty_twice_in_a_row_is_replaced_by_the_next_model() -> None:
+    run = two_models(by_model(first=Reply(), second=answer_reply()))
+    result = run.go()
+    assert (result.status, result.model) == (ResultStatus.OK, SECOND)
+    assert models_called(run) == [FIRST, FIRST, SECOND]
+
+
+def test_a_handoff_to_which_every_model_gives_an_empty_answer_fails() -> None:
+    run = two_models(by_model(first=Reply(), second=Reply()))
+    assert run.go().stop_reason is StopReason.INVALID_OUTPUT
+    assert models_called(run) == [FIRST, FIRST, SECOND]
+
+
 def test_a_handoff_that_every_model_declines_ends_as_refused() -> None:
     refusal = text_reply("No.", stop_reason="refusal")
     run = two_models(by_model(first=refusal, second=refusal))
