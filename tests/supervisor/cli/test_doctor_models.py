@@ -75,9 +75,9 @@ def test_a_level_or_type_of_a_file_that_its_model_lacks_is_named() -> None:
     facts = json.dumps({"capabilities": capabilities}).encode()
     with serving({"/v1/models/small": Page(facts)}) as server:
         at = ModelServer(f"http://127.0.0.1:{server.port}", {})
-        found = [finding.report for finding in check_models(at, {}, {}, options)]
+        reports = [finding.report for finding in check_models(at, {}, {}, options)]
 
-    assert found == [
+    assert reports == [
         "small has no `effort: max`; the calls for reader leave it out",
         "small has no `thinking: between_tools`; the calls for writer leave it out",
     ]
