@@ -46,9 +46,7 @@ class Notes:
         return sorted(notes, key=lambda entry: entry.note.path)
 
     def count(self, tenant: str) -> int:
-        """Return the number of notes of a tenant, with those that have expired since the last
-        writing.
-        """
+        """Return the number of notes of a tenant. Expired notes count until the next writing."""
         with self._connection.translate_errors():
             return int(self._connection.redis.hlen(keys.notes(tenant)))
 
