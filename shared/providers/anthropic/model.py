@@ -45,6 +45,8 @@ _WORDS = {
     Option.STRICT: ("output_config", "output_format", "strict", "json_schema", "schema"),
 }
 """Words in the 400 of a server that refuses an option."""
+_ABOUT_MODEL = (403, 404)
+"""HTTP status of errors that may be about the model. The error then names it."""
 _EDITS = {
     Option.CLEARING: ContextEdit.CLEARING,
     Option.COMPACTION: ContextEdit.COMPACTION,
@@ -87,6 +89,8 @@ class AnthropicModel:
             option = _find_refused_option(error, call, without)
             if option is None and _lacks_code_execution(error, call):
                 raise ModelRejected(f"{error}{_NEEDS_CODE_EXECUTION}", status=400) from error
+            if option is None and error.status in _ABOUT_MODEL:
+                raise ModelRejected(f"{call.model}: {error}", status=error.status) from error
             if option is None:
                 raise
             if option not in self._refused[call.model]:  # calls of other threads may come second

@@ -46,8 +46,11 @@ def test_a_bad_key_names_its_remedy(serve: Serve) -> None:
     assert "set ANTHROPIC_API_KEY" in str(model_error_of(serve, error_reply(401)))
 
 
-def test_an_unknown_model_names_its_remedy(serve: Serve) -> None:
-    assert "--model" in str(model_error_of(serve, error_reply(404)))
+@pytest.mark.parametrize("status", [403, 404])
+def test_an_error_about_a_model_names_the_model_and_its_remedies(serve: Serve, status: int) -> None:
+    error = str(model_error_of(serve, error_reply(status)))
+    assert error.startswith(f"{CALL.model}: the ")
+    assert "(--model, or `model` in the specialist's file)" in error
 
 
 def test_a_model_that_refuses_code_execution_names_its_remedy(serve: Serve) -> None:
