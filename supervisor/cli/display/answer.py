@@ -393,7 +393,10 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
     seconds = ""
     if started and ended:
         seconds = f"{ended - started:.2f}"
-    start = [handoff["handoff_id"], handoff["assigned_to"], _state(handoff, outcome)]
+    state = _state(handoff, outcome)
+    if outcome and outcome.get("shared"):
+        state += f", shared with {outcome['shared']['job_id']}"
+    start = [handoff["handoff_id"], handoff["assigned_to"], state]
     worker = handoff.get("worker") or ""
     usage = handoff.get("usage")
     if not usage or not usage["turns"]:

@@ -75,6 +75,15 @@ def test_the_sources_follow_the_answer(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == 'It is so [1].\n\nSources:\n[1] a.md: "It is so."\n'
 
 
+def test_a_handoff_with_a_copied_result_names_the_job_that_paid_for_it() -> None:
+    handoff = {"handoff_id": "left.1", "assigned_to": "writer", "usage": {"turns": 0}}
+    shared = {"job_id": "j-abcdef012345", "handoff_id": "left.1"}
+    copied = {"handoff_id": "left.1", "status": "ok", "shared": shared}
+    outcome = result().model_copy(update={"handoffs": (handoff,), "results": (copied,)})
+
+    assert "ok, shared with j-abcdef012345" in rendered(outcome)
+
+
 QUOTE = {
     "cost": {"likely_usd": 0.01, "most_usd": 0.03},
     "time": {"likely_s": 8.0, "most_s": 12.0},
