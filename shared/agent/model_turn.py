@@ -329,13 +329,16 @@ class ModelTurns:
         cleared: ContextCleared | None = None,
     ) -> None:
         """Store a reply of this model. If it declined to answer, or its answer is empty again, and
-        another model may answer, store a failed call. A declined summary is an empty one: the model may answer later turns.
+        another model may answer, store a failed call. A declined summary is an empty one: the model
+        may answer later turns.
 
         Args:
             cleared: results that the provider has cleared from the request.
         """
         fault = ""
-        if reply.stop_reason == "refusal":
+        if reply.stop_reason == "refusal" and conversation.is_summarizing:
+            reply = replace(reply, content=())
+        elif reply.stop_reason == "refusal":
             fault = error_of_decliner(model)
         elif _is_empty_again(conversation, reply):
             fault = f"{model} gave an empty answer twice"

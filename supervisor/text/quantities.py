@@ -273,11 +273,17 @@ def are_comparable(first: Quantity, second: Quantity) -> bool:
     return bool(_readings_of_both(first, second))
 
 
+_MAX_DIGITS = 500
+"""Characters of the longest number that is read. Python refuses a number of 4,301 digits."""
+
+
 def numbers_in(text: str) -> Iterator[Fraction]:
     """Yield each number in digits, and then its absolute value: in `2019-2024` the dash is not
-    a minus.
+    a minus. A number with more than `_MAX_DIGITS` characters is left out.
     """
     for match in _AMOUNT.finditer(squeeze_blanks(text)):
+        if len(match["digits"]) > _MAX_DIGITS:
+            continue
         value = _parse_amount(match).value
         yield value
         yield abs(value)

@@ -16,6 +16,7 @@ from handoff_queue.shared.documents.html import _HIDING_STYLE
 from handoff_queue.shared.providers.offline.citations import gaps_in
 from handoff_queue.shared.providers.offline.request_text import why_not_answerable
 from handoff_queue.shared.text.durations import InvalidDuration, seconds_of
+from handoff_queue.supervisor.text.quantities import numbers_in
 from handoff_queue.supervisor.text.reviewer_address import reviewer_address
 
 RUNS: dict[str, Callable[[], object]] = {
@@ -40,3 +41,7 @@ def test_a_long_run_of_characters_takes_a_short_time(search: Callable[[], object
         search()
 
     assert time.process_time() - begun < MAX_S
+
+
+def test_a_gate_about_numbers_leaves_out_a_number_that_python_cannot_read() -> None:
+    assert list(numbers_in("1" * 5_000 + " and 42")) == [42, 42]

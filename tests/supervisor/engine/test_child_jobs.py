@@ -261,9 +261,9 @@ def test_a_job_counts_the_results_of_its_child_if_a_worker_has_lowered_the_child
         for event in shell.open(child):
             shell.do(child, event)
 
-    (told,) = [event for event in shell.events(job_id) if isinstance(event, HandoffFinished)]
+    (finished,) = [event for event in shell.events(job_id) if isinstance(event, HandoffFinished)]
     assert min(spent[child]) > 0
-    assert (told.turns, told.usage.output_tokens) == spent[child]
+    assert (finished.turns, finished.usage.output_tokens) == spent[child]
 
 
 def test_a_child_cannot_be_retried_or_deleted_alone(shell: Shell, tmp_path: Path) -> None:
