@@ -7,7 +7,7 @@ out. The checkpoints say so, and a resumed handoff does not pay for the same ref
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from handoff_queue.shared.agent.conversation import Conversation
@@ -36,6 +36,8 @@ class ModelChoices:
     """At least one model, in the order of preference."""
     _avoided_until: dict[str, float] = field(default_factory=dict)
     """Time until which each failed model is avoided, by its name."""
+    _left_out: set[str] = field(default_factory=set)
+    """Models that the budget does not allow, because their prices are not known."""
 
     @property
     def has_several(self) -> bool:
@@ -71,6 +73,10 @@ class ModelChoices:
         """Ask the other models first for `AVOIDED_S`."""
         self._avoided_until[name] = now + AVOIDED_S
 
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Ask these models no more."""
+        self._left_out.update(names)
+
     def bucket_of(self, name: str) -> str | None:
         """Return the rate-limit bucket of a model."""
         for choice in self.choices:
@@ -79,10 +85,10 @@ class ModelChoices:
         return None
 
     def _choices_without_refusal(self, conversation: Conversation) -> Sequence[ModelChoice]:
-        """Return the models that have not refused this handoff. If there is none, return all
-        models.
+        """Return the models that have not refused this handoff, and that are not left out. If there
+        is none, return all models.
         """
-        refusals: set[str | None] = set()
+        refusals: set[str | None] = set(self._left_out)
         for checkpoint in conversation.checkpoints:
             if isinstance(checkpoint, ModelCallFailed) and checkpoint.rules_out:
                 refusals.add(checkpoint.requested_model)

@@ -92,6 +92,8 @@ MAX_DEFERRAL_S = 120.0
 FILLS_CACHE = "another call fills the prompt cache"
 """Activity while a call with the same prefix has no reply yet."""
 
+ONE_TOKEN = Usage(input_tokens=1, output_tokens=1)
+"""Usage whose cost is known if the price of a model is known."""
 SHORT_REPLY_CHARS = 20_000
 """Longest final reply whose checkpoint may wait for the result, which saves a round trip. It
 has no quotes. A longer reply, or a reply with quotes, may take some time to read.
@@ -558,6 +560,8 @@ class ModelTurns:
             try:
                 return self._admit(conversation, reserve)
             except LimitReached:
+                if self._leave_out_unpriced(conversation):
+                    continue
                 if conversation.has_server_calls or not self._builder.drop_server_tools():
                     raise
 
@@ -621,19 +625,32 @@ class ModelTurns:
 
     def _worst_case(self, conversation: Conversation, call: ModelCall) -> WorstCase:
         """Return the upper bound of a call, at the price of the dearest model of the handoff.
-        Whether the budget allows a turn does not depend on the model that serves it.
+        Whether the budget allows a turn does not depend on the model that serves the turn. A model
+        without a known price has no upper bound in money, and does not count for other models.
         """
         max_input = self._builder.max_input(conversation)
         worst = self.dependencies.prices.worst(call, max_input)
-        if not self._choices.has_several:
+        if not self._choices.has_several or worst.microusd is None:
             return worst
+        dearest = worst.microusd
         for choice in self._choices.choices:
             other = self.dependencies.prices.worst(replace(call, model=choice.name), max_input)
-            if worst.microusd is None or other.microusd is None:
-                worst = replace(worst, microusd=None)
-            else:
-                worst = replace(worst, microusd=max(worst.microusd, other.microusd))
-        return worst
+            dearest = max(dearest, other.microusd or 0)
+        return replace(worst, microusd=dearest)
+
+    def _leave_out_unpriced(self, conversation: Conversation) -> bool:
+        """Leave out the models without a known price, because a limit in money may refuse them.
+        Return whether a model was left out, and another one has a price.
+        """
+        unpriced: list[str] = []
+        usable = self._choices.usable(conversation, self.dependencies.now())
+        for choice in usable:
+            if self.dependencies.prices.cost_microusd(ONE_TOKEN, choice.name) is None:
+                unpriced.append(choice.name)
+        if not unpriced or len(unpriced) == len(usable):
+            return False
+        self._choices.leave_out(unpriced)
+        return True
 
     def _expected_usage(
         self, conversation: Conversation, choice: ModelChoice, call: ModelCall, *, joins_line: bool

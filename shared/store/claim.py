@@ -723,6 +723,11 @@ def _refusal(whose: str, limit: str, worst: WorstCase) -> str:
     text = f"{whose} does not allow another model call"
     if limit == "max_usd" and worst.microusd is not None:
         return f"{text}, which may cost up to ${cost_usd(worst.microusd):.4f}"
+    if limit == "max_usd":
+        return (
+            f"{whose} has a limit in money, and the price of {worst.model} is not known: set"
+            " HANDOFF_PRICE_AS of the worker to a model with a known price"
+        )
     for measure in MEASURES:
         if measure.stored_limit == limit and not measure.counts_calls:
             return f"{text}, which may take up to {measure.worst(worst):,} {measure.name}"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
-from handoff_queue.shared.settings.settings import OFFLINE_MODEL
+from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.request import (
+    Request,
+    bound_in_money,
+    check_prices_of_specialists,
+)
 
 
 class Admission:
@@ -17,14 +23,10 @@ class Admission:
     tenant are read once for all requests.
     """
 
-    def __init__(self, store: Store, memory_mark: float) -> None:
-        """Store the arguments. Nothing is read before the first check.
-
-        Args:
-            memory_mark: part of Redis's maxmemory above which no new job is stored.
-        """
+    def __init__(self, store: Store, settings: Settings) -> None:
+        """Store the arguments. Nothing is read before the first check."""
         self._store = store
-        self._mark = memory_mark
+        self._settings = settings
         self._refusals: dict[str, UserError | None] = {}
 
     def check(self, job_id: JobId, fact_checker: str | None, request: Request) -> None:
@@ -35,8 +37,9 @@ class Admission:
         later.
 
         Raises:
-            UserError: the request names a real model and no live worker has a key, or no worker
-                serves or has served the fact-checker.
+            UserError: the request names a real model and no live worker has a key, no worker
+                serves or has served the fact-checker, or the request has a limit in money and
+                needs a specialist whose models have no known price.
             BudgetSpent: the tenant or the installation has spent its budget for the day.
             TooManyOpenJobs: the tenant may have no more open jobs.
             StoreUnavailable: Redis is filled above the mark.
@@ -47,6 +50,8 @@ class Admission:
                 f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the"
                 " workers run, or leave the model out"
             )
+        if bound_in_money(request):
+            check_prices_of_specialists(request, self._served, self._settings)
         refusal = self._refusal(request.tenant)
         if not (refusal or self._no_room) or self._store.jobs.read([job_id]):
             return
@@ -55,15 +60,19 @@ class Admission:
         raise StoreUnavailable(self._no_room)
 
     @cached_property
+    def _served(self) -> Mapping[str, ServedSpecialist]:
+        return self._store.presence.load_served_specialists()
+
+    @cached_property
     def _models(self) -> set[str]:
         models: set[str] = set()
-        for served in self._store.presence.load_served_specialists().values():
+        for served in self._served.values():
             models.update(served.models)
         return models
 
     @cached_property
     def _no_room(self) -> str | None:
-        return self._store.health.no_room(self._mark)
+        return self._store.health.no_room(self._settings.memory_mark)
 
     def _refusal(self, tenant: str) -> UserError | None:
         if tenant not in self._refusals:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from handoff_queue.shared.agent.prices import prices_from
+from handoff_queue.shared.agent.prices import Prices, prices_from
 from handoff_queue.shared.documents.folder import MACHINE_MADE, MAX_PATH_CHARS, FolderReading
 from handoff_queue.shared.settings.http_values import server_in_url, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
@@ -46,6 +46,9 @@ from handoff_queue.supervisor.client.celery_signatures import check_allowed, end
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
 from handoff_queue.supervisor.workflows import Items, Workflow
 from handoff_queue.supervisor.workflows.workflow import WorkflowStep
+
+if TYPE_CHECKING:
+    from handoff_queue.shared.store.presence import ServedSpecialist
 
 MAX_TENANT_CHARS = 100
 """Most characters of a tenant's name. The name is part of a key, and a column of lists."""
@@ -525,13 +528,8 @@ def _check_prices(request: Request, settings: Settings) -> None:
     Raises:
         UserError: the price of a model is not known.
     """
-    bound = "above_microusd (--approve-above-usd)"
-    if request.limits.max_microusd is not None:
-        bound = "max_microusd (--max-usd)"
-    above_microusd = None
-    if request.approvals:
-        above_microusd = request.approvals.above_microusd
-    if request.limits.max_microusd is None and above_microusd is None:
+    bound = bound_in_money(request)
+    if not bound:
         return
     names: list[str] = []
     if request.model:
@@ -544,8 +542,64 @@ def _check_prices(request: Request, settings: Settings) -> None:
         names.append(settings.reviewer_model)
     prices = replace(prices_from(settings), is_free=False)
     for name in names:
-        if prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), name) is None:
-            raise UserError(
-                f"the price of {name} is not known, so {bound} cannot be kept: set HANDOFF_PRICE_AS"
-                " to a model with the same price"
-            )
+        if not _has_price(name, prices):
+            raise UserError(_unpriced(name, bound, prices))
+
+
+def check_prices_of_specialists(
+    request: Request, served: Mapping[str, ServedSpecialist], settings: Settings
+) -> None:
+    """Check that the price of a model is known for each specialist that the request needs and
+    whose file names models, if a limit or an approval is in money.
+
+    A client without a key makes no check. A worker refuses the call.
+
+    Args:
+        served: the specialists of the live workers.
+
+    Raises:
+        UserError: a needed specialist has no model with a known price.
+    """
+    bound = bound_in_money(request)
+    if not bound or request.model or settings.is_offline:
+        return
+    prices = replace(prices_from(settings), is_free=False)
+    faults: dict[str, str] = {}
+    for name in {*request.specialists, *(step.specialist for step in _workflow_steps(request))}:
+        specialist = served.get(name)
+        if specialist is None or OFFLINE_MODEL in specialist.models:
+            continue
+        models = specialist.spec.models
+        if specialist.spec.model is not None:
+            models = (specialist.spec.model,)
+        if models and not any(_has_price(model, prices) for model in models):
+            faults[name] = f"specialist {name}: {_unpriced(models[0], bound, prices)}"
+    for step in _workflow_steps(request):
+        if step.specialist in faults:
+            raise UserError(faults[step.specialist])
+    if request.specialists and all(name in faults for name in request.specialists):
+        raise UserError(faults[request.specialists[0]])
+
+
+def bound_in_money(request: Request) -> str:
+    """Return the name of the limit or the approval of the request that is in money, or ""."""
+    if request.limits.max_microusd is not None:
+        return "max_microusd (--max-usd)"
+    if request.approvals and request.approvals.above_microusd is not None:
+        return "above_microusd (--approve-above-usd)"
+    return ""
+
+
+def _has_price(model: str, prices: Prices) -> bool:
+    return prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), model) is not None
+
+
+def _unpriced(model: str, bound: str, prices: Prices) -> str:
+    """Return the error of a model without a known price."""
+    fault = ""
+    if prices.price_as is not None:
+        fault = f", and the price of {prices.price_as} (HANDOFF_PRICE_AS) is not known either"
+    return (
+        f"the price of {model} is not known{fault}, so {bound} cannot be kept: set"
+        " HANDOFF_PRICE_AS to a model with the same price"
+    )

@@ -419,7 +419,7 @@ def _admit(store: Store, settings: Settings, submission: Submission) -> None:
     """
     event = submission.event
     request = Request(text=event.title, model=event.model, tenant=event.tenant)
-    admission = Admission(store, settings.memory_mark)
+    admission = Admission(store, settings)
     admission.check(submission.job_id, event.fact_checker, request)
 
 

@@ -532,7 +532,7 @@ def submit(
     """
     _start_telemetry(store, settings)
     with telemetry().submitting(submission.job_id) as traceparent:
-        admission = Admission(store, settings.memory_mark)
+        admission = Admission(store, settings)
         admission.check(submission.job_id, submission.event.fact_checker, request)
         store.payloads.put_new_documents(
             submission.documents, request.limits.max_seconds, request.tenant
@@ -578,7 +578,7 @@ def _admit_until_refusal(
     store: Store, settings: Settings, batch: Sequence[PreparedJob], clash: Clash | None
 ) -> tuple[list[PreparedJob], HandoffError | None]:
     """Return the jobs before the first refused job, and the reason for the refusal."""
-    admission = Admission(store, settings.memory_mark)
+    admission = Admission(store, settings)
     admitted: list[PreparedJob] = []
     for place, (request, submission) in enumerate(batch):
         try:

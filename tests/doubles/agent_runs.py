@@ -81,6 +81,7 @@ class Run:
     answer_format: AnswerFormat | None = None
     clock: Clock = field(default_factory=Clock)
     model: Model | None = None
+    model_name: str = "claude-haiku-5-5"
     bucket: str | None = None
     fallbacks: tuple[ModelChoice, ...] = ()
     streams_draft: bool = False
@@ -125,7 +126,7 @@ class Run:
         )
         dependencies = RunDependencies(
             model=self.model or self.scripted,
-            model_name="claude-haiku-5-5",
+            model_name=self.model_name,
             bucket=self.bucket,
             fallbacks=self.fallbacks,
             answer_format=answer_format,

@@ -40,6 +40,8 @@ class MemoryCheckpoints:
     most_tokens: int | None = None
     """The job's budget in tokens."""
     most_turns: int | None = None
+    is_limited_in_money: bool = False
+    """True if the job has a large budget in money, which a call of unknown price never fits."""
     saved: list[str] = field(default_factory=list)
     reserved: list[WorstCase] = field(default_factory=list)
     heartbeats: list[tuple[str, str | None]] = field(default_factory=list)
@@ -105,6 +107,8 @@ class MemoryCheckpoints:
             raise MessagesWaiting("users have sent messages")
         if self.most_turns is not None and self.used_turns >= self.most_turns:
             raise LimitReached("max_turns", NO_MORE, level=Level.JOB)
+        if self.is_limited_in_money and worst.microusd is None:
+            raise LimitReached("max_usd", NO_MORE, level=Level.JOB)
         if (
             self.most_tokens is not None
             and self.used_tokens + worst.input_tokens + worst.output_tokens > self.most_tokens

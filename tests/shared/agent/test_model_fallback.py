@@ -229,6 +229,37 @@ def test_each_turn_is_reserved_at_the_price_of_the_dearest_model() -> None:
     assert reserved.model == FIRST
 
 
+@pytest.mark.parametrize("names", [(FIRST, "my-alias"), ("my-alias", FIRST)])
+def test_a_limit_in_money_leaves_out_the_models_without_a_known_price(
+    names: tuple[str, str],
+) -> None:
+    run = Run(
+        lambda _call: answer_reply(),
+        model_name=names[0],
+        fallbacks=(ModelChoice(names[1]),),
+        checkpoints=MemoryCheckpoints(is_limited_in_money=True),
+    )
+    assert run.go().status is ResultStatus.OK
+    assert models_called(run) == [FIRST]
+
+
+def test_a_model_without_a_known_price_serves_turns_if_no_limit_is_in_money() -> None:
+    run = Run(lambda _call: answer_reply(), model_name="my-alias", fallbacks=(ModelChoice(FIRST),))
+    assert run.go().status is ResultStatus.OK
+    assert models_called(run) == ["my-alias"]
+
+
+def test_a_limit_in_money_ends_a_handoff_whose_models_have_no_known_price() -> None:
+    run = Run(
+        lambda _call: answer_reply(),
+        model_name="my-alias",
+        fallbacks=(ModelChoice("other-alias"),),
+        checkpoints=MemoryCheckpoints(is_limited_in_money=True),
+    )
+    assert run.go().stop_reason is StopReason.JOB_BUDGET
+    assert not run.calls
+
+
 def test_a_turn_is_paid_at_the_price_of_the_model_that_served_it() -> None:
     run = two_models(by_model(second=answer_reply()), held_s=(12, 0))
     usage = run.go().usage

@@ -276,8 +276,12 @@ def test_a_killed_call_of_unknown_price_is_flagged(store: Store) -> None:
 def test_a_call_of_unknown_price_never_fits_a_limit_in_money(store: Store) -> None:
     _, first, _ = two_claims(store, max_usd=1_000_000)
 
-    with pytest.raises(LimitReached, match="max_usd"):
-        first.reserve(WorstCase(500, 100, None))
+    with pytest.raises(LimitReached, match="max_usd") as reached:
+        first.reserve(WorstCase(500, 100, None, "my-alias"))
+    assert str(reached.value).endswith(
+        "has a limit in money, and the price of my-alias is not known: set HANDOFF_PRICE_AS of the"
+        " worker to a model with a known price"
+    )
 
 
 @pytest.mark.parametrize("missing", ["r_in", "r_out", "r_usd"])

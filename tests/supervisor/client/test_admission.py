@@ -1,21 +1,30 @@
-"""A request whose fact checker no worker has ever served is refused before it becomes a job."""
+"""A request that the live workers cannot serve is refused before it becomes a job: no worker has
+ever served its fact-checker, or its limit in money excludes all models of its specialist.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.request_options import RequestOptions, request_of
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.gates.gates_file import GateSet
+from tests.doubles.handoffs import a_spec
 from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.workflows.workflow_files import make_workflow
 
 REQUEST = Request("How high is it?", gates=Gates(fact_checker="legal"))
 
@@ -73,3 +82,48 @@ def test_a_fact_checker_that_was_only_requested_is_refused(shell: Shell) -> None
 
 def test_without_any_worker_every_fact_checker_is_accepted(shell: Shell) -> None:
     assert shell.jobs.info(shell.jobs.submit(REQUEST)).status is JobStatus.QUEUED
+
+
+ONE_USD = JobLimits(max_microusd=1_000_000)
+HAIKU = "claude-haiku-4-5"
+
+
+def client_with_key(shell: Shell) -> Client:
+    return Client(shell.store, Settings(offline=False))
+
+
+@pytest.mark.parametrize("names_it_in", ["the request", "the workflow"])
+def test_a_limit_in_money_refuses_a_specialist_whose_models_have_no_known_price(
+    shell: Shell, tmp_path: Path, names_it_in: str
+) -> None:
+    poet = a_spec(name="poet").model_copy(update={"models": ("my-alias", "other-alias")})
+    shell.announce(poet, a_spec(name="writer"), model="anthropic")
+    request = Request("Write a poem", limits=ONE_USD, specialists=("poet",))
+    if names_it_in == "the workflow":
+        workflow = make_workflow(tmp_path, "id: a, specialist: poet, task: Write.")
+        request = Request("Write a poem", limits=ONE_USD, workflow=workflow)
+
+    why = "the price of my-alias is not known, so max_microusd (--max-usd) cannot be kept"
+    with pytest.raises(UserError, match=f"^specialist poet: {re.escape(why)}"):
+        client_with_key(shell).submit(request)
+
+
+@pytest.mark.parametrize(
+    ("models", "fields"),
+    [
+        (("my-alias", HAIKU), {"limits": ONE_USD}),
+        (("my-alias",), {}),
+        (("my-alias",), {"limits": ONE_USD, "model": HAIKU}),
+        (("my-alias",), {"limits": ONE_USD, "specialists": ("poet", "writer")}),
+    ],
+    ids=["one has a price", "no limit", "the job names a model", "another specialist"],
+)
+def test_a_job_that_may_find_a_model_with_a_price_is_accepted(
+    shell: Shell, models: tuple[str, ...], fields: dict[str, Any]
+) -> None:
+    poet = a_spec(name="poet").model_copy(update={"models": models})
+    shell.announce(poet, a_spec(name="writer"), model="anthropic")
+
+    client = client_with_key(shell)
+    job_id = client.submit(Request("Write a poem", **{"specialists": ("poet",), **fields}))
+    assert client.store.jobs.read([job_id])[0].status is JobStatus.QUEUED

@@ -207,3 +207,14 @@ def test_a_valid_request_is_accepted() -> None:
 def test_a_value_that_is_not_text_is_not_a_job_id(jobs: Client, job_id: Any) -> None:
     with pytest.raises(UnknownJob):
         jobs.result(job_id)
+
+
+def test_an_unknown_model_in_price_as_is_named() -> None:
+    settings = Settings(offline=False, specialist_model="my-alias", price_as="no-such")
+    with pytest.raises(UserError) as refused:
+        check_request(Request("x", limits=JobLimits(max_microusd=1_000_000)), settings)
+    assert str(refused.value) == (
+        "the price of my-alias is not known, and the price of no-such (HANDOFF_PRICE_AS) is not"
+        " known either, so max_microusd (--max-usd) cannot be kept: set HANDOFF_PRICE_AS to a model"
+        " with the same price"
+    )
