@@ -332,7 +332,8 @@ class Sources:
         """Return the document with this path or URL. None: there is no such document.
 
         Without an equal path, return the only document whose path ends with `source`, or the
-        other way round.
+        other way round. The source of a note may lack its document: `memory:a/b` for
+        `memory:a/b (guide.md)`.
         """
         documents = (*self.manifest.documents, *self.load_fetched_pages())
         wanted = to_nfc(source.strip())
@@ -341,7 +342,9 @@ class Sources:
             path = to_nfc(document.path)
             if path == wanted:
                 return document
-            if wanted and (path.endswith(f"/{wanted}") or wanted.endswith(f"/{path}")):
+            is_note = path.startswith(f"{wanted} (") and path.endswith(")")
+            has_end = path.endswith(f"/{wanted}") or wanted.endswith(f"/{path}")
+            if wanted and (is_note or has_end):
                 matches[document.digest] = document
         if len(matches) == 1:
             return next(iter(matches.values()))

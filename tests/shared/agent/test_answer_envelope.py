@@ -320,6 +320,17 @@ def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
     assert sources.document("age.md") is None
 
 
+def test_the_source_of_a_note_may_lack_its_document_if_only_one_note_fits() -> None:
+    pages: list[Document] = []
+    for path in ("memory:qdrant/licence (guide.md)", "memory:a/b (x.md)", "memory:a/b (y.md)"):
+        digest = digest_of(path)
+        pages.append(Document(path=path, digest=digest, media_type="text/plain", chars=4))
+    sources = Sources(lambda _digest: "text", load_fetched_pages=lambda: tuple(pages))
+    assert sources.document("memory:qdrant/licence") == pages[0]
+    assert sources.document("memory:qdrant/lic") is None
+    assert sources.document("memory:a/b") is None
+
+
 @pytest.mark.parametrize("name", ["caf\u00e9.md", "cafe\u0301.md", "sub/cafe\u0301.md"])
 @pytest.mark.parametrize("path", ["sub/caf\u00e9.md", "sub/cafe\u0301.md"])
 def test_a_source_may_be_named_in_another_normal_form(name: str, path: str) -> None:
