@@ -158,13 +158,13 @@ def worst_case(limit: str | None, *, is_free: bool) -> str:
     """Return the highest cost in words.
 
     Args:
-        limit: the limit of --max-usd, as a text.
+        limit: the limit of --max-usd, as a text; None: there is no limit.
     """
     if is_free:
         return "nothing: the offline model answers"
     if limit:
         return f"at most {limit}"
-    return "an unknown amount: set a limit with --max-usd"
+    return "as much as its jobs need: set a limit with --max-usd"
 
 
 def _parse_names(text: str, option: str) -> tuple[str, ...]:

@@ -1,0 +1,19 @@
+"""An evaluation says before its first job what it may cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from handoff_queue.supervisor.cli.evaluation_options import worst_case
+
+
+@pytest.mark.parametrize(
+    ("limit", "is_free", "words"),
+    [
+        (None, True, "nothing: the offline model answers"),
+        ("$2", False, "at most $2"),
+        (None, False, "as much as its jobs need: set a limit with --max-usd"),
+    ],
+)
+def test_the_highest_cost_is_said_in_words(limit: str | None, is_free: bool, words: str) -> None:
+    assert worst_case(limit, is_free=is_free) == words
