@@ -56,7 +56,9 @@ def golden(
     """Add an ended job to a golden set for `handoff eval`.
 
     The answer of the job becomes the reference. The gates and the rubric of the job become the
-    checks. The documents are written to a folder next to the file, with the id as its name.
+    checks. For a job without gates, the check is that the answer cites a source, if the answer of
+    the job does. A job without any check gets the default rubric. The documents are written to a
+    folder next to the file, with the id as its name.
 
     handoff golden add j-0123456789ab --to golden.jsonl --id resale
     """
