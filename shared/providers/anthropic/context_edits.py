@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import Any
 from urllib.parse import quote
@@ -39,6 +40,7 @@ class OfferedEdits:
         self._client = client
         self._loop = loop
         self._known: dict[str, frozenset[ContextEdit]] = {}
+        self._asking = threading.Lock()
         self._failed_at: dict[str, float] = {}
         """Time of the last request without an answer, by model, of the monotonic clock."""
 
@@ -46,6 +48,12 @@ class OfferedEdits:
         """Return the edits for a model. There are none if the server does not answer, or has no
         Models API, as most gateways.
         """
+        if model in self._known:
+            return self._known[model]
+        with self._asking:  # another thread may ask about this model now
+            return self._ask(model)
+
+    def _ask(self, model: str) -> frozenset[ContextEdit]:
         if model in self._known:
             return self._known[model]
         failed_at = self._failed_at.get(model)

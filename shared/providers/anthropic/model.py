@@ -73,6 +73,8 @@ class AnthropicModel:
         self._refused: defaultdict[str, set[Option]] = defaultdict(set)
         """Options that the server refuses, by model."""
         self._offered: OfferedEdits | None = None
+        if type(client) is anthropic.AsyncAnthropic:  # not Bedrock, Vertex and Foundry
+            self._offered = OfferedEdits(client, READ_LOOP)
         self._exchanges: set[StreamedCall] = set()
         self._is_open = False
 
@@ -107,10 +109,8 @@ class AnthropicModel:
         """Return the edits that the provider offers for a model, and has not refused. There are
         none at Bedrock, Vertex, Foundry, and at a server without a Models API.
         """
-        if type(self._client) is not anthropic.AsyncAnthropic:
-            return NO_EDITS
         if self._offered is None:
-            self._offered = OfferedEdits(self._client, READ_LOOP)
+            return NO_EDITS
         self._open()
         refused = {_EDITS[option] for option in self._refused[model] if option in _EDITS}
         return self._offered.of(model) - refused

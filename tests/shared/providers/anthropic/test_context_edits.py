@@ -5,6 +5,7 @@ the server reports about them.
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +82,18 @@ def test_turns_do_not_wait_again_for_a_server_that_does_not_answer() -> None:
     with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
         for _ in range(3):
             assert model.context_edits(MODEL) == frozenset()
+    assert len(server.requests) == 1
+
+
+def test_threads_that_begin_together_ask_a_server_that_hangs_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(context_edits, "WITHIN_S", 0.5)
+    page = Page(b"{}" * 1_000, "application/json", hangs=True)
+    with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
+        with ThreadPoolExecutor(8) as threads:
+            edits = list(threads.map(model.context_edits, [MODEL] * 8))
+        assert edits == [frozenset()] * 8
     assert len(server.requests) == 1
 
 
