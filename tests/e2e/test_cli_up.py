@@ -474,7 +474,7 @@ def test_no_process_starts_with_a_placeholder_as_a_password(
     handoff: Handoff, command: tuple[str, ...], variable: str, value: str
 ) -> None:
     free = str(free_port())
-    arguments = (*command, "--flower-port", free) if command[0] == "up" else command
+    arguments = (*command, "--flower-port", free) if "--flower" in command else command
 
     line = error_line(handoff.run(*arguments, **{variable: value}), BAD_INPUT)  # type: ignore[arg-type]
 

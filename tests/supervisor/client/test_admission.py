@@ -1,5 +1,5 @@
-"""A request that the live workers cannot serve is refused before it becomes a job: no worker has
-ever served its fact-checker, or its limit in money excludes all models of its specialist.
+"""The client refuses a request that the live workers cannot serve. No worker has ever served its
+fact-checker, or its limit in money excludes all models of its specialist.
 """
 
 from __future__ import annotations
