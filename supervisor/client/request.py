@@ -543,7 +543,7 @@ def _check_prices(request: Request, settings: Settings) -> None:
     prices = replace(prices_from(settings), is_free=False)
     for name in names:
         if not _has_price(name, prices):
-            raise UserError(_missing_price_error(name, bound, prices))
+            raise UserError(_price_error(name, bound, prices))
 
 
 def check_prices_of_specialists(
@@ -573,7 +573,7 @@ def check_prices_of_specialists(
         if specialist.spec.model is not None:
             models = (specialist.spec.model,)
         if models and not any(_has_price(model, prices) for model in models):
-            faults[name] = f"specialist {name}: {_missing_price_error(models[0], bound, prices)}"
+            faults[name] = f"specialist {name}: {_price_error(models[0], bound, prices)}"
     for step in _workflow_steps(request):
         if step.specialist in faults:
             raise UserError(faults[step.specialist])
@@ -594,7 +594,7 @@ def _has_price(model: str, prices: Prices) -> bool:
     return prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), model) is not None
 
 
-def _missing_price_error(model: str, bound: str, prices: Prices) -> str:
+def _price_error(model: str, bound: str, prices: Prices) -> str:
     """Return the error of a model without a known price."""
     fault = ""
     if prices.price_as is not None:
