@@ -1,4 +1,4 @@
-"""An evaluation states its highest cost before its first job."""
+"""An evaluation names its highest cost before its first job."""
 
 from __future__ import annotations
 
@@ -15,5 +15,7 @@ from handoff_queue.supervisor.cli.evaluation_options import worst_case
         (None, False, "as much as its jobs need: set a limit with --max-usd"),
     ],
 )
-def test_the_highest_cost_is_a_text(limit: str | None, is_free: bool, words: str) -> None:
+def test_an_evaluation_names_its_highest_cost_or_the_option_that_limits_it(
+    limit: str | None, is_free: bool, words: str
+) -> None:
     assert worst_case(limit, is_free=is_free) == words
