@@ -421,7 +421,7 @@ class EnvelopeFormat:
         """
         unwanted: set[str] = set()
         if not self.has_claims:
-            envelope, unwanted = self._without_new_claims(envelope)
+            envelope, unwanted = self._without_faulty_claims(envelope)
             unreadable = ()
         own_claims, problems = self._own_claims(envelope)
         problems += unreadable
@@ -494,15 +494,21 @@ class EnvelopeFormat:
             )
         ]
 
-    def _without_new_claims(self, envelope: _Envelope) -> tuple[_Envelope, set[str]]:
-        """Return the envelope with claims of other steps only, and the ids of its other claims."""
+    def _without_faulty_claims(self, envelope: _Envelope) -> tuple[_Envelope, set[str]]:
+        """Return the envelope without claims that have a quote which is not in its source, and the
+        ids of these claims. The instructions asked for no claims, so a faulty one costs no turn.
+        """
         kept: list[_Claim] = []
         dropped: set[str] = set()
         for claim in envelope.claims:
-            if qualify_claim_id(claim.id, self.step_id) in self.known_claims:
-                kept.append(claim)
-            else:
+            is_known = qualify_claim_id(claim.id, self.step_id) in self.known_claims
+            faults: list[Defect] = []
+            if not is_known:
+                self._citations(claim, faults)
+            if faults:
                 dropped.add(claim.id)
+            else:
+                kept.append(claim)
         return envelope.model_copy(update={"claims": kept}), dropped
 
     def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[Defect]]:

@@ -296,10 +296,17 @@ def test_the_schema_has_only_the_claims_and_parts_that_are_needed() -> None:
         'In Rust [c1].\n\n<notes>\n[c1] qdrant.md: "This is in no document."\n</notes>',
     ],
 )
-def test_claims_of_a_specialist_without_claims_are_dropped_and_cost_no_turn(text: str) -> None:
+def test_a_wrong_claim_without_rules_for_claims_is_dropped_and_costs_no_turn(text: str) -> None:
     reading = replace(READING, has_claims=False, form=AnswerForm.MARKDOWN)
     answer = reading.read(text, last_try=False)
     assert answer == AcceptedAnswer(ResultStatus.OK, "In Rust .", confidence=answer.confidence)
+
+
+def test_a_right_claim_without_rules_for_claims_stays() -> None:
+    reading = replace(READING, has_claims=False)
+    claims = [a_claim("Qdrant is a vector database.")]
+    answer = reading.read(json.dumps(envelope("In Rust [c1].", claims=claims)), last_try=False)
+    assert (answer.output, len(answer.claims)) == ("In Rust [find.c1].", 1)
 
 
 def test_a_too_long_claim_is_dropped_with_a_note() -> None:
