@@ -23,7 +23,14 @@ from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.answer import Answer
-from handoff_queue.shared.types.budget_measures import MEASURES
+from handoff_queue.shared.types.budget_measures import (
+    AMOUNTS,
+    INPUT,
+    MEASURES,
+    MONEY,
+    OUTPUT,
+    TURNS,
+)
 from handoff_queue.shared.types.errors import Interrupted, MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
     Continuation,
@@ -405,12 +412,12 @@ def _child_usage(info: JobInfo | HandoffInfo, verified: Sequence[int]) -> ChildU
     """
     if not verified:
         return ChildUsage(info.usage, info.turns)
-    turns, input_tokens, output_tokens, microusd = verified
+    least = dict(zip(AMOUNTS, verified, strict=True))
     usage = info.usage
-    least = {
-        "input_tokens": max(usage.input_tokens, input_tokens),
-        "output_tokens": max(usage.output_tokens, output_tokens),
+    amounts = {
+        "input_tokens": max(usage.input_tokens, least[INPUT]),
+        "output_tokens": max(usage.output_tokens, least[OUTPUT]),
     }
-    if microusd:
-        least["cost_microusd"] = max(usage.cost_microusd or 0, microusd)
-    return ChildUsage(usage.model_copy(update=least), max(info.turns, turns))
+    if least[MONEY]:
+        amounts["cost_microusd"] = max(usage.cost_microusd or 0, least[MONEY])
+    return ChildUsage(usage.model_copy(update=amounts), max(info.turns, least[TURNS]))
