@@ -19,7 +19,9 @@ from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
 from handoff_queue.shared.types.context_edits import is_supported
 
 API_VERSION = "2023-06-01"
+"""The version header that the Messages API asks for."""
 WITHIN_S = 5.0
+"""Longest time of one request, in seconds."""
 EFFORT, THINKING = ("effort",), ("thinking",)
 CODE = ("server_tools", "code_execution")
 """Places of capabilities in the facts of a model."""
@@ -56,9 +58,7 @@ class ModelServer:
         headers = {**self.headers, **more}
         request = urllib.request.Request(f"{self.base}{path}", headers=headers)  # noqa: S310 (http and https only)
         try:
-            with urllib.request.build_opener(_NoRedirects).open(
-                request, timeout=WITHIN_S
-            ) as response:
+            with open_without_redirects(request) as response:
                 value = json.loads(response.read())
         except (OSError, ValueError, HTTPException):
             return {}
@@ -72,6 +72,16 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
+
+
+def open_without_redirects(request: urllib.request.Request) -> Any:
+    """Send a request with the key, and return the response, which is a context manager.
+
+    Raises:
+        HTTPError: the server answers with an error, or with a redirect.
+        URLError: the server cannot be reached.
+    """
+    return urllib.request.build_opener(_NoRedirects).open(request, timeout=WITHIN_S)
 
 
 def server_of(settings: Settings) -> ModelServer:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from handoff_queue.shared.local.redis_server import OLDEST, find_server, version_of
-from handoff_queue.shared.providers.model_facts import server_of
+from handoff_queue.shared.providers.model_facts import open_without_redirects, server_of
 from handoff_queue.shared.settings.foreign_environment import NAME_A_BROKER
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings, load_settings
@@ -69,9 +69,8 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.specialist import SpecialistSpec
     from handoff_queue.supervisor.client.client import Client
 
-WITHIN_S = 5.0
-"""Longest time of one request, in seconds."""
 _CHECK = "check the network, proxies and ANTHROPIC_BASE_URL"
+_NO_REDIRECTS = "set ANTHROPIC_BASE_URL to the address that it redirects to"
 _PROXY_REFUSES = (
     "the proxy needs a user and a password (407): HTTPS_PROXY (or HTTP_PROXY for an http:// server)"
     " looks like http://user:password@proxy.example:3128"
@@ -516,21 +515,33 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
     """
     try:
         request = urllib.request.Request(f"{base}/v1/models?limit=1", headers=headers)  # noqa: S310 (http and https only)
-        with urllib.request.urlopen(request, timeout=WITHIN_S):  # noqa: S310
+        with open_without_redirects(request):
             return "ok", f"{base} accepts the key ({names})", ""
     except urllib.error.HTTPError as error:
-        if error.code == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
-            return "fail", f"{base} cannot be reached (407)", _PROXY_REFUSES
-        if error.code in _REFUSED:
-            return "fail", f"{base} refuses the key ({error.code})", "check ANTHROPIC_API_KEY"
-        if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return "warn", f"{base} answers {error.code}", "try again later"
-        return "ok", f"{base} answers ({error.code} to a list of models; {names})", ""
+        return _refused_request(base, error.code, names)
     except (OSError, ValueError, HTTPException) as error:
         fix = _CHECK
         if "Tunnel connection failed: 407" in str(error):
             fix = _PROXY_REFUSES
         return "fail", f"{base} cannot be reached ({_reason_of(error)})", fix
+
+
+def _refused_request(base: str, status: int, names: str) -> tuple[str, str, str]:
+    """Return as `model_access` for a list of models that a server or a proxy has refused.
+
+    Args:
+        status: HTTP status of the answer.
+        names: see `_ask`.
+    """
+    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        return "fail", f"{base} cannot be reached (407)", _PROXY_REFUSES
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return "fail", f"{base} redirects to another address ({status})", _NO_REDIRECTS
+    if status in _REFUSED:
+        return "fail", f"{base} refuses the key ({status})", "check ANTHROPIC_API_KEY"
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "warn", f"{base} answers {status}", "try again later"
+    return "ok", f"{base} answers ({status} to a list of models; {names})", ""
 
 
 def _reason_of(error: Exception) -> str:

@@ -28,6 +28,7 @@ from handoff_queue.supervisor.cli.doctor import (
 from handoff_queue.supervisor.cli.doctor_processes import AnnouncedProcess, Finding, Level, brokers
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
+from tests.workers.tools.servers import Page, serving
 
 SOUND_REDIS = RedisFacts(
     (7, 0, 15),
@@ -266,6 +267,21 @@ def test_the_password_of_a_gateway_is_not_shown() -> None:
     )
 
     assert (level, finding.partition(" cannot")[0]) == ("fail", "http://127.0.0.1:1")
+
+
+def test_the_key_does_not_follow_a_redirect_of_the_list_of_models() -> None:
+    with serving({"/elsewhere": Page(b"{}")}) as other:
+        location = {"Location": f"http://127.0.0.1:{other.port}/elsewhere"}
+        redirect = Page(b"", status=302, headers=location)
+        with serving({"/v1/models?limit=1": redirect}) as server:
+            url = f"http://127.0.0.1:{server.port}"
+            level, finding, fix = model_access(
+                Settings.model_validate({"offline": False, "ANTHROPIC_BASE_URL": url})
+            )
+
+    assert other.requests == []
+    assert (level, finding) == ("fail", f"{url} redirects to another address (302)")
+    assert "ANTHROPIC_BASE_URL" in fix
 
 
 def test_a_provider_without_its_settings_fails() -> None:
