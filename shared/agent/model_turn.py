@@ -92,8 +92,6 @@ MAX_DEFERRAL_S = 120.0
 FILLS_CACHE = "another call fills the prompt cache"
 """Activity while a call with the same prefix has no reply yet."""
 
-ONE_TOKEN = Usage(input_tokens=1, output_tokens=1)
-"""Usage whose cost is known if the price of a model is known."""
 SHORT_REPLY_CHARS = 20_000
 """Longest final reply whose checkpoint may wait for the result, which saves a round trip. It
 has no quotes. A longer reply, or a reply with quotes, may take some time to read.
@@ -645,7 +643,7 @@ class ModelTurns:
         unpriced: list[str] = []
         usable = self._choices.usable(conversation, self.dependencies.now())
         for choice in usable:
-            if self.dependencies.prices.cost_microusd(ONE_TOKEN, choice.name) is None:
+            if not self.dependencies.prices.has_price(choice.name):
                 unpriced.append(choice.name)
         if not unpriced or len(unpriced) == len(usable):
             return False

@@ -86,6 +86,10 @@ class Prices:
             usage.cache_write_1h_tokens,
         )
 
+    def has_price(self, model: str) -> bool:
+        """Return whether the price of a model is known."""
+        return self.cost_microusd(Usage(input_tokens=1, output_tokens=1), model) is not None
+
     def usage_with_cost(self, usage: Usage, model: str) -> Usage:
         """Return the reported usage with its whole cost: the price of the tokens plus the
         reported cost, which covers server-side tools. The cost is None if a part is

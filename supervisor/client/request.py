@@ -40,7 +40,6 @@ from handoff_queue.shared.types.names import SUB_SUPERVISOR
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
 from handoff_queue.shared.types.step import OnFailure
-from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.client.argument_types import check_type
 from handoff_queue.supervisor.client.celery_signatures import check_allowed, end_task_of
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in_file
@@ -542,7 +541,7 @@ def _check_prices(request: Request, settings: Settings) -> None:
         names.append(settings.reviewer_model)
     prices = replace(prices_from(settings), is_free=False)
     for name in names:
-        if not _has_price(name, prices):
+        if not prices.has_price(name):
             raise UserError(_price_error(name, bound, prices))
 
 
@@ -572,7 +571,7 @@ def check_prices_of_specialists(
         models = specialist.spec.models
         if specialist.spec.model is not None:
             models = (specialist.spec.model,)
-        if models and not any(_has_price(model, prices) for model in models):
+        if models and not any(prices.has_price(model) for model in models):
             faults[name] = f"specialist {name}: {_price_error(models[0], bound, prices)}"
     for step in _workflow_steps(request):
         if step.specialist in faults:
@@ -588,10 +587,6 @@ def bound_in_money(request: Request) -> str:
     if request.approvals and request.approvals.above_microusd is not None:
         return "above_microusd (--approve-above-usd)"
     return ""
-
-
-def _has_price(model: str, prices: Prices) -> bool:
-    return prices.cost_microusd(Usage(input_tokens=1, output_tokens=1), model) is not None
 
 
 def _price_error(model: str, bound: str, prices: Prices) -> str:
