@@ -73,8 +73,8 @@ def specialists_by_managed_model(
 def specialists_by_option(
     specialists: Iterable[SpecialistSpec], defaults: Mapping[Tier, str]
 ) -> dict[str, dict[Place, list[str]]]:
-    """Return the models of the specialists whose files have `effort` or `thinking`, each with the
-    places of these levels and types, and the names of the specialists.
+    """Return the models of specialists with `effort` or `thinking` in their files. Each model has
+    the places of these levels and types, and each place has the names of the specialists.
 
     Args:
         defaults: see `specialists_by_managed_model`.

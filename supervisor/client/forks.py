@@ -163,8 +163,8 @@ def _specs_of_steps(
 
 
 def find_fields_not_taken(store: Store, fork: JobId, folder: Path) -> dict[str, list[str]]:
-    """Return the specialists of a fork whose files have fields that its workers do not take, each
-    with the names of these fields. A specialist that no worker announces is left out.
+    """Return the fields of specialist files that the workers of a fork do not take, by the name of
+    the specialist. A specialist that no worker announces is left out.
 
     Args:
         folder: see `ForkOptions.specialists`.

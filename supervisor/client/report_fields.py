@@ -133,9 +133,9 @@ def _clauses(change: Mapping[str, Any]) -> Iterator[str]:
 
 
 def context_use(turns: Iterable[Checkpoint]) -> str:
-    """Return how many results were cleared, how often a summary replaced earlier turns, how many
-    of these the provider has made, and how many tokens it caches for one hour; "" if nothing of
-    this happened.
+    """Return the number of cleared results, of summaries in place of earlier turns, and of tokens
+    that the provider caches for one hour. A result or a summary of the provider is marked. Return
+    "" if all numbers are 0.
 
     Example: `12 results cleared, about 48,000 tokens; 1 summary of earlier turns, about 30,000
     tokens; 9,000 tokens cached for one hour`.

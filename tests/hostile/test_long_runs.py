@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from handoff_queue.shared.agent.compaction import _CALL_NAME
+from handoff_queue.shared.agent.compaction import call_names_in
 from handoff_queue.shared.agent.hidden_text_decoders import _escapes
 from handoff_queue.shared.documents.html import _HIDING_STYLE
 from handoff_queue.shared.providers.offline.citations import gaps_in
@@ -24,7 +24,7 @@ RUNS: dict[str, Callable[[], object]] = {
     "zeros in a style": lambda: _HIDING_STYLE.search("height:" + "0" * 100_000 + "x"),
     "blanks in a style": lambda: _HIDING_STYLE.search("height:0" + " " * 100_000 + "x"),
     "begins of a tag": lambda: list(_escapes("<" * 100_000)),
-    "letters of a call": lambda: _CALL_NAME.findall("a" * 100_000),
+    "letters of a call": lambda: call_names_in("a" * 100_000),
     "blanks after a verdict": lambda: reviewer_address("\treturn PASS" + "\t" * 150_000 + "x"),
     "empty lines before a gap": lambda: gaps_in("\n" * 100_000),
     "polite words": lambda: why_not_answerable("can you please " * 40 + "x"),
