@@ -37,11 +37,11 @@ def console_spec(environment: Mapping[str, str], port: int) -> ChildSpec:
         _NAME,
         [*command, "--port", str(port)],
         environment,
-        is_ready=lambda: answers(port),
+        is_ready=lambda: has_server(port),
     )
 
 
-def answers(port: int) -> bool:
+def has_server(port: int) -> bool:
     """Return whether a server listens on a port of loopback."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=1.0):

@@ -30,7 +30,7 @@ from handoff_queue.supervisor.cli.celery_process import (
     celery_command,
     messages_in,
 )
-from handoff_queue.supervisor.cli.console_process import answers, console_spec
+from handoff_queue.supervisor.cli.console_process import console_spec, has_server
 from handoff_queue.supervisor.cli.display.terminal import (
     join_lines,
     print_message,
@@ -430,7 +430,7 @@ def _start_flower(
             "flower",
             flower_command(folder, port),
             {**environment, **log_in},
-            is_ready=lambda: answers(port),
+            is_ready=lambda: has_server(port),
         )
     )
     return password

@@ -17,7 +17,7 @@ from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import find_server
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.trust.key_files import private_key_file
-from handoff_queue.supervisor.cli.console_process import answers
+from handoff_queue.supervisor.cli.console_process import has_server
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line, interrupt
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def redis_port(handoff: Handoff) -> Iterator[int]:
     options = [f"--port {port}", "--bind 127.0.0.1", "--save ''", f"--aclfile {folder}/users.acl"]
     command = [str(find_server()), *shlex.split(" ".join(options))]
     with Processes(handoff.folder) as processes:
-        processes.start(ChildSpec("redis", command, is_ready=lambda: answers(port)))
+        processes.start(ChildSpec("redis", command, is_ready=lambda: has_server(port)))
         processes.wait_until_ready()
         yield port
 

@@ -19,7 +19,7 @@ import pytest
 
 from handoff_queue.shared.local.child_processes import ChildSpec, Processes
 from handoff_queue.shared.settings.ports import free_port
-from handoff_queue.supervisor.cli.console_process import answers
+from handoff_queue.supervisor.cli.console_process import has_server
 from handoff_queue.supervisor.client import client
 from tests.docs.pages import blocks, text_of
 from tests.e2e.commands import Handoff
@@ -90,7 +90,7 @@ def site(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     ):
         (folder / "nginx.conf").write_text(nginx_configuration(folder, server, port))
         command = [str(NGINX), "-c", str(folder / "nginx.conf"), "-e", "stderr"]
-        processes.start(ChildSpec("nginx", command, is_ready=lambda: answers(port)))
+        processes.start(ChildSpec("nginx", command, is_ready=lambda: has_server(port)))
         processes.wait_until_ready()
         yield Site(server, f"http://127.0.0.1:{port}", url)
 
