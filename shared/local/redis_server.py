@@ -124,7 +124,7 @@ class PrivateRedis:
         spec = ChildSpec(
             "redis",
             command,
-            is_ready=self.answers,
+            is_ready=self.is_answering,
             restart=self._append_only,
             is_killed_on_purpose=self._is_killed_on_purpose,
             ends_last=True,
@@ -133,7 +133,7 @@ class PrivateRedis:
         self._processes.wait_until_ready(_START_TIMEOUT_S)
         return self.access.url
 
-    def answers(self) -> bool:
+    def is_answering(self) -> bool:
         """Return whether the server on our port accepts our password and answers. The check
         uses a plain socket, because only the store may import redis.
         """
