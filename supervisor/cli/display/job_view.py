@@ -121,7 +121,7 @@ class JobView:
         return 0
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.state is not None and self.state.ended is not None
 
     @property
@@ -233,7 +233,7 @@ def with_children(jobs: Client, view: JobView) -> tuple[JobView, NewEvents]:
     new_events: dict[JobId, Sequence[RecordedEvent]] = {}
     for job_id, event in view.child_handoffs.items():
         child = children.get(job_id, JobView(job_id))
-        if child.ended and event.handoff_id in view.finished:
+        if child.has_ended and event.handoff_id in view.finished:
             continue
         events = jobs.store.journal.read(job_id, child.version)
         if not child.version and not events:
@@ -284,7 +284,7 @@ def follow(
     view = JobView(job_id)
     patience = ReconnectLimit(reconnect_for_s)
     checked_at = float("-inf")  # time of the last look at the reasons to wait
-    while not view.ended:
+    while not view.has_ended:
         check()
         try:
             events = jobs.store.journal.follow(job_id, view.version, TICK_S)
@@ -292,7 +292,7 @@ def follow(
             fresh, new_events = with_children(jobs, fresh)
             if fresh.job is None:
                 raise UnknownJob.for_job(job_id)
-            if time.monotonic() - checked_at >= CHECK_EVERY_S or fresh.ended:
+            if time.monotonic() - checked_at >= CHECK_EVERY_S or fresh.has_ended:
                 fresh = with_waiting_reasons(jobs, fresh)
                 checked_at = time.monotonic()
             view = fresh  # set after all reads, so that a lost connection loses no events

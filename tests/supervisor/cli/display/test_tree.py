@@ -222,7 +222,7 @@ def test_a_missing_role_is_shown_below_the_steps() -> None:
 
 
 def test_the_view_of_an_ended_job_has_ended() -> None:
-    assert view_of(*PLANNER, JobEnded(status=JobStatus.FAILED, reason="nobody")).ended
+    assert view_of(*PLANNER, JobEnded(status=JobStatus.FAILED, reason="nobody")).has_ended
 
 
 def test_a_row_says_at_which_turn_its_agent_took_a_message() -> None:
