@@ -99,7 +99,7 @@ def rows_of(state: JobState, copies: Sequence[Step], texts: ResultTexts) -> Iter
             continue
         current = state.steps[step.id]
         output = None
-        if current.usable and current.result:
+        if current.is_usable and current.result:
             output = texts.result(current.result).output
         yield Row(
             key=step.row.key,

@@ -122,7 +122,7 @@ def _approvals_of_end(state: JobState, command: Command) -> tuple[ApprovalOf, ..
     if not isinstance(command, EndJob) or command.status not in (JobStatus.OK, JobStatus.PARTIAL):
         return ()
     for step in state.steps.values():
-        if step.usable and _is_rejected_result(step):
+        if step.is_usable and _is_rejected_result(step):
             return (ApprovalOf.RESEARCH,)
     return ()
 

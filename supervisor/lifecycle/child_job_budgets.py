@@ -107,7 +107,7 @@ def _results_of_dependencies(state: JobState, step_id: StepId) -> tuple[BlobRef,
     results: list[BlobRef] = []
     for dependency in state.steps[step_id].outline.depends_on:
         step = state.steps[dependency]
-        if step.usable and step.result:
+        if step.is_usable and step.result:
             results.append(step.result)
     return tuple(results)
 

@@ -49,7 +49,7 @@ def _comparable_claims(state: JobState) -> int:
     """Return the number of claims of usable results that code can compare."""
     count = 0
     for step in state.steps.values():
-        if step.usable:
+        if step.is_usable:
             count += step.comparable
     return count
 
@@ -61,7 +61,7 @@ def results_in(state: JobState) -> tuple[BlobRef, ...]:
 
 def _compared_results(state: JobState) -> Iterator[tuple[StepId, BlobRef]]:
     for step_id, step in state.steps.items():
-        if step.usable and step.comparable and step.result:
+        if step.is_usable and step.comparable and step.result:
             yield step_id, step.result
 
 

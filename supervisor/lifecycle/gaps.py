@@ -109,7 +109,7 @@ def likely_costs(state: JobState) -> StepCosts:
     all_costs: list[int | None] = []
     costs_by_specialist: dict[str, list[int | None]] = {}
     for step in state.steps.values():
-        if step.usable and step.began_at:
+        if step.is_usable and step.began_at:
             all_costs.append(step.cost_microusd)
             costs_by_specialist.setdefault(step.specialist, []).append(step.cost_microusd)
     averages = {name: _average(costs) for name, costs in costs_by_specialist.items()}

@@ -147,7 +147,7 @@ def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
     """
     step_ids: list[StepId] = []
     for step_id, step in state.steps.items():
-        runs_again = step_id == from_step if from_step else not step.usable
+        runs_again = step_id == from_step if from_step else not step.is_usable
         if runs_again and had_too_small_slice(step):
             step_ids.append(step_id)
     return step_ids

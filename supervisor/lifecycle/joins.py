@@ -67,7 +67,7 @@ def state_of_join(state: JobState, fan_in: FanIn, now: float) -> tuple[JoinState
     if any(not state.steps[helper].is_settled for helper in fan_in.helpers):
         return JoinState.OPEN, ""
     parts = [state.steps[part] for part in fan_in.parts]
-    usable = sum(part.usable for part in parts)
+    usable = sum(part.is_usable for part in parts)
     left = sum(not part.is_settled for part in parts)
     if fan_in.join is None:
         return _state_without_join(fan_in, usable, left)
@@ -102,7 +102,7 @@ def _why_broken(state: JobState, join: Join, usable: int, left: int) -> str:
     """
     failed: list[StepId] = []
     for must in join.must:
-        if state.steps[must].is_settled and not state.steps[must].usable:
+        if state.steps[must].is_settled and not state.steps[must].is_usable:
             failed.append(must)
     if failed:
         return f"it must have {', '.join(failed)}, which failed"
@@ -121,7 +121,7 @@ def _why_met(state: JobState, fan_in: FanIn, join: Join, usable: int, left: int,
         usable: number of parts with a usable result.
         left: number of parts that are not settled.
     """
-    if usable < join.at_least or not all(state.steps[must].usable for must in join.must):
+    if usable < join.at_least or not all(state.steps[must].is_usable for must in join.must):
         return ""
     if not left or usable >= (join.enough or len(fan_in.parts)):
         return f"{usable} of {len(fan_in.parts)} results were enough"

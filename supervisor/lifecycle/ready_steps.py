@@ -58,7 +58,7 @@ def _lacks_only_skipped(state: JobState, fan_in: FanIn) -> bool:
     has_skipped = False
     for part in fan_in.parts:
         step = state.steps[part]
-        if step.is_settled and not step.usable:
+        if step.is_settled and not step.is_usable:
             if not step.is_skipped:
                 return False
             has_skipped = True

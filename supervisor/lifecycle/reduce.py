@@ -583,7 +583,7 @@ def _is_in_need(step: StepState) -> bool:
 
 
 def _is_unusable(step: StepState) -> bool:
-    return step.is_settled and not step.usable
+    return step.is_settled and not step.is_usable
 
 
 def _size(steps: Iterable[StepState]) -> int:

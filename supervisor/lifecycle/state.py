@@ -325,7 +325,7 @@ class StepState(Message):
         return self.result_status in (ResultStatus.OK, ResultStatus.SKIPPED)
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Return whether dependents can use its result."""
         return self.result_status in (ResultStatus.OK, ResultStatus.PARTIAL)
 
@@ -610,7 +610,7 @@ class JobState(Message):
     @property
     def usable_steps(self) -> tuple[StepId, ...]:
         """Return the steps whose results dependents and the answer can use."""
-        return tuple(step_id for step_id, step in self.steps.items() if step.usable)
+        return tuple(step_id for step_id, step in self.steps.items() if step.is_usable)
 
     @property
     def incomplete_steps(self) -> tuple[StepId, ...]:

@@ -108,7 +108,7 @@ def reopen_step(
     if step.acted and not is_named:
         return step
     sent_back = step.sent_back
-    if step.usable:
+    if step.is_usable:
         sent_back = step.result
     remarks = step.remarks
     if remark:

@@ -403,7 +403,9 @@ def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
 
 def _has_helped(state: JobState, step: StepState, helper: StepId) -> bool:
     """Return whether a helper of the step has a usable result."""
-    return helper in step.outline.helpers and helper in state.steps and state.steps[helper].usable
+    return (
+        helper in step.outline.helpers and helper in state.steps and state.steps[helper].is_usable
+    )
 
 
 def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ...]:

@@ -24,7 +24,7 @@ def check_step_begin(job: SimulatedJob, step: StepState) -> None:
     if join is None or job.state.waits_for_all:
         assert all_have_ended
         return
-    usable = {part for part in parts if job.step(part).usable}
+    usable = {part for part in parts if job.step(part).is_usable}
     assert usable >= {*join.must}
     assert len(usable) >= join.at_least
     is_late = join.within_s is not None and any(
@@ -50,7 +50,7 @@ def check_ready_steps_begin(job: SimulatedJob) -> None:
             and join.enough
             and not job.state.waits_for_all
         ):
-            usable = {part for part in parts if job.step(part).usable}
+            usable = {part for part in parts if job.step(part).is_usable}
             assert len(usable) < join.enough or not usable >= {*join.must}
         if (
             step.status is StepStatus.WAITING
@@ -85,4 +85,4 @@ def check_wait(job: SimulatedJob, step: StepState) -> None:
     if all(part.status is StepStatus.SETTLED for part in parts):
         assert parts
         assert any(handoff.is_role_handoff for handoff in job.state.open.values())
-        assert not any(part.usable for part in parts)
+        assert not any(part.is_usable for part in parts)

@@ -311,7 +311,7 @@ def _step_row(
         return TreeRow(*_WAITING, name, _waiting_text(view, step_id, step))
     if step.is_skipped:
         return TreeRow(*_DROPPED, name, f"skipped  {_why(view, step, '')}")
-    if event is None and step.usable and step.result_status:
+    if event is None and step.is_usable and step.result_status:
         return TreeRow(*_MARKS[step.result_status.value], name, _origin_of_kept_result(view))
     if event is None:
         return TreeRow(*_MARKS["failed"], name, _why(view, step, "it did not run"))

@@ -53,7 +53,7 @@ def test_a_failed_input_step_fails_no_other_step() -> None:
         job.finish("h", "failed")
         job.advance()
 
-    assert job.step("h").usable is False
+    assert job.step("h").is_usable is False
     assert job.open_names == {"a"}
     assert job.handoffs["a.2"].depends_on == ("h",), "it is told"
 

@@ -172,7 +172,7 @@ def test_revised_work_gets_the_whole_time_again() -> None:
     job.now += 10
     job.advance()
     assert job.open_names == {"d"}
-    assert job.step("b").usable, "its earlier result is better than none"
+    assert job.step("b").is_usable, "its earlier result is better than none"
 
 
 def test_the_answer_can_do_with_some_of_the_last_steps() -> None:

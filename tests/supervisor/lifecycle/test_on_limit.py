@@ -61,7 +61,7 @@ def test_wrap_up_begins_nothing_new_and_lets_running_handoffs_finish() -> None:
     assert job.open_names == {"assessor"}
     job.review()
     assert job.advance()[-1] == EndJob(JobStatus.PARTIAL, SPENT_NOTE)
-    assert (job.failure_reason("c"), job.step("a").usable) == (SPENT_NOTE, True)
+    assert (job.failure_reason("c"), job.step("a").is_usable) == (SPENT_NOTE, True)
 
 
 def test_wrap_up_does_not_repeat_steps_that_the_review_sends_back() -> None:

@@ -52,7 +52,7 @@ def test_a_step_that_was_ever_usable_never_ends_with_nothing(seed: int) -> None:
         if issued.handoff_id in usable_handoffs(job)
     }
     ended = [job.state.steps[step] for step in once_usable if step in job.state.steps]
-    assert all(step.usable or step.is_skipped for step in ended)
+    assert all(step.is_usable or step.is_skipped for step in ended)
 
 
 def usable_handoffs(job: RandomJob) -> set[HandoffId]:
