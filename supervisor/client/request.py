@@ -466,10 +466,10 @@ def _may_ask(request: Request) -> bool:
     """Return whether the job can ask a person: an approval, or a step of the workflow."""
     if request.approvals and request.approvals.are_wanted:
         return True
-    return request.workflow is not None and any(map(_asks, request.workflow.steps))
+    return request.workflow is not None and any(map(_may_ask_person, request.workflow.steps))
 
 
-def _asks(step: WorkflowStep) -> bool:
+def _may_ask_person(step: WorkflowStep) -> bool:
     """Return whether a step may ask a person."""
     return step.on_failure is OnFailure.ASK or bool(step.approve)
 
