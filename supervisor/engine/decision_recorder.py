@@ -407,7 +407,7 @@ class DecisionRecorder:
             group.append(OutgoingHandoff(handoff, message, command.group, index))
             counts = fan_ins_to_count(state, dependents[step_id])
             event = make_handoff_issued(handoff, writes.ref(message), command.group, index, counts)
-            acts = self._acts(spec, handoff, state.steps[step_id].outline) or None
+            acts = self._may_have_effects(spec, handoff, state.steps[step_id].outline) or None
             writes.events.append(event.model_copy(update={"acts": acts}))
         writes.groups.append(group)
 
@@ -444,7 +444,9 @@ class DecisionRecorder:
             return None
         return pin_spec(state, planned_for, self._payload_cache, self._store.presence)[0]
 
-    def _acts(self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline) -> bool:
+    def _may_have_effects(
+        self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline
+    ) -> bool:
         """Return whether the specialist of a handoff may call a tool with effects."""
         allowed = handoff.acts_with
         if allowed == ():
