@@ -148,7 +148,7 @@ class DecisionMaker:
             for command in decide(later, observations, now):
                 if prepared.has_most_events:
                     break
-                if self._reserves_thread(later, command):
+                if self._reserve_thread(later, command):
                     self._recorder.record(later, command, prepared)
             newly_damaged = _steps_with_unreadable_results(later, prepared) - damaged
             if newly_damaged:
@@ -171,7 +171,7 @@ class DecisionMaker:
                 observations = replace(observations, handoffs={})  # the repairs are ordered
         raise AssertionError("the decisions on one state never end")
 
-    def _reserves_thread(self, state: JobState, command: Command) -> bool:
+    def _reserve_thread(self, state: JobState, command: Command) -> bool:
         """Reserve a thread for a report of the end. Return False if no thread is free.
 
         Other commands need no thread.
