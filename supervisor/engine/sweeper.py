@@ -169,19 +169,19 @@ class Sweeper:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            _succeeds("scripts not loaded", self._load_scripts)
-            is_there = _succeeds("not announced", self._announce_in_time)
+            _run_or_log("scripts not loaded", self._load_scripts)
+            is_there = _run_or_log("not announced", self._announce_in_time)
             self._tried.set()
             if is_there:
-                _succeeds("not swept", self._round)
-                _succeeds("schedules not started", self._start_schedules)
+                _run_or_log("not swept", self._round)
+                _run_or_log("schedules not started", self._start_schedules)
             self._stop.wait(min(self._interval_s, ANNOUNCED_FOR_S / 3))
         with suppress(StoreError):
             self._store.presence.withdraw_supervisor(self._name)
 
 
-def _succeeds(otherwise: str, call: Callable[[], None]) -> bool:
-    """Return whether a call raises no exception. Otherwise log the message `otherwise`."""
+def _run_or_log(otherwise: str, call: Callable[[], None]) -> bool:
+    """Run a call. Return whether it raised no exception; otherwise log the message `otherwise`."""
     try:
         call()
     except StoreUnavailable as error:
