@@ -96,12 +96,12 @@ def choose_method(state: JobState) -> AnswerMethod:
         return AnswerMethod.SYNTHESIZED
     if state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE:
         return AnswerMethod.SYNTHESIZED
-    if _share_a_passage(state, sinks):
+    if _have_common_passage(state, sinks):
         return AnswerMethod.SYNTHESIZED
     return AnswerMethod.MERGED
 
 
-def _share_a_passage(state: JobState, step_ids: Iterable[StepId]) -> bool:
+def _have_common_passage(state: JobState, step_ids: Iterable[StepId]) -> bool:
     """Return whether two or more of the steps cite the same passage of a document."""
     cited: set[str] = set()
     for step_id in step_ids:
