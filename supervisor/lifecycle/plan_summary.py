@@ -39,7 +39,7 @@ def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> di
         if state.steps:
             return {"plan_short": ""}
         return {}
-    if not any(map(_changes, events)) and _has_begun(state):
+    if not any(map(_changes_plan, events)) and _has_begun(state):
         return {}
     return {"plan_short": in_short(outlines_of(later.steps))}
 
@@ -51,7 +51,7 @@ def _has_begun(state: JobState) -> bool:
     return state.plan is not None and any(state.steps[step.id].attempt for step in state.plan.steps)
 
 
-def _changes(event: Event) -> bool:
+def _changes_plan(event: Event) -> bool:
     return isinstance(event, PlanMade | PlanPatched | NeedsResolved)
 
 
