@@ -41,7 +41,7 @@ def end_hopeless_steps(state: JobState, now: float) -> tuple[AbandonSteps | Skip
         if state.steps[step_id].outline.depends_on:
             fan_in = fan_in_of(state, step_id)
             join, why = state_of_join(state, fan_in, now)
-            if join is JoinState.BROKEN and _lacks_only_skipped(state, fan_in):
+            if join is JoinState.BROKEN and _lacks_only_skipped_parts(state, fan_in):
                 skipped.append(step_id)
             elif join is JoinState.BROKEN:
                 broken.setdefault(why, []).append(step_id)
@@ -53,7 +53,7 @@ def end_hopeless_steps(state: JobState, now: float) -> tuple[AbandonSteps | Skip
     return tuple(commands)
 
 
-def _lacks_only_skipped(state: JobState, fan_in: FanIn) -> bool:
+def _lacks_only_skipped_parts(state: JobState, fan_in: FanIn) -> bool:
     """Return whether all settled parts without a usable result were skipped, and there is one."""
     has_skipped = False
     for part in fan_in.parts:
