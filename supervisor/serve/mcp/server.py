@@ -99,7 +99,7 @@ class _Handlers:
             tool = tool_of(params.name)
         try:
             access = self._access_of(context, tool.role)
-            if params.name == SUBMIT and _knows_tasks(context):
+            if params.name == SUBMIT and _supports_tasks(context):
                 body = await access.in_turn(parse_arguments, tool.arguments, params.arguments)
                 job_id, _ = await store_job(access, body)
                 return (await read_new_task(access, job_id)).on_the_wire()
@@ -164,7 +164,7 @@ def _mcp_errors() -> Iterator[None]:
         raise MCPError(INTERNAL_ERROR, problem_of(error).detail) from error
 
 
-def _knows_tasks(context: Context) -> bool:
+def _supports_tasks(context: Context) -> bool:
     """Return whether the client can receive tasks. Protocols before 2026-07-28 cannot."""
     capabilities = context.session.client_capabilities
     return (
@@ -175,7 +175,7 @@ def _knows_tasks(context: Context) -> bool:
 
 
 def _require_tasks(context: Context) -> None:
-    if not _knows_tasks(context):
+    if not _supports_tasks(context):
         raise MCPError(
             MISSING_CAPABILITY,
             f"the client has not declared the extension {TASKS}",
