@@ -15,7 +15,12 @@ from handoff_queue.shared.types.gates import FactTable, KnownFact
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.review import Conflict, Conflicts
 from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, subject_of
-from handoff_queue.supervisor.text.claim_values import ClaimValue, agree, contradict, read_value
+from handoff_queue.supervisor.text.claim_values import (
+    ClaimValue,
+    read_value,
+    values_agree,
+    values_contradict,
+)
 from handoff_queue.supervisor.text.periods import Period, are_apart, periods_of
 
 
@@ -58,7 +63,7 @@ def are_contradictory(first: Statement, second: Statement) -> bool:
     return (
         may_share_time(first, second)
         and is_same(first.subject, second.subject)
-        and contradict(first.value, second.value)
+        and values_contradict(first.value, second.value)
     )
 
 
@@ -175,9 +180,9 @@ def find_contradicted_claims(
                     parsed[fact] = statement_of(fact)
                 if not may_share_time(parsed[fact], statement):
                     continue
-                if contradict(parsed[fact].value, statement.value):
+                if values_contradict(parsed[fact].value, statement.value):
                     against.append(fact)
-                elif agree(parsed[fact].value, statement.value):
+                elif values_agree(parsed[fact].value, statement.value):
                     is_confirmed = True
         if against and not is_confirmed:
             yield claim, tuple(against)

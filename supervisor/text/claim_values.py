@@ -19,7 +19,7 @@ from handoff_queue.supervisor.text.periods import Period, are_apart, minutes_of,
 from handoff_queue.supervisor.text.quantities import (
     Quantity,
     are_comparable,
-    disagree,
+    quantities_contradict,
     quantity_of,
 )
 
@@ -162,7 +162,7 @@ def read_value(value: str, unit: str | None, attribute: str) -> ClaimValue:
     )
 
 
-def contradict(first: ClaimValue, second: ClaimValue) -> bool:  # noqa: PLR0911 (one way of reading them a line)
+def values_contradict(first: ClaimValue, second: ClaimValue) -> bool:  # noqa: PLR0911 (one way of reading them a line)
     """Return whether the values cannot both be right; False if code cannot decide."""
     if first.text == second.text and first.quantity is None:
         return False
@@ -177,15 +177,15 @@ def contradict(first: ClaimValue, second: ClaimValue) -> bool:  # noqa: PLR0911 
     if first.minutes or second.minutes:
         return False
     if first.quantity and second.quantity:
-        return disagree(first.quantity, second.quantity)
+        return quantities_contradict(first.quantity, second.quantity)
     if first.quantity or second.quantity or first.periods or second.periods:
         return False
-    return _differ(first, second)
+    return _values_differ(first, second)
 
 
-def agree(first: ClaimValue, second: ClaimValue) -> bool:
+def values_agree(first: ClaimValue, second: ClaimValue) -> bool:
     """Return whether the values can be compared and do not contradict each other."""
-    if contradict(first, second):
+    if values_contradict(first, second):
         return False
     if first.minutes and second.minutes:
         return True
@@ -221,7 +221,7 @@ def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
     return not other.is_negated and bool(plain.words) and set(plain.words) <= set(other.words)
 
 
-def _differ(first: ClaimValue, second: ClaimValue) -> bool:
+def _values_differ(first: ClaimValue, second: ClaimValue) -> bool:
     first_words, second_words = _spell_initials(first.words, second.words)
     if not first_words or not second_words:
         return False

@@ -262,7 +262,7 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
     return Quantity(low, high, measured.unit, is_about)
 
 
-def disagree(first: Quantity, second: Quantity) -> bool:
+def quantities_contradict(first: Quantity, second: Quantity) -> bool:
     """Return whether the quantities cannot both be right; False if their dimensions differ."""
     pairs = _readings_of_both(first, second)
     return bool(pairs) and not any(_agree(a, b) for a, b in pairs)

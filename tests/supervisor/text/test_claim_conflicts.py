@@ -19,9 +19,9 @@ from benchmarks.conflicts.measuring import (
 )
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.supervisor.text.claim_conflicts import MAX_STATEMENTS, conflicts_in, contradicts
-from handoff_queue.supervisor.text.claim_values import contradict, read_value
+from handoff_queue.supervisor.text.claim_values import read_value, values_contradict
 from handoff_queue.supervisor.text.periods import minutes_of, periods_of
-from handoff_queue.supervisor.text.quantities import disagree, quantity_of, unit_of
+from handoff_queue.supervisor.text.quantities import quantities_contradict, quantity_of, unit_of
 from tests.doubles.conflicting_claims import a_claim
 
 UNIT_NAMES = {
@@ -36,8 +36,10 @@ UNIT_NAMES = {
 }
 
 
-def values_contradict(first: str, second: str, attribute: str = "height") -> bool:
-    return contradict(read_value(first, None, attribute), read_value(second, None, attribute))
+def texts_contradict(first: str, second: str, attribute: str = "height") -> bool:
+    return values_contradict(
+        read_value(first, None, attribute), read_value(second, None, attribute)
+    )
 
 
 @pytest.mark.slow
@@ -89,8 +91,8 @@ def test_a_value_never_contradicts_itself_in_another_unit(
 
     assert original is not None
     assert same_in_other_unit is not None
-    assert not disagree(original, same_in_other_unit)
-    assert not disagree(same_in_other_unit, original)
+    assert not quantities_contradict(original, same_in_other_unit)
+    assert not quantities_contradict(same_in_other_unit, original)
 
 
 @given(
@@ -103,7 +105,7 @@ def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> No
 
     assert first is not None
     assert second is not None
-    assert disagree(first, second)
+    assert quantities_contradict(first, second)
 
 
 @given(st.text(max_size=40), st.text(max_size=40), st.none() | st.text(max_size=12))
@@ -112,8 +114,10 @@ def test_any_text_is_read_and_never_contradicts_itself(
 ) -> None:
     first_value, second_value = read_value(first, unit, "size"), read_value(second, unit, "size")
 
-    assert not contradict(first_value, first_value)
-    assert contradict(first_value, second_value) == contradict(second_value, first_value)
+    assert not values_contradict(first_value, first_value)
+    assert values_contradict(first_value, second_value) == values_contradict(
+        second_value, first_value
+    )
 
 
 @pytest.mark.parametrize(
@@ -153,8 +157,8 @@ def test_any_text_is_read_and_never_contradicts_itself(
     ],
 )
 def test_compatible_values_do_not_contradict(first: str, second: str) -> None:
-    assert not values_contradict(first, second)
-    assert not values_contradict(second, first)
+    assert not texts_contradict(first, second)
+    assert not texts_contradict(second, first)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +188,8 @@ def test_compatible_values_do_not_contradict(first: str, second: str) -> None:
     ],
 )
 def test_incompatible_values_contradict(first: str, second: str) -> None:
-    assert values_contradict(first, second)
-    assert values_contradict(second, first)
+    assert texts_contradict(first, second)
+    assert texts_contradict(second, first)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +311,7 @@ def test_a_time_of_day_is_the_same_on_a_clock_of_twelve_hours(hour: int, minute:
 
     assert minutes_of(spoken) == (hour * 60 + minute,)
     assert hour * 60 + minute in minutes_of(f"{hour:02d}:{minute:02d}")
-    assert not values_contradict(spoken, f"{hour}:{minute:02d}")
+    assert not texts_contradict(spoken, f"{hour}:{minute:02d}")
 
 
 @pytest.mark.parametrize("text", ["25:00", "13 pm", "10:75", "1.30", "12", "noonish", ""])
