@@ -164,14 +164,14 @@ def is_same(first: ClaimSubject, second: ClaimSubject) -> bool:
     named = first.names | second.names
     first_words = [word for word in first.words if word in named]
     second_words = [word for word in second.words if word in named]
-    if not _same_name(first_words, second_words):
+    if not _is_same_name(first_words, second_words):
         return False
     our_rest, their_rest = frozenset(first.words) - named, frozenset(second.words) - named
     is_narrower = our_rest <= their_rest or their_rest <= our_rest
     return is_narrower and not (our_rest ^ their_rest) & _MEASURES
 
 
-def _same_name(first_words: list[str], second_words: list[str]) -> bool:
+def _is_same_name(first_words: list[str], second_words: list[str]) -> bool:
     """Return whether the names match.
 
     They match if they have the same words, or if one has the initials or the last words of the

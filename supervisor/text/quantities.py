@@ -265,7 +265,7 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
 def quantities_contradict(first: Quantity, second: Quantity) -> bool:
     """Return whether the quantities cannot both be right; False if their dimensions differ."""
     pairs = _readings_of_both(first, second)
-    return bool(pairs) and not any(_agree(a, b) for a, b in pairs)
+    return bool(pairs) and not any(_may_be_equal(a, b) for a, b in pairs)
 
 
 def are_comparable(first: Quantity, second: Quantity) -> bool:
@@ -304,7 +304,7 @@ def _readings_of_both(first: Quantity, second: Quantity) -> list[tuple[Quantity,
     readings: list[tuple[Quantity, Quantity]] = []
     for a in _readings(first, second.unit):
         for b in _readings(second, first.unit):
-            if _comparable(a, b):
+            if _have_same_dimension(a, b):
                 readings.append((a, b))
     return readings
 
@@ -336,7 +336,7 @@ def _convert_to_base(amount: Amount | None, unit: Unit) -> Amount | None:
     return None
 
 
-def _comparable(first: Quantity, second: Quantity) -> bool:
+def _have_same_dimension(first: Quantity, second: Quantity) -> bool:
     return (
         first.unit is not None
         and second.unit is not None
@@ -344,25 +344,25 @@ def _comparable(first: Quantity, second: Quantity) -> bool:
     )
 
 
-def _agree(first: Quantity, second: Quantity) -> bool:
+def _may_be_equal(first: Quantity, second: Quantity) -> bool:
     """Return whether two quantities of one unit can both be right: equal numbers, ranges of
     which one lies within the other, or open ranges that overlap.
     """
     is_about = first.is_about or second.is_about
     share = ABOUT if is_about else ROUNDED
     if first.low == first.high and second.low == second.high and first.low and second.low:
-        return _same(first.low, second.low, share, is_about=is_about)
+        return _are_equal_when_rounded(first.low, second.low, share, is_about=is_about)
     if None in (first.low, first.high, second.low, second.high):
-        return _overlap(first, second, share)
-    return _within(first, second, share) or _within(second, first, share)
+        return _have_overlap(first, second, share)
+    return _is_within(first, second, share) or _is_within(second, first, share)
 
 
-def _overlap(first: Quantity, second: Quantity, share: Fraction) -> bool:
+def _have_overlap(first: Quantity, second: Quantity, share: Fraction) -> bool:
     begins = _is_ascending(first.low, second.high, share)
     return begins and _is_ascending(second.low, first.high, share)
 
 
-def _within(inner: Quantity, outer: Quantity, share: Fraction) -> bool:
+def _is_within(inner: Quantity, outer: Quantity, share: Fraction) -> bool:
     begins = _is_ascending(outer.low, inner.low, share)
     return begins and _is_ascending(inner.high, outer.high, share)
 
@@ -370,10 +370,12 @@ def _within(inner: Quantity, outer: Quantity, share: Fraction) -> bool:
 def _is_ascending(low: Amount | None, high: Amount | None, share: Fraction) -> bool:
     if low is None or high is None or low.value <= high.value:
         return True
-    return _same(low, high, share, is_about=False)
+    return _are_equal_when_rounded(low, high, share, is_about=False)
 
 
-def _same(first: Amount, second: Amount, share: Fraction, *, is_about: bool) -> bool:
+def _are_equal_when_rounded(
+    first: Amount, second: Amount, share: Fraction, *, is_about: bool
+) -> bool:
     """Return whether the values are near each other, and the more precise one rounds to the
     other one.
 
