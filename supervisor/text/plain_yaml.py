@@ -1,7 +1,7 @@
 """Reading of users' files up to a size, and of YAML with the line of each value.
 
 The functions read the nodes of the YAML tree, so that a value is the text that the user typed.
-Only `value_of` and `truth_of` convert it to numbers and booleans.
+Only `value_of` and `parse_boolean` convert it to numbers and booleans.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def texts_of(where: str, node: yaml.Node) -> tuple[str, ...]:
     return (text_of(where, node),)
 
 
-def truth_of(where: str, node: yaml.Node) -> bool:
+def parse_boolean(where: str, node: yaml.Node) -> bool:
     """Return a boolean: true, yes or on; false, no or off.
 
     Raises:

@@ -25,11 +25,11 @@ from handoff_queue.shared.types.step import AFTER_REVIEW, TITLE_CHARS, OnFailure
 from handoff_queue.supervisor.gates.gates_file import GateSet, gates_in
 from handoff_queue.supervisor.text.plain_yaml import (
     fields_of,
+    parse_boolean,
     text_of,
     texts_of,
     tree_in,
     tree_of,
-    truth_of,
     value_of,
 )
 from handoff_queue.supervisor.text.repeated_step_names import source_of
@@ -119,7 +119,7 @@ def _workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
     _check_together(path, steps, list(map(line_of, nodes)))
     review = True
     if "review" in fields:
-        review = truth_of(_location(path, fields, "review"), fields["review"])
+        review = parse_boolean(_location(path, fields, "review"), fields["review"])
     synthesis = _choice(_location(path, fields, "synthesis"), fields, "synthesis", Synthesis)
     join = None
     if "join" in fields:
@@ -234,7 +234,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         check_specialist(specialist, f"{where}: ")
     approve = None
     if "approve" in fields:
-        approve = truth_of(f"{where}: approve", fields["approve"])
+        approve = parse_boolean(f"{where}: approve", fields["approve"])
     join = None
     if "join" in fields:
         join = join_from(f"{where}: join", fields["join"])
