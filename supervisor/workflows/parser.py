@@ -465,7 +465,7 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
                 f"{step.where}: the id of a step with for_each has at most {_MAX_REPEATED_ID_CHARS}"
                 " characters; shorten it"
             )
-        if not _follows_copies(step, by_id) and set(step.task.names) <= {REQUEST}:
+        if not _depends_on_copies(step, by_id) and set(step.task.names) <= {REQUEST}:
             what = "{item} or a {column}"
             if step.for_each is not ForEach.ROWS:
                 what = "{item}"
@@ -475,7 +475,7 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
             )
 
 
-def _follows_copies(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -> bool:
+def _depends_on_copies(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -> bool:
     """Return whether a repeated step depends on a step that is repeated over the same items."""
     for dependency in step.depends_on:
         other = by_id.get(dependency)
