@@ -336,7 +336,7 @@ class EnvelopeFormat:
             value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
             prose = without_notes(text).strip()
-            if prose and not prose.startswith("{") and self._wants_text:
+            if prose and not prose.startswith("{") and self._may_be_text:
                 return AcceptedAnswer(ResultStatus.PARTIAL, prose, confidence=0.0)
             return None
         output = value["output"]
@@ -352,7 +352,7 @@ class EnvelopeFormat:
         return self._read(envelope, last_try=True)
 
     @property
-    def _wants_text(self) -> bool:
+    def _may_be_text(self) -> bool:
         """True if the output may be a string."""
         types = self.output_schema.get("type", "string")
         if isinstance(types, str):
