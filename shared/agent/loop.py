@@ -211,10 +211,10 @@ class Agent:
                 self._tool_calls.run(reply)
             else:
                 result = self._read(reply)
-                if result is not None and not self._continues(result, reply):
+                if result is not None and not self._take_late_messages(result, reply):
                     return result
 
-    def _continues(self, result: HandoffResult, reply: ModelReplied) -> bool:
+    def _take_late_messages(self, result: HandoffResult, reply: ModelReplied) -> bool:
         """Return whether users have sent messages since the last call, and the model can still
         change its answer. If so, take the messages.
         """
