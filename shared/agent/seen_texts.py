@@ -118,7 +118,7 @@ def is_allowed_host(host: str, hosts: Iterable[str]) -> bool:
     return False
 
 
-def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool:
+def url_carries_private_text(url: str, private: Sequence[str], public: Sequence[str]) -> bool:
     """Return whether a URL carries a copy from a private text, plain or in a code without a key.
 
     A URL that is word for word in a public text is not a copy. Words and figures of public
@@ -164,8 +164,10 @@ def url_carries(url: str, private: Sequence[str], public: Sequence[str]) -> bool
     return _is_carried(groups, private, public)
 
 
-def value_carries(value: Any, private: Sequence[str], public: Sequence[str]) -> bool:
-    """Return whether an argument carries a copy from a private text, as `url_carries` does."""
+def value_carries_private_text(value: Any, private: Sequence[str], public: Sequence[str]) -> bool:
+    """Return whether an argument carries a copy from a private text. See
+    `url_carries_private_text`.
+    """
     if not private:
         return False
     group = Group(tuple(_leaves(value)), is_free=True)

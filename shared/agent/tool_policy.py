@@ -22,8 +22,8 @@ from handoff_queue.shared.agent.seen_texts import (
     is_allowed_host,
     is_url_of_user,
     origins_of_arguments,
-    url_carries,
-    value_carries,
+    url_carries_private_text,
+    value_carries_private_text,
 )
 from handoff_queue.shared.agent.tool import ANY_HOST, Tool
 from handoff_queue.shared.types.checkpoints import (
@@ -252,12 +252,12 @@ class ToolPolicy:
         if url is not None:
             host = host_of(url)
             is_allowed = host is not None and is_allowed_host(host, self.hosts)
-            return is_allowed and not url_carries(url, private, public)
+            return is_allowed and not url_carries_private_text(url, private, public)
         if ANY_HOST in tool.sends:
             return False
         if not all(is_allowed_host(host, self.hosts) for host in tool.sends):
             return False
-        return not value_carries(dict(arguments), private, public)
+        return not value_carries_private_text(dict(arguments), private, public)
 
     def _split(self, seen: Seen) -> tuple[list[str], list[str]]:
         """Return the private texts, and the public ones. A text that only a model made, or that

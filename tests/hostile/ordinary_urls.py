@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from urllib.parse import quote_plus
 
-from handoff_queue.shared.agent.seen_texts import url_carries
+from handoff_queue.shared.agent.seen_texts import url_carries_private_text
 
 REPORT = """
 Quarterly report of Corticeira Sado, confidential
@@ -309,7 +309,7 @@ def hashes() -> list[str]:
 
 def asked(text: str, ordinary: list[str]) -> list[str]:
     """Return the URLs that need a person after a handoff has read a private text."""
-    return [url for url in ordinary if url_carries(url, [text], ["Write the report."])]
+    return [url for url in ordinary if url_carries_private_text(url, [text], ["Write the report."])]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,10 @@ from types import FrameType
 import pytest
 
 from handoff_queue.shared.agent.private_texts import index_of
-from handoff_queue.shared.agent.seen_texts import url_carries, value_carries
+from handoff_queue.shared.agent.seen_texts import (
+    url_carries_private_text,
+    value_carries_private_text,
+)
 from tests.hostile.ordinary_urls import DOCUMENTS, REPORT, asked, hashes, table, urls
 
 MAX_ASKED = 0.05
@@ -35,27 +38,27 @@ def test_a_person_is_asked_about_few_ordinary_urls() -> None:
 def test_a_url_that_stands_in_a_page_needs_no_person() -> None:
     page = "\n".join(f"See {url}." for url in (*hashes(), *asked(REPORT, ORDINARY[:60])))
 
-    assert all(url_carries(url, [REPORT], []) for url in hashes())
+    assert all(url_carries_private_text(url, [REPORT], []) for url in hashes())
     for line in page.splitlines():
         url = line.removeprefix("See ").removesuffix(".")
-        assert not url_carries(url, [REPORT], [page]), url
-        assert url_carries(f"{url}&d=640200", [REPORT], [page])
+        assert not url_carries_private_text(url, [REPORT], [page]), url
+        assert url_carries_private_text(f"{url}&d=640200", [REPORT], [page])
 
 
 def test_a_public_word_with_hidden_characters_is_not_a_public_word() -> None:
     hidden = "".join(chr(0xE0000 + ord(character)) for character in "48713")
 
-    assert value_carries({"city": f"Lisbon{hidden}"}, [REPORT], ["Lisbon"])
-    assert not value_carries({"city": "Lisbon"}, [REPORT], ["Lisbon"])
+    assert value_carries_private_text({"city": f"Lisbon{hidden}"}, [REPORT], ["Lisbon"])
+    assert not value_carries_private_text({"city": "Lisbon"}, [REPORT], ["Lisbon"])
 
 
 def test_a_number_joined_by_chance_is_not_a_copy_from_a_long_table() -> None:
     rows = table(3_000, 3)
     revenue = rows.splitlines()[1].split(",")[3]
 
-    assert url_carries(f"https://a.example.org/?q={revenue}", [rows], [])
-    assert not url_carries(f"https://a.example.org/{'/'.join(revenue)}", [rows], [])
-    assert url_carries(f"https://a.example.org/{'/'.join(revenue)}", [rows[:300]], [])
+    assert url_carries_private_text(f"https://a.example.org/?q={revenue}", [rows], [])
+    assert not url_carries_private_text(f"https://a.example.org/{'/'.join(revenue)}", [rows], [])
+    assert url_carries_private_text(f"https://a.example.org/{'/'.join(revenue)}", [rows[:300]], [])
 
 
 @cache
@@ -70,7 +73,7 @@ def calls_for(url: str, text: str) -> int:
 
     sys.setprofile(count)
     try:
-        url_carries(url, [text], [])
+        url_carries_private_text(url, [text], [])
     finally:
         sys.setprofile(None)
     return calls
@@ -103,5 +106,8 @@ def test_any_text_is_checked_without_an_error() -> None:
     for number in range(100):
         most = planes[number % len(planes)]
         text = "".join(chr(chance.randrange(1, most)) for _ in range(30))
-        assert url_carries(f"https://a.example.org/{text}", [REPORT], []) in (True, False)
-        assert value_carries([text], [REPORT], []) in (True, False)
+        assert url_carries_private_text(f"https://a.example.org/{text}", [REPORT], []) in (
+            True,
+            False,
+        )
+        assert value_carries_private_text([text], [REPORT], []) in (True, False)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import pytest
 
-from handoff_queue.shared.agent.seen_texts import url_carries
+from handoff_queue.shared.agent.seen_texts import url_carries_private_text
 
 NAME = "Amalia Nogueira"
 FIGURE = "48713"
@@ -331,4 +331,4 @@ URLS = {
 
 @pytest.mark.parametrize("kind", URLS)
 def test_a_private_text_in_a_url_is_noticed(kind: str) -> None:
-    assert url_carries(URLS[kind], [DOCUMENT], [REQUEST])
+    assert url_carries_private_text(URLS[kind], [DOCUMENT], [REQUEST])
