@@ -143,7 +143,9 @@ def _without_zeros(digits: str) -> str:
     return digits.lstrip("0")
 
 
-def carries(groups: Iterable[Group], private: Sequence[str], public: Sequence[str]) -> bool:
+def carries_private_text(
+    groups: Iterable[Group], private: Sequence[str], public: Sequence[str]
+) -> bool:
     """Return whether the parts of a call have a copy from a private text, which no public text has.
 
     A call that takes too much work counts as a copy.

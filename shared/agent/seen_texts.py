@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote_plus, urlsplit
 
 from handoff_queue.shared.agent.hidden_text_decoders import decode_percent_encodings
-from handoff_queue.shared.agent.private_texts import Group, carries
+from handoff_queue.shared.agent.private_texts import Group, carries_private_text
 from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.shared.types.origins import MODEL, USER, Origin, union
 
@@ -192,7 +192,7 @@ def _is_carried(groups: Sequence[Group], private: Sequence[str], public: Sequenc
                 return True
             if _is_opaque(part) and not _any_has_phrase(public, part):
                 return True
-    return carries(groups, private, public)
+    return carries_private_text(groups, private, public)
 
 
 def _query(query: str) -> list[tuple[str, str]]:
