@@ -157,7 +157,7 @@ class ToolPolicy:
     asks: frozenset[str] = frozenset()
     """Tools of which each call needs a person's approval."""
 
-    def names(self, tool: Tool) -> bool:
+    def may_restrict(self, tool: Tool) -> bool:
         """Return whether a rule is about the tool, or each of its calls needs an approval."""
         return tool.name in self.asks or any(rule.is_about(tool) for rule in self.rules.rules)
 
@@ -196,7 +196,7 @@ class ToolPolicy:
         """
         after = union(before, more)
         for tool in tools:
-            if not (self.names(tool) or tool.sends or tool.acts):
+            if not (self.may_restrict(tool) or tool.sends or tool.acts):
                 continue
             verdict_before = self.decide(tool, {}, Seen(before)).verdict
             verdict_after = self.decide(tool, {}, Seen(after)).verdict
@@ -323,7 +323,7 @@ class CallGuard:
         self, tool: Tool, arguments: dict[str, Any], conversation: Conversation
     ) -> CallDecision:
         """Return the decision on a call after this conversation."""
-        if not tool.sends and not tool.acts and not self.policy.names(tool):
+        if not tool.sends and not tool.acts and not self.policy.may_restrict(tool):
             return CallDecision(CallVerdict.ALLOW)
         return self.policy.decide(tool, arguments, self.collect_seen_texts(conversation))
 
