@@ -185,7 +185,7 @@ class ToolPolicy:
                 return CallDecision(rule.verdict, self._reason(rule, tool, seen), origins)
         return CallDecision(CallVerdict.ALLOW, "", origins)
 
-    def keeps_tools(
+    def allows_tools_after(
         self, tools: Iterable[Tool], before: tuple[Origin, ...], more: tuple[Origin, ...]
     ) -> bool:
         """Return whether a handoff may still use each tool after it has seen more texts.

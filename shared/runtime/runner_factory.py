@@ -111,7 +111,7 @@ def _select_shown_documents(
     context = documents.tool_context
     if not context.manifest.documents or not any(tool.reads_documents for tool in tools):
         return NOTHING_SHOWN
-    if not policy.keeps_tools(tools, origins_or_unknown(handoff.origins), (DOCUMENT,)):
+    if not policy.allows_tools_after(tools, origins_or_unknown(handoff.origins), (DOCUMENT,)):
         return NOTHING_SHOWN
     return choose_shown(context.manifest, handoff.task_description, context.text_of)
 
