@@ -49,7 +49,7 @@ class RestartLimiter:
         self._death_times: deque[float] = deque()
 
     @property
-    def too_many(self) -> bool:
+    def is_broken(self) -> bool:
         """True if the child counts as broken after its last death."""
         return len(self._death_times) > MAX_RESTARTS and not self._is_killed_on_purpose
 
@@ -282,7 +282,7 @@ class _Child(threading.Thread):
             if self._ending.is_set():
                 return
             count = deaths.record_death(time.monotonic())
-            if deaths.too_many or not self.spec.restart or exit_code == self.spec.fatal_exit_code:
+            if deaths.is_broken or not self.spec.restart or exit_code == self.spec.fatal_exit_code:
                 break
             pause_s = _FIRST_PAUSE_S
             if not self.spec.is_killed_on_purpose:

@@ -156,7 +156,7 @@ def test_a_child_is_broken_after_too_many_deaths_unless_it_is_killed_on_purpose(
     reported = []
     for second in range(MAX_RESTARTS + 1):
         deaths.record_death(float(second))
-        reported.append(deaths.too_many)
+        reported.append(deaths.is_broken)
 
     assert reported == [False] * MAX_RESTARTS + [not is_killed_on_purpose]
 
