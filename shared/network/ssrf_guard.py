@@ -53,7 +53,7 @@ def is_public(address: Address) -> bool:
     )
 
 
-def any_address(_: Address) -> bool:
+def accepts_any_address(_: Address) -> bool:
     """Allow each address. This is the policy for hosts that the operator has named."""
     return True
 

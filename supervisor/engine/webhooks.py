@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.seen_texts import is_allowed_host
 from handoff_queue.shared.network.ssrf_guard import (
     AddressRefused,
     Policy,
-    any_address,
+    accepts_any_address,
     is_public,
     is_web_port,
     system_resolver,
@@ -162,7 +162,7 @@ def post(
         place = httpx2.URL(url)
         policy: Policy = is_public
         if is_allowed_host(place.host, private_hosts):
-            policy = any_address
+            policy = accepts_any_address
         elif place.port is not None and not is_web_port(place.port):
             return (
                 False,

@@ -13,7 +13,7 @@ import httpx2
 from handoff_queue.shared.network.pinned_transport import HeadLimit, core_request
 from handoff_queue.shared.network.ssrf_guard import (
     Policy,
-    any_address,
+    accepts_any_address,
     check_addresses,
     is_public,
     system_resolver,
@@ -35,7 +35,7 @@ def http_client(
     headers: Mapping[str, str], allowance: Allowance, *, allow_private: bool
 ) -> httpx2.AsyncClient:
     """Return a client without proxies and redirects, whose responses use up an allowance."""
-    policy = any_address if allow_private else is_public
+    policy = accepts_any_address if allow_private else is_public
     return httpx2.AsyncClient(
         headers={**headers, "accept-encoding": "identity"},
         transport=_CheckedTransport(policy, allowance),
