@@ -141,7 +141,7 @@ class ApiTokens:
         with self._connection.translate_errors():
             return bool(self._connection.redis.hexists(keys.TOKENS, token_id))
 
-    def exist(self) -> bool:
+    def has_tokens(self) -> bool:
         """Return whether there is a token. An expired token counts until it is revoked."""
         with self._connection.translate_errors():
             return int(self._connection.redis.hlen(keys.TOKENS)) > 0

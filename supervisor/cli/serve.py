@@ -54,7 +54,7 @@ def serve(
     load_process_settings()  # refuses the placeholder of a password
     jobs = client_of_broker()
     check_proxy(jobs.settings)
-    has_tokens = jobs.store.api_tokens.exist()
+    has_tokens = jobs.store.api_tokens.has_tokens()
     jobs.store.health.check_no_cluster()
     listening, is_loopback = listen(host, port)
     with listening:

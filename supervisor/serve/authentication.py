@@ -84,7 +84,7 @@ class TokenChecks:
 
     def _is_valid(self, token_id: str | None) -> bool:
         if token_id is None:
-            return not self._tokens.exist()
+            return not self._tokens.has_tokens()
         return self._tokens.is_valid(token_id)
 
 
@@ -192,7 +192,7 @@ def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
                 "the token is unknown, revoked or expired", "invalid_token"
             )
         return Caller(token.name, token.role, token.tenant, token.id, address)
-    if state.is_loopback and not tokens.exist():
+    if state.is_loopback and not tokens.has_tokens():
         return Caller(LOCAL, ApiRole.ADMIN, None, None, address)
     raise _authentication_problem("this server needs a token: send `Authorization: Bearer TOKEN`")
 

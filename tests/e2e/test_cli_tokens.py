@@ -92,7 +92,7 @@ def test_a_script_reads_the_new_and_the_revoked_token_as_json(
     assert stored is not None
     assert created == stored.model_dump(mode="json")
     assert json.loads(token.out("revoke", stored.id, "--json")) == {"revoked": stored.id}
-    assert not store.api_tokens.exist()
+    assert not store.api_tokens.has_tokens()
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_bad_input_is_refused(
     token: RunToken, store: Store, arguments: list[str], problem: str
 ) -> None:
     assert problem in error_line(token(*arguments), BAD_INPUT)
-    assert not store.api_tokens.exist()
+    assert not store.api_tokens.has_tokens()

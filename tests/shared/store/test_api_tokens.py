@@ -78,7 +78,7 @@ def test_an_expired_token_is_listed_but_not_found(store: Store) -> None:
     wait_until(lambda: store.api_tokens.find(secret) is None, expected="the end of the token")
 
     assert store.api_tokens.all() == [token]
-    assert store.api_tokens.exist()
+    assert store.api_tokens.has_tokens()
 
 
 def test_a_token_that_expires_later_is_found(store: Store) -> None:
@@ -89,11 +89,11 @@ def test_a_token_that_expires_later_is_found(store: Store) -> None:
 
 
 def test_tokens_exist_only_until_the_last_is_revoked(store: Store) -> None:
-    assert not store.api_tokens.exist()
+    assert not store.api_tokens.has_tokens()
     token, _ = store.api_tokens.create("billing", ApiRole.READ, None)
-    assert store.api_tokens.exist()
+    assert store.api_tokens.has_tokens()
     store.api_tokens.revoke(token.id)
-    assert not store.api_tokens.exist()
+    assert not store.api_tokens.has_tokens()
 
 
 def test_tokens_are_listed_in_the_order_of_their_creation(store: Store) -> None:
@@ -109,7 +109,7 @@ def test_a_token_of_another_version_gives_no_access_and_can_be_revoked(store: St
 
     assert store.api_tokens.find(secret) is None
     assert store.api_tokens.all() == []
-    assert store.api_tokens.exist()
+    assert store.api_tokens.has_tokens()
     assert store.api_tokens.revoke(token.id)
 
 
@@ -119,7 +119,7 @@ def test_a_name_that_is_not_a_line_of_text_is_refused(store: Store, name: str) -
         store.api_tokens.create(name, ApiRole.READ, None)
     with pytest.raises(UserError, match="the tenant's name"):
         store.api_tokens.create("billing", ApiRole.READ, name)
-    assert not store.api_tokens.exist()
+    assert not store.api_tokens.has_tokens()
 
 
 def test_an_admin_has_no_tenant(store: Store) -> None:
