@@ -65,7 +65,7 @@ class RunningHandoff:
     """End of the deferral; None if the handoff has a slot."""
 
     @property
-    def follows(self) -> bool:
+    def waits_for_equal_run(self) -> bool:
         """Return whether it waits for the run of an equal handoff."""
         return self.deferred_until is not None and self.doing.startswith(EQUAL_HANDOFF)
 

@@ -113,7 +113,7 @@ def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
     """
     if role in load.paused:
         return 0
-    following = sum(work.role == role and work.follows for work in load.at_work)
+    following = sum(work.role == role and work.waits_for_equal_run for work in load.at_work)
     limited = load.count_rate_limited(role) - following  # a copy of a result takes a moment
     waiting = limited + load.waiting.get(role, NO_BACKLOG).handoffs
     return load.busy(role) + math.ceil(round(waiting * (1.0 - refused_part), 6))
