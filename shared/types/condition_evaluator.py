@@ -61,7 +61,7 @@ def evaluate_condition(
         Undecided: a field is missing, or a value cannot be compared. The message names it.
     """
     evaluation = _Evaluation(steps, item)
-    is_met = evaluation.truth(condition.tree)
+    is_met = evaluation.evaluate_truth(condition.tree)
     read_values: list[str] = []
     for path, value in evaluation.read.items():
         read_values.append(f"{path} is {show_value(value)}")
@@ -93,7 +93,7 @@ class _Evaluation:
     read: dict[str, JsonValue] = field(default_factory=dict)
     """Values that decided the condition, by their text in the condition."""
 
-    def truth(self, node: ast.expr) -> bool:
+    def evaluate_truth(self, node: ast.expr) -> bool:
         """Return the value of a node that is true or false.
 
         Raises:
@@ -108,11 +108,11 @@ class _Evaluation:
         """Return the value of a node."""
         match node:
             case ast.BoolOp(op=ast.And()):
-                return all(map(self.truth, node.values))
+                return all(map(self.evaluate_truth, node.values))
             case ast.BoolOp():
-                return any(map(self.truth, node.values))
+                return any(map(self.evaluate_truth, node.values))
             case ast.UnaryOp(op=ast.Not()):
-                return not self.truth(node.operand)
+                return not self.evaluate_truth(node.operand)
             case ast.UnaryOp():
                 return self._negative(node)
             case ast.Compare():
@@ -201,12 +201,12 @@ def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool
     if isinstance(op, ast.In | ast.NotIn):
         return _is_in(left, right, names) is isinstance(op, ast.In)
     if isinstance(op, ast.Eq | ast.NotEq):
-        return _equal(left, right, names) is isinstance(op, ast.Eq)
+        return _are_equal(left, right, names) is isinstance(op, ast.Eq)
     first, second = _make_orderable(left, right, names)
     return bool(_ORDERS[type(op)](first, second))
 
 
-def _equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
+def _are_equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
     """Return whether two values are equal. If either value is a number, compare them as numbers."""
     for value, name in zip((left, right), names, strict=True):
         if isinstance(value, list | dict):
@@ -244,7 +244,7 @@ def _is_in(left: Any, right: Any, names: tuple[str, str]) -> bool:
         return left in list(right)  # a list, because `left` need not be hashable
     if isinstance(right, list):
         scalars = filter(_is_scalar, right)
-        return any(_equal(left, scalar, names) for scalar in scalars)
+        return any(_are_equal(left, scalar, names) for scalar in scalars)
     raise Undecided(f"{names[1]} is {show_value(right)}, which holds nothing")
 
 
