@@ -122,7 +122,7 @@ class ModelCall:
     """
 
     @property
-    def adopts_block(self) -> bool:
+    def has_signed_summary(self) -> bool:
         """Return whether the messages begin with a summary that the provider has signed."""
         content = self.messages[0]["content"] if self.messages else ""
         return not isinstance(content, str) and content[0].get("type") == COMPACTION

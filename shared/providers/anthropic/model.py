@@ -154,7 +154,7 @@ def _find_refused_option(
         return None
     sent = {
         Option.CLEARING: call.clearing and call.compaction is None,
-        Option.COMPACTION: call.compaction or call.adopts_block,
+        Option.COMPACTION: call.compaction or call.has_signed_summary,
         Option.EFFORT: call.effort,
         Option.THINKING: call.thinking,
         Option.CACHE_1H: call.caches_for_1h,
