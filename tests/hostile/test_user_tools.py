@@ -19,7 +19,7 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_calls import ToolThreads
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.errors import InvalidTool
-from handoff_queue.workers.tools.tool_confinement import NICE, separates_processes
+from handoff_queue.workers.tools.tool_confinement import NICE, can_separate_processes
 from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 from tests.doubles.function_tools import hosted, write_tools
 from tests.process_states import is_gone
@@ -31,7 +31,9 @@ LIMITS = ToolLimits(
 )
 KEYS = {"HANDOFF_REDIS_URL": "canary-of-redis", "ANTHROPIC_API_KEY": "canary-of-the-model"}
 SECRETS = {"SHOP_TOKEN": "canary-of-the-shop", "BANK_TOKEN": "canary-of-the-bank"}
-NEEDS_LANDLOCK = pytest.mark.skipif(not separates_processes(), reason="the kernel has no Landlock")
+NEEDS_LANDLOCK = pytest.mark.skipif(
+    not can_separate_processes(), reason="the kernel has no Landlock"
+)
 FORK_BOMB = """
 import json, os, signal, sys
 from handoff_queue.workers.tools.tool_confinement import confine

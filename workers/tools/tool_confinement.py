@@ -71,7 +71,7 @@ def landlock_version() -> int:
     return int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION))
 
 
-def separates_processes() -> bool:
+def can_separate_processes() -> bool:
     """Return whether the kernel can keep a tool from other processes of the same user."""
     return landlock_version() >= _VERSION_WITH_REFER
 
@@ -223,7 +223,7 @@ def fault_of_border() -> str:
     """Return the reason why this machine cannot limit the network of a call, or "". The process
     must have one thread.
     """
-    if not separates_processes():
+    if not can_separate_processes():
         return "no Landlock"
     pid = os.fork()
     if pid == 0:

@@ -23,7 +23,7 @@ from handoff_queue.shared.local.parent_death_guard import guarded_command
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
-from handoff_queue.workers.tools.tool_confinement import separates_processes
+from handoff_queue.workers.tools.tool_confinement import can_separate_processes
 from handoff_queue.workers.tools.tool_host_protocol import (
     MAX_REPORT_BYTES,
     HostConfig,
@@ -326,7 +326,7 @@ class ToolHost:
                         "tools of users need Linux 5.3 or newer: update the kernel, or remove the"
                         " files of tools"
                     )
-                if not separates_processes():
+                if not can_separate_processes():
                     _log.warning(
                         "without Landlock in the kernel, tools can read this worker's memory"
                     )
