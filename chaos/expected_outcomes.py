@@ -221,7 +221,7 @@ def _wrong_reason(job: PlannedJob, job_record: JobRecord, killed: set[str]) -> s
     is_spent = job_record.reason.startswith(
         (SPENT, SPENT_ABOVE, SHARE_SPENT) if job.parent else SPENT
     )
-    if not is_spent and job.is_tight and _spends(job, killed):
+    if not is_spent and job.is_tight and _exceeds_budget(job, killed):
         return "its budget should have ended it"
     if is_spent and not _may_be_spent(job):
         return "its budget should not have ended it"
@@ -268,7 +268,7 @@ def _is_usable(job: PlannedJob, handoff: str, end: Ended) -> bool:
     return end == OK and handoff.partition(".")[0] not in (*ROLES, FACT_GATE)
 
 
-def _spends(job: PlannedJob, killed: set[str]) -> bool:
+def _exceeds_budget(job: PlannedJob, killed: set[str]) -> bool:
     """Return whether the plan of a tight job, without its killed handoffs, exceeds the budget."""
     left = {key.handoff for key in needs_of(job)} - killed
     return FIRST_PLAN in left and len(left) > job.most_calls

@@ -186,7 +186,7 @@ class Member:
         main = [sys.executable, "-P", "-m", "handoff_queue.supervisor.cli.main"]
         return [*main, "serve", "--port", str(self.port), *self.options]
 
-    def accepts(self) -> bool:
+    def accepts_connections(self) -> bool:
         """Return whether an HTTP server accepts connections."""
         with suppress(OSError), socket.create_connection(("127.0.0.1", self.port or 0), 1.0):
             return True
@@ -244,7 +244,7 @@ def _start(
                 member.name,
                 member.command,
                 {**common, **own},
-                is_ready=member.accepts if member.port else None,
+                is_ready=member.accepts_connections if member.port else None,
                 is_killed_on_purpose=True,
                 fatal_exit_code=BAD_INPUT,
             )

@@ -356,7 +356,7 @@ class RunRecords:
             return True  # another process made the call in the meantime
         return (
             strike.at <= second.at
-            and self._calls_in_flight.had(first, strike)
+            and self._calls_in_flight.was_in_flight(first, strike)
             and not self._calls_in_flight.is_too_late(second)
         )
 

@@ -36,7 +36,7 @@ class CallsInFlight:
     settled_at: Mapping[CallKey, float]
     """First time at which the store was known to have the reply to a call."""
 
-    def had(self, call: Call, strike: Strike) -> bool:
+    def was_in_flight(self, call: Call, strike: Strike) -> bool:
         """Return whether this call was in flight in the struck process, so that it may have to
         be repeated.
         """
@@ -55,7 +55,11 @@ class CallsInFlight:
         hit: set[Call] = set()
         for call in self.calls:
             strikes = self._strikes_on[call.process]
-            if any(self.had(call, hit_by) for hit_by in strikes if hit_by.fault is not Fault.DROP):
+            if any(
+                self.was_in_flight(call, hit_by)
+                for hit_by in strikes
+                if hit_by.fault is not Fault.DROP
+            ):
                 hit.add(call)
         others = []
         for call in self.calls:
@@ -64,7 +68,7 @@ class CallsInFlight:
         total = len(hit)
         for strike in self.strikes:
             if strike.fault is Fault.DROP:
-                total += any(self.had(call, strike) for call in others)
+                total += any(self.was_in_flight(call, strike) for call in others)
         return total
 
     def is_too_late(self, call: Call) -> bool:
