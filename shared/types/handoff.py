@@ -283,6 +283,13 @@ class SharedRun(Message):
     """Cost of that run, which was paid there once. None: unknown."""
 
 
+def describe_shared_run(shared: SharedRun | None) -> str:
+    """Return the origin of a copied result in words; '' for a result of its own run."""
+    if shared is None:
+        return ""
+    return f"shared with {shared.job_id} {shared.handoff_id}, paid there"
+
+
 MAX_RESULT_VALUES = 600_000
 """Most JSON values of a result. A task of the host may return 1,000,000 characters."""
 

@@ -22,13 +22,12 @@ from handoff_queue.shared.types.events import (
     JobSubmitted,
     Reviewed,
 )
-from handoff_queue.shared.types.handoff import SharedRun
+from handoff_queue.shared.types.handoff import SharedRun, describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import usage_of
-from handoff_queue.supervisor.client.report_fields import describe_shared_run
 from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 

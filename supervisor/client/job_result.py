@@ -51,8 +51,11 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import Verdict
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.approvals import answers_in, approvals_in
+from handoff_queue.supervisor.client.context_use import describe_context_use
+from handoff_queue.supervisor.client.gate_results import gate_results_of
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import usage_of
+from handoff_queue.supervisor.client.plan_changes import change_of
 from handoff_queue.supervisor.client.repeated_step_rows import (
     Row,
     choose_steps,
@@ -60,7 +63,6 @@ from handoff_queue.supervisor.client.repeated_step_rows import (
     last_repeated_steps,
     rows_of,
 )
-from handoff_queue.supervisor.client.report_fields import change_of, checks_of, context_use
 from handoff_queue.supervisor.client.user_messages import messages_in, notes_on_missed_messages
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
@@ -367,7 +369,7 @@ def report_of(record: JobRecord) -> JobResult:
         results=_results(record),
         verdicts=tuple(_verdict(event, texts) for event in _events_of(events, Reviewed)),
         patches=tuple(change_of(event, texts) for event in _events_of(events, PlanPatched)),
-        gates=checks_of([recorded.event for recorded in events], texts),
+        gates=gate_results_of([recorded.event for recorded in events], texts),
         conflicts=_conflicts(planned_state, texts),
         approvals=approvals_in(events, payloads, _open_questions(state)),
         messages=messages_in(events, payloads),
@@ -741,5 +743,5 @@ def _handoff_report(
         handoff=handoff_as_json(texts[record.message], record.group, record.child, record.info),
         result=result,
         turns=tuple(turn.model_dump(mode="json") for turn in turns),
-        context=context_use(turns),
+        context=describe_context_use(turns),
     )

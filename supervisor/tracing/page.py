@@ -27,8 +27,9 @@ from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.usage import NOTHING_USED, cost_usd
+from handoff_queue.supervisor.client.context_use import describe_context_use
 from handoff_queue.supervisor.client.job_result import JobRecord, JobResult
-from handoff_queue.supervisor.client.report_fields import change_in_words, context_use
+from handoff_queue.supervisor.client.plan_changes import change_in_words
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.client.user_messages import message_line
 from handoff_queue.supervisor.text.sanitizing import plain, plain_line
@@ -407,7 +408,7 @@ def _job(traced: TracedJob) -> dict[str, Any]:
     contexts: dict[HandoffId, str] = {}
     for handoff_id, checkpoints in traced.turns.items():
         turns[handoff_id] = [checkpoint.model_dump(mode="json") for checkpoint in checkpoints]
-        contexts[handoff_id] = context_use(checkpoints)
+        contexts[handoff_id] = describe_context_use(checkpoints)
     return {
         "id": record.job.job_id,
         "title": record.job.title,

@@ -22,11 +22,10 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
     StepsAbandoned,
 )
-from handoff_queue.shared.types.handoff import AgentHandoff
+from handoff_queue.shared.types.handoff import AgentHandoff, describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.job_result import JobRecord
-from handoff_queue.supervisor.client.report_fields import describe_shared_run
 
 STOPPED = "stopped"
 """State of a handoff that the job abandoned before it had ended."""

@@ -36,7 +36,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write_line,
 )
 from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
-from handoff_queue.supervisor.client.report_fields import change_in_words
+from handoff_queue.supervisor.client.plan_changes import change_in_words
 from handoff_queue.supervisor.text.sanitizing import plain, plain_line
 
 if TYPE_CHECKING:

@@ -46,6 +46,7 @@ from handoff_queue.shared.types.events import (
     UserMessageTaken,
     WebhookTried,
 )
+from handoff_queue.shared.types.handoff import describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import describe_awaited_answer
 from handoff_queue.shared.types.names import ROLES
@@ -65,11 +66,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
     names,
 )
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
-from handoff_queue.supervisor.client.report_fields import (
-    change_in_words,
-    change_of,
-    describe_shared_run,
-)
+from handoff_queue.supervisor.client.plan_changes import change_in_words, change_of
 from handoff_queue.supervisor.lifecycle.child_job_budgets import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts

@@ -12,6 +12,7 @@ from rich.tree import Tree
 
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, PlanPatched
+from handoff_queue.shared.types.handoff import describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import ROLES
@@ -26,11 +27,7 @@ from handoff_queue.supervisor.cli.display.job_status import headline, usage_and_
 from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
-from handoff_queue.supervisor.client.report_fields import (
-    change_in_words,
-    change_of,
-    describe_shared_run,
-)
+from handoff_queue.supervisor.client.plan_changes import change_in_words, change_of
 from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus

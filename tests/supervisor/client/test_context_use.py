@@ -17,7 +17,7 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.cli.show import show_handoffs
 from handoff_queue.supervisor.client.client import Client
-from handoff_queue.supervisor.client.report_fields import context_use
+from handoff_queue.supervisor.client.context_use import describe_context_use
 from tests.doubles.handoffs import a_handoff
 from tests.doubles.jobs import a_job, issued_event, version_of
 
@@ -60,7 +60,7 @@ def replied(tokens: int) -> Checkpoint:
 def test_the_line_names_clearings_summaries_and_tokens_that_are_cached_for_an_hour(
     turns: tuple[Checkpoint, ...], line: str
 ) -> None:
-    assert context_use(turns) == line
+    assert describe_context_use(turns) == line
 
 
 def test_show_prints_the_context_of_a_handoff(
