@@ -44,7 +44,7 @@ from handoff_queue.supervisor.client.tool_call_approvals import (
 )
 from handoff_queue.supervisor.lifecycle.approval_events import can_plan_again
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
-from handoff_queue.supervisor.lifecycle.child_job_budgets import may_have_children
+from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
 from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Question

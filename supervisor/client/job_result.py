@@ -66,11 +66,11 @@ from handoff_queue.supervisor.client.repeated_step_rows import (
 from handoff_queue.supervisor.client.user_messages import messages_in, notes_on_missed_messages
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
-from handoff_queue.supervisor.lifecycle.child_job_budgets import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.conflict_resolution import disputes_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
+from handoff_queue.supervisor.lifecycle.team_costs import bill_of, bill_text
 from handoff_queue.supervisor.quoting.quote_history import quote_as_json, working_seconds
 from handoff_queue.supervisor.roles.router import Route
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
 from handoff_queue.supervisor.lifecycle.answer import results_for_answer, usable_sinks
-from handoff_queue.supervisor.lifecycle.child_job_budgets import may_have_children
+from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     disputes_of,
     payloads_for_disputes,

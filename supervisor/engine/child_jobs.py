@@ -58,13 +58,13 @@ from handoff_queue.supervisor.client.job_retry import event_commit, usage_by_lim
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork, make_handoff_issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
-from handoff_queue.supervisor.lifecycle.child_job_budgets import (
-    SPEC,
+from handoff_queue.supervisor.lifecycle.child_job_assignment import (
+    SUB_SUPERVISOR_SPEC,
     child_of,
     has_gaps_alone,
-    seconds_for,
     team_before,
 )
+from handoff_queue.supervisor.lifecycle.child_job_budgets import seconds_for
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import StartChild
 from handoff_queue.supervisor.lifecycle.follow_up import (
@@ -117,7 +117,15 @@ def hand_over(
     if job_id:
         before = fold(job_id, None, store.journal.read(job_id))
     child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
-    handoff = step_handoff(state, step, SPEC, SPEC.content_digest, texts, answer_schema, contract)
+    handoff = step_handoff(
+        state,
+        step,
+        SUB_SUPERVISOR_SPEC,
+        SUB_SUPERVISOR_SPEC.content_digest,
+        texts,
+        answer_schema,
+        contract,
+    )
     budget: dict[str, int] = {}
     for measure in MEASURES:
         limit = measure.of(child.limits)
@@ -125,7 +133,7 @@ def hand_over(
             budget[measure.limit] = limit
     limits = handoff.limits.model_copy(update=budget)
     handoff = handoff.model_copy(update={"limits": limits})
-    writes.ref(SPEC.to_json())
+    writes.ref(SUB_SUPERVISOR_SPEC.to_json())
     counts = fan_ins_to_count(state, state.dependents[step.id])
     issued = make_handoff_issued(handoff, writes.ref(handoff.to_json()), counts=counts)
     writes.events.append(issued.model_copy(update={"child": child}))

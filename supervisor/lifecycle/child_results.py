@@ -25,7 +25,7 @@ from handoff_queue.supervisor.lifecycle.answer import (
     open_text,
     parts_of,
 )
-from handoff_queue.supervisor.lifecycle.child_job_budgets import has_gaps_alone
+from handoff_queue.supervisor.lifecycle.child_job_assignment import has_gaps_alone
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     Dispute,
     claims_of_disputes,

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.lifecycle.approval_policy import (
     decide_while_asked,
     release_question,
 )
-from handoff_queue.supervisor.lifecycle.child_job_budgets import for_children
+from handoff_queue.supervisor.lifecycle.child_job_assignment import for_children
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,

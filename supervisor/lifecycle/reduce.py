@@ -58,7 +58,7 @@ from handoff_queue.supervisor.lifecycle.approval_events import (
     calls_after,
     calls_of_open,
 )
-from handoff_queue.supervisor.lifecycle.child_job_budgets import team_of
+from handoff_queue.supervisor.lifecycle.child_job_assignment import team_of
 from handoff_queue.supervisor.lifecycle.conflict_resolution import apply_conflicts
 from handoff_queue.supervisor.lifecycle.fact_gate import (
     apply_check_result,

@@ -32,11 +32,8 @@ from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.lifecycle.child_job_budgets import (
-    bill_of,
-    child_limits,
-    may_have_children,
-)
+from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
+from handoff_queue.supervisor.lifecycle.child_job_budgets import child_limits
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
@@ -49,6 +46,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.job_end import TELL_AGAIN_AFTER_S, next_due
 from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 from handoff_queue.supervisor.lifecycle.state import StepStatus
+from handoff_queue.supervisor.lifecycle.team_costs import bill_of
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob

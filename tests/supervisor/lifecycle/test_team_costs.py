@@ -8,7 +8,8 @@ import pytest
 
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.lifecycle.child_job_budgets import bill_of, bill_text, lacking
+from handoff_queue.supervisor.lifecycle.child_job_budgets import lacking
+from handoff_queue.supervisor.lifecycle.team_costs import bill_of, bill_text
 from tests.supervisor.lifecycle.test_child_job_budgets import plan_with_teams, planned_job
 
 

@@ -1,0 +1,97 @@
+"""The steps of sub-supervisors, and the child jobs that do them. Pure.
+
+A team, which is a separate job, does the step of a sub-supervisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from handoff_queue.shared.types.events import Child, JobSubmitted
+from handoff_queue.shared.types.handoff import BlobRef
+from handoff_queue.shared.types.ids import JobId, StepId, child_id_for, handoff_id
+from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.supervisor.lifecycle.child_job_budgets import child_limits
+from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
+from handoff_queue.supervisor.lifecycle.state import JobState, PreviousTeam
+
+SUB_SUPERVISOR_SPEC = SpecialistSpec(
+    name=SUB_SUPERVISOR,
+    description=(
+        "Takes a part of the request that needs several specialists, and plans and supervises a"
+        " team for it. Expensive. Not for work that one specialist can do alone."
+    ),
+    instructions=(
+        "A sub-supervisor runs a separate job: its planner, its steps and its assessor have their"
+        " own instructions."
+    ),
+)
+"""The specialist that planners see. Its instructions are unused: the roles of the child job
+have their own.
+"""
+
+
+def may_have_children(submitted: JobSubmitted) -> bool:
+    """Return whether a step of this job may go to a sub-supervisor."""
+    return submitted.depth < submitted.limits.max_depth
+
+
+def for_children(state: JobState, ready: Sequence[StepId]) -> tuple[list[StepId], list[Command]]:
+    """Return the steps that one agent does, and the commands that issue the other steps to
+    child jobs.
+    """
+    of_agents: list[StepId] = []
+    commands: list[Command] = []
+    for step_id in ready:
+        if state.steps[step_id].specialist == SUB_SUPERVISOR:
+            commands.append(IssueToChild(step_id))
+        else:
+            of_agents.append(step_id)
+    return of_agents, commands
+
+
+def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
+    """Return the child job that makes the next attempt at a step, with its slice.
+
+    Args:
+        before: the child job that did a part of the step and continues; None: a new child.
+    """
+    next_handoff = handoff_id(step_id, state.steps[step_id].attempt + 1)
+    job_id = before or child_id_for(state.job_id, next_handoff)
+    return Child(job_id=job_id, limits=child_limits(state))
+
+
+def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
+    """Return the record of a child job that gets a step."""
+    return PreviousTeam(
+        job_id=child.job_id,
+        knows=_results_of_dependencies(state, step_id),
+        remarks_received=len(state.steps[step_id].remarks),
+    )
+
+
+def team_before(state: JobState, step_id: StepId) -> JobId | None:
+    """Return the child job that only needs to fill its gaps; None if a new child does the step."""
+    step = state.steps[step_id]
+    if step.gaps_only and step.team and step.team.knows == _results_of_dependencies(state, step_id):
+        return step.team.job_id
+    return None
+
+
+def _results_of_dependencies(state: JobState, step_id: StepId) -> tuple[BlobRef, ...]:
+    """Return the usable results of the steps that a step depends on."""
+    results: list[BlobRef] = []
+    for dependency in state.steps[step_id].outline.depends_on:
+        step = state.steps[dependency]
+        if step.is_usable and step.result:
+            results.append(step.result)
+    return tuple(results)
+
+
+def has_gaps_alone(child: JobState) -> bool:
+    """Return whether a planner made the child job's plan and some steps are missing or
+    incomplete: these steps can run without a new plan.
+    """
+    is_planned = child.plan is not None and child.plan.degraded is None
+    return is_planned and bool(child.incomplete_steps)
