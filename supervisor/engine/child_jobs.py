@@ -61,8 +61,8 @@ from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answ
 from handoff_queue.supervisor.lifecycle.child_job_assignment import (
     SUB_SUPERVISOR_SPEC,
     child_of,
+    child_to_continue,
     has_gaps_alone,
-    team_before,
 )
 from handoff_queue.supervisor.lifecycle.child_job_budgets import seconds_for
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
@@ -112,7 +112,7 @@ def hand_over(
         answer_schema: see `step_handoff`.
         contract: see `step_handoff`.
     """
-    job_id = team_before(state, step.id)
+    job_id = child_to_continue(state, step.id)
     before = None
     if job_id:
         before = fold(job_id, None, store.journal.read(job_id))

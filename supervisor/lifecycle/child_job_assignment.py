@@ -62,7 +62,7 @@ def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
     return Child(job_id=job_id, limits=child_limits(state))
 
 
-def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
+def record_team(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
     """Return the record of a child job that gets a step."""
     return PreviousTeam(
         job_id=child.job_id,
@@ -71,7 +71,7 @@ def team_of(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
     )
 
 
-def team_before(state: JobState, step_id: StepId) -> JobId | None:
+def child_to_continue(state: JobState, step_id: StepId) -> JobId | None:
     """Return the child job that only needs to fill its gaps; None if a new child does the step."""
     step = state.steps[step_id]
     if step.gaps_only and step.team and step.team.knows == _results_of_dependencies(state, step_id):

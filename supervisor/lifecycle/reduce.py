@@ -58,7 +58,7 @@ from handoff_queue.supervisor.lifecycle.approval_events import (
     calls_after,
     calls_of_open,
 )
-from handoff_queue.supervisor.lifecycle.child_job_assignment import team_of
+from handoff_queue.supervisor.lifecycle.child_job_assignment import record_team
 from handoff_queue.supervisor.lifecycle.conflict_resolution import apply_conflicts
 from handoff_queue.supervisor.lifecycle.fact_gate import (
     apply_check_result,
@@ -331,7 +331,7 @@ def _apply_handoff_issued(state: JobState, event: HandoffIssued, at: float) -> d
         given_to = event.assigned_to
     team = step.team
     if event.child:
-        team = team_of(state, event.step_id, event.child)
+        team = record_team(state, event.step_id, event.child)
     running = step.model_copy(
         update={
             "status": StepStatus.RUNNING,
