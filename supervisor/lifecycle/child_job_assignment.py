@@ -37,7 +37,9 @@ def may_have_children(submitted: JobSubmitted) -> bool:
     return submitted.depth < submitted.limits.max_depth
 
 
-def for_children(state: JobState, ready: Sequence[StepId]) -> tuple[list[StepId], list[Command]]:
+def separate_child_steps(
+    state: JobState, ready: Sequence[StepId]
+) -> tuple[list[StepId], list[Command]]:
     """Return the steps that one agent does, and the commands that issue the other steps to
     child jobs.
     """

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.lifecycle.approval_policy import (
     decide_while_asked,
     release_question,
 )
-from handoff_queue.supervisor.lifecycle.child_job_assignment import for_children
+from handoff_queue.supervisor.lifecycle.child_job_assignment import separate_child_steps
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     AskApproval,
@@ -227,7 +227,7 @@ def _decide_about_steps(
         why = f"the job's limit of {max_handoffs} handoffs is reached"
         return (AbandonSteps(tuple(can_begin), why),)
     begin_now = can_begin[: min(room, MAX_HANDOFFS_A_DECISION)]
-    agents, commands = for_children(state, begin_now)
+    agents, commands = separate_child_steps(state, begin_now)
     commands += _groups(state, agents, observations)
     needy = state.step_index.in_need
     if needy and not state.has_open("planner"):
