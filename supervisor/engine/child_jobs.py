@@ -64,7 +64,7 @@ from handoff_queue.supervisor.lifecycle.child_job_assignment import (
     child_to_continue,
     has_gaps_alone,
 )
-from handoff_queue.supervisor.lifecycle.child_job_budgets import seconds_for
+from handoff_queue.supervisor.lifecycle.child_job_budgets import child_seconds
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import StartChild
 from handoff_queue.supervisor.lifecycle.follow_up import (
@@ -178,7 +178,7 @@ class ChildJobs:
             return
         child = handed_over.child
         now = self._store.connection.now()
-        max_seconds = min(child.limits.max_seconds, seconds_for(state, now))
+        max_seconds = min(child.limits.max_seconds, child_seconds(state, now))
         limits = child.limits.model_copy(update={"max_seconds": max_seconds})
         is_new = child.job_id == child_id_for(state.job_id, handoff_id)
         before = None

@@ -55,7 +55,7 @@ def child_limits(state: JobState) -> JobLimits:
     changes = {
         **parts,
         "max_handoffs": part(limits.max_handoffs, state.handoffs),
-        "max_seconds": seconds_for(state, state.as_of),
+        "max_seconds": child_seconds(state, state.as_of),
         "on_limit": on_limit,
     }
     return limits.model_copy(update=changes)
@@ -67,7 +67,7 @@ def first_child_limits(state: JobState) -> JobLimits:
     return child_limits(state.model_copy(update=unspent))
 
 
-def seconds_for(state: JobState, now: float) -> int:
+def child_seconds(state: JobState, now: float) -> int:
     """Return the seconds that a child which begins now may take. Its parent needs the rest of
     the time to use the result.
     """
