@@ -23,7 +23,7 @@ from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.lifecycle.child_job_budgets import has_teams, lacking
+from handoff_queue.supervisor.lifecycle.child_job_budgets import describe_team_shortage, has_teams
 from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.job_budget import closing_roles, reserve_for_closing_roles
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -78,7 +78,7 @@ class CostForecast:
                 break
         lacks = ""
         if has_teams(state):
-            lacks = lacking(state, self.first_team_call(state))
+            lacks = describe_team_shortage(state, self.first_team_call(state))
         return {"teams_lack": lacks, **reserve_for_closing_roles(state, closing_calls)}
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:

@@ -88,7 +88,7 @@ def has_teams(state: JobState) -> bool:
     return state.plan is not None and plan_graph_of(state.plan.steps).has_teams
 
 
-def lacking(state: JobState, first: WorstCase) -> str:
+def describe_team_shortage(state: JobState, first: WorstCase) -> str:
     """Return a sentence about the limits that are too small for a team.
 
     Only facts from before the first team count. The result is '' if the limits are large

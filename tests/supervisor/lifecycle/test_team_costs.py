@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.lifecycle.child_job_budgets import lacking
+from handoff_queue.supervisor.lifecycle.child_job_budgets import describe_team_shortage
 from handoff_queue.supervisor.lifecycle.team_costs import bill_of, bill_text
 from tests.supervisor.lifecycle.test_child_job_budgets import plan_with_teams, planned_job
 
@@ -28,14 +28,14 @@ def test_a_share_too_small_for_a_team_to_begin_is_reported_before_it_runs(
 ) -> None:
     state = planned_job(plan_with_teams(), limits).state
 
-    assert lacking(state, WorstCase(4_000, 5_000, 400_000)) == (
+    assert describe_team_shortage(state, WorstCase(4_000, 5_000, 400_000)) == (
         lacks and f"too little: {lacks}; the generalist tries the parts that a team cannot do"
     )
 
 
 def test_a_plan_without_teams_lacks_nothing() -> None:
     assert (
-        lacking(
+        describe_team_shortage(
             planned_job(plan_with_teams(children=0), JobLimits(max_turns=1)).state,
             WorstCase(1, 1, 1),
         )
