@@ -72,7 +72,7 @@ from handoff_queue.supervisor.lifecycle.follow_up import (
     results_as_given,
     results_to_give,
 )
-from handoff_queue.supervisor.lifecycle.gaps import lacking
+from handoff_queue.supervisor.lifecycle.gaps import gaps_in_words
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.joins import fan_ins_to_count
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -327,7 +327,7 @@ class ChildJobs:
             answer = _answer_in(texts, before.ended.answer)
             gaps_note = ""
             if answer and answer.gaps:
-                gaps_note = GAPS_NOTE.format(lacking(answer.gaps))
+                gaps_note = GAPS_NOTE.format(gaps_in_words(answer.gaps))
             given, payloads = results_as_given(
                 before, results, parts_of(before), ResultTexts(texts)
             )

@@ -32,7 +32,7 @@ from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     disputes_of,
     disputes_section,
 )
-from handoff_queue.supervisor.lifecycle.gaps import gap_text, lacking
+from handoff_queue.supervisor.lifecycle.gaps import gap_text, gaps_in_words
 from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
 from handoff_queue.supervisor.lifecycle.origins import origins_of_job
 from handoff_queue.supervisor.lifecycle.result_texts import (
@@ -92,7 +92,7 @@ def result_for_parent(
     has_failed = status is ResultStatus.FAILED
     error = None
     if answer and answer.gaps and (status is ResultStatus.PARTIAL or not is_new):
-        error = f"its team {state.job_id} lacks {lacking(answer.gaps)}"
+        error = f"its team {state.job_id} lacks {gaps_in_words(answer.gaps)}"
     elif has_failed and answer and output is None:
         error = f"its team {state.job_id}: its answer is not in the form that the step asks for"
     elif has_failed:

@@ -141,7 +141,7 @@ def gap_text(gaps: tuple[Gap, ...]) -> str:
     return "\n".join(["**Missing or incomplete:**", "", *(f"- {gap_line(gap)}" for gap in gaps)])
 
 
-def lacking(gaps: Sequence[Gap]) -> str:
+def gaps_in_words(gaps: Sequence[Gap]) -> str:
     """Return the gaps in one line, without their costs."""
     return "; ".join(f"{gap.step} ({gap.specialist}): {gap.why}" for gap in gaps)
 
