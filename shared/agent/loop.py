@@ -111,6 +111,7 @@ class Agent:
             handoff.limits, opening.system, tuple(tools.values()), dependencies, guard.is_offered
         )
         self._model_turns = ModelTurns(handoff.limits, builder, dependencies)
+        self._next_turn = self._model_turns.next_turn
 
     def _tools_of(
         self, spec: SpecialistSpec, opening: Opening, dependencies: RunDependencies
@@ -222,7 +223,7 @@ class Agent:
             result.stop_reason is StopReason.FINISHED
             and self._takes_messages
             and not calls_of(reply)
-            and not self._model_turns.is_last(self._conversation)
+            and not self._next_turn.is_last(self._conversation)
         )
         if not self.can_take_messages or not self._dependencies.checkpoints.has_messages:
             return False
@@ -247,8 +248,8 @@ class Agent:
         one. A model without tools answers in each turn.
 
         Raises:
-            LimitReached: all turns are used, or see `ModelTurns.turn`.
-            ModelError: see `ModelTurns.turn`.
+            LimitReached: all turns are used, or see `ModelTurns.make_turn`.
+            ModelError: see `ModelTurns.make_turn`.
         """
         self.can_take_messages = False
         if self._model_turns.read_batch(self._conversation, self._transcript.store):
@@ -262,7 +263,7 @@ class Agent:
         if not self._conversation.is_paused and not self._conversation.is_summarizing:
             self._shorten()
         # A role that decides by calls must be able to call.
-        is_last = self._decides is None and self._model_turns.is_last(self._conversation)
+        is_last = self._decides is None and self._next_turn.is_last(self._conversation)
         is_told = is_last and self._has_tools and not self._conversation.is_told_last
         # A text after a paused turn would end that turn. The API refuses a text after an
         # unfinished call.
@@ -292,7 +293,7 @@ class Agent:
         has_turns = self._conversation.turns < self._limits.max_turns
         is_first = self._conversation.summary_requests < MAX_REQUESTS
         if not summary_text_of(reply.content).strip() and has_turns and is_first:
-            self._prompt(self._model_turns.summary_request())
+            self._prompt(self._next_turn.summary_request())
             return
         checkpoint = make_compaction(self._conversation, self._dependencies.tool_context)
         quotes = len(checkpoint.quotes)
@@ -305,19 +306,19 @@ class Agent:
         """
         cleared = None
         if not self._conversation.is_just_cleared:  # a resumed handoff clears no more results
-            cleared = self._model_turns.choose_results_to_clear(self._conversation)
-        if cleared and self._model_turns.leaves_to_provider(self._conversation, cleared):
+            cleared = self._next_turn.choose_results_to_clear(self._conversation)
+        if cleared and self._next_turn.leaves_to_provider(self._conversation, cleared):
             return
-        if cleared and not self._model_turns.is_summarized_first(self._conversation, cleared):
+        if cleared and not self._next_turn.is_summarized_first(self._conversation, cleared):
             self._record_cleared(cleared)
-        if self._model_turns.needs_summary(self._conversation):
-            self._transcript.store(AgentPrompted(text=self._model_turns.summary_request()))
+        if self._next_turn.needs_summary(self._conversation):
+            self._transcript.store(AgentPrompted(text=self._next_turn.summary_request()))
 
     def _clear_refused_results(self) -> bool:
         """Clear old results of tools after the server has refused a request because of its
         length. Return whether any were cleared.
         """
-        cleared = self._model_turns.choose_results_to_clear(self._conversation, is_refused=True)
+        cleared = self._next_turn.choose_results_to_clear(self._conversation, is_refused=True)
         if cleared is None:
             return False
         self._record_cleared(cleared)

@@ -4,9 +4,7 @@ is stored after it. A limit or a lost claim can cut the call at any time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import replace
 from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import is_slow_to_read
@@ -18,14 +16,15 @@ from handoff_queue.shared.agent.batch_calls import (
     adopt_batch,
 )
 from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
-from handoff_queue.shared.agent.call_builder import MIN_OUTPUT_TOKENS, CallBuilder
+from handoff_queue.shared.agent.call_builder import CallBuilder
+from handoff_queue.shared.agent.call_reservation import CallReservations, add_model_name
 from handoff_queue.shared.agent.call_usage import (
     is_reported,
     usage_of_cut_call,
     usage_of_failed_call,
     usage_of_reply,
 )
-from handoff_queue.shared.agent.compaction import frees_enough
+from handoff_queue.shared.agent.call_waits import WAIT_SLICE_S, check_deadline, wait_for_call
 from handoff_queue.shared.agent.conversation import (
     Conversation,
     calls_of,
@@ -34,22 +33,14 @@ from handoff_queue.shared.agent.conversation import (
 )
 from handoff_queue.shared.agent.loop_prompts import EMPTY
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
+from handoff_queue.shared.agent.next_turn import NextTurn
 from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
 from handoff_queue.shared.agent.provider_context import find_results_cleared_by_provider
 from handoff_queue.shared.agent.reply_progress import ReplyProgress
 from handoff_queue.shared.agent.retry_policy import delay_s, reason_of
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
-from handoff_queue.shared.agent.summary_messages import (
-    AS_OUTPUT,
-    SUMMARIZE,
-    has_text_output,
-    provider_block_in,
-)
+from handoff_queue.shared.agent.summary_messages import provider_block_in
 from handoff_queue.shared.agent.tool_call_ids import with_valid_calls
-from handoff_queue.shared.agent.tool_result_clearing import (
-    ClearingRules,
-    results_to_clear,
-)
 from handoff_queue.shared.observability.telemetry import BatchedCallTimes, telemetry
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
@@ -61,37 +52,14 @@ from handoff_queue.shared.types.checkpoints import (
     ModelReplied,
     WorstCase,
 )
-from handoff_queue.shared.types.errors import (
-    Cancelled,
-    Deferred,
-    LimitReached,
-    ModelBusy,
-    ModelError,
-)
-from handoff_queue.shared.types.handoff import StopReason
+from handoff_queue.shared.types.errors import Cancelled, LimitReached, ModelBusy, ModelError
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import COMPACTION, CallProgress, ModelCall, ModelReply
-from handoff_queue.shared.types.presence import HandoffWait
-from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits, Wait
+from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits
 from handoff_queue.shared.types.usage import Usage
 
-MAX_REPEATED_CALLS = 3
-"""Repeated calls that brought nothing new, after which the next turn must be the answer."""
-MAX_CUT_CALLS = 2
-"""Calls of tools that were cut off, after which the next turn must be the answer. Each call
-costs the whole length limit of a reply.
-"""
-WAIT_SLICE_S = 0.25
-"""Seconds between two heartbeats and deadline checks of a waiting call."""
-ASK_AGAIN_S = 2.0
-"""Seconds after which a waiting call asks for the rate limits again. Other calls may have
-given up, or used less than they reserved.
-"""
-MAX_DEFERRAL_S = 120.0
-"""Seconds after which a deferred handoff asks for the rate limits again."""
 FILLS_CACHE = "another call fills the prompt cache"
 """Activity while a call with the same prefix has no reply yet."""
-
 SHORT_REPLY_CHARS = 20_000
 """Longest final reply whose checkpoint may wait for the result, which saves a round trip. It
 has no quotes. A longer reply, or a reply with quotes, may take some time to read.
@@ -110,16 +78,6 @@ class WriteCheckpoint(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Reservation:
-    """The answer of the store to a request for a call of one model."""
-
-    call: ModelCall
-    worst: WorstCase
-    wait: Wait | None
-    """None: the call is reserved. Otherwise the wait for the provider's rate limits."""
-
-
 class ModelTurns:
     """Makes the model calls of one handoff. The claim is part of `dependencies`."""
 
@@ -134,8 +92,9 @@ class ModelTurns:
         self.dependencies = dependencies
         first = ModelChoice(dependencies.model_name, dependencies.bucket)
         self._choices = ModelChoices((first, *dependencies.fallbacks))
+        self.next_turn = NextTurn(limits, builder, self._choices)
+        self._reservations = CallReservations(builder, self._choices)
         self._call_progress = CallProgress()
-        self._longest_turn_s = 0.0
         self.draft = ""
         """Text of the last call if it was cut or failed. No checkpoint has this text."""
 
@@ -143,87 +102,6 @@ class ModelTurns:
         """Make the next calls under a claim, which is part of the dependencies."""
         self.dependencies = dependencies
         self._builder.dependencies = dependencies
-
-    def is_last(self, conversation: Conversation) -> bool:
-        """Return whether the next turn must be the answer. The turns, the tokens or the time
-        would not suffice for one more turn. Or the model only repeats its calls, or its calls are
-        cut off.
-        """
-        if conversation.turns + 1 >= self._limits.max_turns or conversation.is_told_last:
-            return True
-        if conversation.repeated_calls >= MAX_REPEATED_CALLS:
-            return True
-        if conversation.cut_calls >= MAX_CUT_CALLS:
-            return True
-        if not conversation.turns:
-            return False
-        if self.dependencies.left_s < 2 * self._longest_turn_s:
-            return True
-        next_input = self._builder.estimate_input_tokens(conversation)
-        two_turns = 2 * next_input + self._limits.max_output_tokens + MIN_OUTPUT_TOKENS
-        return self._builder.tokens_left(conversation) < two_turns
-
-    def choose_results_to_clear(
-        self, conversation: Conversation, *, is_refused: bool = False
-    ) -> ContextCleared | None:
-        """Return the results to clear before the next call, or None.
-
-        Args:
-            is_refused: True if the server has refused the request because of its length.
-        """
-        expected_tokens = self._builder.estimate_input_tokens(conversation)
-        rules = self.dependencies.clearing
-        if is_refused:
-            rules = ClearingRules(at_tokens=max(1, expected_tokens // 2), keep=0)
-        return results_to_clear(conversation, expected_tokens, rules)
-
-    def leaves_to_provider(self, conversation: Conversation, cleared: ContextCleared) -> bool:
-        """Return whether the provider clears these results from the next request, by its own count
-        of the tokens. The loop clears them if the request could be too long for the model, or if a
-        summary is needed also after this clearing.
-        """
-        context = self.dependencies.provider_context
-        if context is None or self._may_send_batch(conversation):
-            return False
-        expected_tokens = self._builder.estimate_input_tokens(conversation)
-        if expected_tokens >= context.longest_prompt:
-            return False
-        if expected_tokens - cleared.tokens >= self.dependencies.compact_at:
-            return False
-        return context.clears(choice.name for choice in self._choices.choices)
-
-    def is_summarized_first(self, conversation: Conversation, cleared: ContextCleared) -> bool:
-        """Return whether a summary is needed also after this clearing. A clearing before it would
-        only make the provider read the whole request again.
-
-        A request that is a twentieth above the limit is cleared, because it may be too long for the
-        model.
-        """
-        limit = self.dependencies.compact_at
-        expected_tokens = self._builder.estimate_input_tokens(conversation)
-        is_short = expected_tokens < limit + limit // 20
-        is_enough = expected_tokens - cleared.tokens < limit
-        return is_short and not is_enough and self.needs_summary(conversation)
-
-    def needs_summary(self, conversation: Conversation) -> bool:
-        """Return whether a summary must replace the earlier turns before the next call, and one
-        more turn is left for it. An answer that is being fixed stays.
-        """
-        limit = self.dependencies.compact_at
-        if conversation.is_just_cleared:  # the estimate of the whole request is high
-            limit += limit // 9
-        if self._builder.estimate_input_tokens(conversation) < limit or self.is_last(conversation):
-            return False
-        for checkpoint in conversation.since_reply:
-            if isinstance(checkpoint, AgentPrompted):
-                return False
-        return frees_enough(conversation, limit)
-
-    def summary_request(self) -> str:
-        """Return the message that asks the model for a summary."""
-        if has_text_output(self._builder.schema):
-            return f"{SUMMARIZE}{AS_OUTPUT}"
-        return SUMMARIZE
 
     def first_reservation(
         self, conversation: Conversation
@@ -233,16 +111,9 @@ class ModelTurns:
 
         Both are None if the first call is also the last one, or exceeds the token limit.
         """
-        if self.is_last(conversation) or self._may_send_batch(conversation):
+        if self.next_turn.is_last(conversation) or self.next_turn.may_send_batch(conversation):
             return None, None
-        choice = self._choices.choices[0]
-        try:
-            call = self._builder.call(conversation, choice, is_last=False)
-        except LimitReached:
-            return None, None
-        joins_line = not self._choices.has_several  # another model may serve the call
-        expected = self._expected_usage(conversation, choice, call, joins_line=joins_line)
-        return self._worst_case(conversation, call), expected
+        return self._reservations.first_reservation(conversation)
 
     def make_turn(
         self,
@@ -262,8 +133,8 @@ class ModelTurns:
                 `rate_wait_s`.
             MessagesWaiting: no call was made, because users have sent messages.
         """
-        self._check_deadline()
-        if self._may_send_batch(conversation):
+        check_deadline(self.dependencies)
+        if self.next_turn.may_send_batch(conversation):
             self._send_batch(
                 conversation, write_checkpoint, is_last=is_last, takes_messages=takes_messages
             )
@@ -272,7 +143,7 @@ class ModelTurns:
         try:
             self._progress.is_summary = conversation.is_summarizing
             self.dependencies.checkpoints.heartbeat(self._progress.activity(CallProgress()))
-            call, worst = self._reserve_call(
+            call, worst = self._reservations.reserve_call(
                 conversation, is_last=is_last, takes_messages=takes_messages
             )
             self._make_call(conversation, call, worst, write_checkpoint)
@@ -307,7 +178,7 @@ class ModelTurns:
             write_checkpoint(self._failed_call_checkpoint(call.model, str(limit), usage))
             raise
         self._report_limits(reply.limits)
-        self._longest_turn_s = max(self._longest_turn_s, self.dependencies.now() - started)
+        self.next_turn.record_duration(self.dependencies.now() - started)
         usage = usage_of_reply(reply, call, worst, self.dependencies.prices)
         if call.compaction is not None and provider_block_in(reply.content) is None:
             # The provider has refused its own summary, or cut it off: not the work of the handoff.
@@ -360,13 +231,6 @@ class ModelTurns:
         may_wait = not self._progress.is_summary and self._is_read_at_once(replied)
         write_checkpoint(replied, deferrable=may_wait)
 
-    def _may_send_batch(self, conversation: Conversation) -> bool:
-        """Return whether the next call may go into a batch."""
-        rules = self.dependencies.batches
-        return rules is not None and rules.may_send(
-            conversation.checkpoints, self.dependencies.now()
-        )
-
     def _send_batch(
         self,
         conversation: Conversation,
@@ -384,7 +248,7 @@ class ModelTurns:
         """
         assert self.dependencies.batches is not None
         batch_calls = BatchCalls(self.dependencies.batches, self.dependencies)
-        call, worst = self._reserve_call(
+        call, worst = self._reservations.reserve_call(
             conversation, is_last=is_last, takes_messages=takes_messages, is_batched=True
         )
         intended = batch_calls.intention(call, worst, conversation.checkpoints)
@@ -512,56 +376,13 @@ class ModelTurns:
         while not self.dependencies.caches.claim_prefix(prefix.name, now()):
             if now() >= until:
                 return None
-            self._wait(WAIT_SLICE_S, FILLS_CACHE)
+            wait_for_call(self.dependencies, WAIT_SLICE_S, FILLS_CACHE)
         return prefix.name
 
     def _record_prefix(self, usage: Usage) -> None:
         """Record that the provider has cached the prefix of the call."""
         prefix = self._builder.prefix.name
         self.dependencies.caches.record_reply_begun(prefix, self.dependencies.now(), usage)
-
-    def _reserve_call(
-        self,
-        conversation: Conversation,
-        *,
-        is_last: bool,
-        takes_messages: bool,
-        is_batched: bool = False,
-    ) -> tuple[ModelCall, WorstCase]:
-        """Return the call of a turn and its reserved upper bound. If the budget is too small for
-        the searches that the provider may run, the handoff goes on without them.
-
-        Args:
-            is_batched: True if the call goes into a batch, which has other rate limits.
-
-        Raises:
-            LimitReached: see `make_turn`.
-        """
-
-        def reserve(choice: ModelChoice, *, joins_line: bool) -> _Reservation:
-            call = self._builder.call(conversation, choice, is_last=is_last, is_batched=is_batched)
-            if is_batched:  # the next turn comes after more than five minutes
-                call = replace(call, caches_for_1h=bool(call.tools) and call.may_call_tools)
-            worst = replace(self._worst_case(conversation, call), is_batched=is_batched)
-            expected = None
-            if not is_batched:
-                expected = self._expected_usage(conversation, choice, call, joins_line=joins_line)
-            wait = self.dependencies.checkpoints.reserve(
-                worst,
-                expected,
-                takes_messages=takes_messages,
-                is_last=is_last,
-            )
-            return _Reservation(call, worst, wait)
-
-        while True:
-            try:
-                return self._admit(conversation, reserve)
-            except LimitReached:
-                if self._leave_out_unpriced(conversation):
-                    continue
-                if conversation.has_server_calls or not self._builder.drop_server_tools():
-                    raise
 
     def _is_read_at_once(self, reply: ModelReplied) -> bool:
         """Return whether the reply is probably the answer, and can be read in milliseconds."""
@@ -570,96 +391,6 @@ class ModelTurns:
             not calls_of(reply)
             and len(text) <= SHORT_REPLY_CHARS
             and not is_slow_to_read(self.dependencies.answer_format, text)
-        )
-
-    def _admit(
-        self, conversation: Conversation, reserve: Callable[..., _Reservation]
-    ) -> tuple[ModelCall, WorstCase]:
-        """Wait until one of the models may be called, and return the reserved call.
-
-        Args:
-            reserve: asks for a reservation with a model.
-
-        Raises:
-            Deferred: the wait is longer than `rate_wait_s`. Its seconds are shorter than the wait,
-                so that the call is not late.
-            MessagesWaiting: see `CheckpointStore.reserve`.
-        """
-        rate_wait_s = self.dependencies.rate_wait_s
-        while True:
-            reservation = self._ask_models(conversation, reserve)
-            wait = reservation.wait
-            if wait is None:
-                return reservation.call, reservation.worst
-            why = _add_model_name(wait.why, reservation.call)
-            if wait.seconds > rate_wait_s:
-                deferred_s = min(wait.seconds - rate_wait_s / 2, MAX_DEFERRAL_S)
-                raise Deferred(max(0.0, min(deferred_s, self.dependencies.left_s)), why)
-            self._wait(min(wait.seconds, ASK_AGAIN_S), why, shown_s=wait.seconds)
-
-    def _ask_models(
-        self, conversation: Conversation, reserve: Callable[..., _Reservation]
-    ) -> _Reservation:
-        """Ask each usable model in turn. Return the reservation, or the wait of the first model
-        that can serve the call within `ASK_AGAIN_S`, or else the shortest wait.
-
-        Only the model with the shortest wait gets this handoff into its line of waiting calls. A
-        place in another line would delay the calls of others.
-        """
-        choices = self._choices.usable(conversation, self.dependencies.now())
-        if len(choices) == 1:
-            return reserve(choices[0], joins_line=True)
-        shortest_s = inf
-        for choice in choices:
-            reservation = reserve(choice, joins_line=False)
-            if reservation.wait is None:
-                return reservation
-            if reservation.wait.seconds < shortest_s:
-                shortest = choice
-                shortest_s = reservation.wait.seconds
-            if shortest_s <= ASK_AGAIN_S:
-                break
-        return reserve(shortest, joins_line=True)
-
-    def _worst_case(self, conversation: Conversation, call: ModelCall) -> WorstCase:
-        """Return the upper bound of a call, at the price of the dearest model of the handoff.
-        Whether the budget allows a turn does not depend on the model that serves the turn. A model
-        without a known price has no upper bound in money, and does not count for other models.
-        """
-        max_input = self._builder.max_input(conversation)
-        worst = self.dependencies.prices.worst(call, max_input)
-        if not self._choices.has_several or worst.microusd is None:
-            return worst
-        dearest = worst.microusd
-        for choice in self._choices.choices:
-            other = self.dependencies.prices.worst(replace(call, model=choice.name), max_input)
-            dearest = max(dearest, other.microusd or 0)
-        return replace(worst, microusd=dearest)
-
-    def _leave_out_unpriced(self, conversation: Conversation) -> bool:
-        """Leave out the models without a known price, because a limit in money may refuse them.
-        Return whether a model was left out, and another one has a price.
-        """
-        unpriced: list[str] = []
-        usable = self._choices.usable(conversation, self.dependencies.now())
-        for choice in usable:
-            if not self.dependencies.prices.has_price(choice.name):
-                unpriced.append(choice.name)
-        if not unpriced or len(unpriced) == len(usable):
-            return False
-        self._choices.leave_out(unpriced)
-        return True
-
-    def _expected_usage(
-        self, conversation: Conversation, choice: ModelChoice, call: ModelCall, *, joins_line: bool
-    ) -> ExpectedUsage | None:
-        if choice.bucket is None:
-            return None
-        return ExpectedUsage(
-            choice.bucket,
-            self._builder.estimate_input_tokens(conversation),
-            call.max_output_tokens,
-            joins_line=joins_line,
         )
 
     def _report_limits(self, limits: RateLimits | None) -> None:
@@ -704,7 +435,7 @@ class ModelTurns:
         self._choices.avoid(call.model, now)
         if has_other and self._choices.has_healthy(conversation, now):
             return
-        self._wait(delay, _add_model_name(reason_of(error), call))
+        wait_for_call(self.dependencies, delay, add_model_name(reason_of(error), call))
 
     def _has_other(self, conversation: Conversation, model: str) -> bool:
         """Return whether another model may serve the turn after a failed call of this model."""
@@ -740,33 +471,7 @@ class ModelTurns:
         self.dependencies.checkpoints.heartbeat(
             self._progress.activity(progress), self._progress.draft(progress)
         )
-        self._check_deadline()
-
-    def _wait(self, seconds: float, why: str, shown_s: float | None = None) -> None:
-        """Wait with heartbeats.
-
-        Args:
-            seconds: time to wait.
-            why: short reason for the heartbeat.
-            shown_s: seconds that the heartbeat shows first, if the whole wait is longer.
-
-        Raises:
-            Interrupted: this process must stop its work on the handoff.
-            LimitReached: the working time is over.
-        """
-        until = self.dependencies.now() + seconds
-        more_s = (shown_s or seconds) - seconds
-        left_s = seconds
-        while left_s > 0:
-            shown = HandoffWait(why, max(1, round(left_s + more_s)))
-            self.dependencies.checkpoints.heartbeat(str(shown))
-            self._check_deadline()
-            self.dependencies.wait(min(left_s, WAIT_SLICE_S))
-            left_s = until - self.dependencies.now()
-
-    def _check_deadline(self) -> None:
-        if self.dependencies.left_s <= 0:
-            raise LimitReached(StopReason.DEADLINE, "the time for this step is over")
+        check_deadline(self.dependencies)
 
 
 def _is_empty_again(conversation: Conversation, reply: ModelReply) -> bool:
@@ -775,8 +480,3 @@ def _is_empty_again(conversation: Conversation, reply: ModelReply) -> bool:
         return False
     has_calls = any(block.get("type") == "tool_use" for block in reply.content)
     return not has_calls and AgentPrompted(text=EMPTY) in conversation.since_reply
-
-
-def _add_model_name(why: str, call: ModelCall) -> str:
-    """Return the reason of a wait with the model that the wait is for."""
-    return f"{why} ({call.model})"

@@ -48,7 +48,7 @@ class Wait:
     """A call must wait for the provider's rate limits."""
 
     seconds: float
-    """Current estimate. The caller asks again after `shared.agent.model_turn.ASK_AGAIN_S` at
+    """Current estimate. The caller asks again after `shared.agent.call_reservation.ASK_AGAIN_S` at
     the latest.
     """
     why: str

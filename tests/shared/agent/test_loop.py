@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnswer
 from handoff_queue.shared.agent.loop_prompts import EMPTY, LAST_TURN, TOO_LONG, too_long_prompt
-from handoff_queue.shared.agent.model_turn import MAX_CUT_CALLS
+from handoff_queue.shared.agent.next_turn import MAX_CUT_CALLS
 from handoff_queue.shared.agent.opening_message import LoadedPayloads
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.agent.tool_calls import CUT_CALL, MAX_RESULT_CHARS

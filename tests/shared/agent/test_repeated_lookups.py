@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.agent.loop import MAX_CALLS_AFTER_LAST_TURN
 from handoff_queue.shared.agent.loop_prompts import LAST_TURN
-from handoff_queue.shared.agent.model_turn import MAX_REPEATED_CALLS
+from handoff_queue.shared.agent.next_turn import MAX_REPEATED_CALLS
 from handoff_queue.shared.agent.tool import ANY_HOST, ToolFailed
 from handoff_queue.shared.agent.tool_calls import SAME_CALL, SAME_RESULT
 from handoff_queue.shared.agent.tool_policy import ToolPolicy
