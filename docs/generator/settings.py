@@ -37,7 +37,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "model_provider": "all",
         "supervisor_model": "all",
         "specialist_model": "all",
-        "reviewer_model": "all",
+        "review_model": "all",
         "price_as": "all",
         "offline": "all",
         "model_silence_s": "supervisor, workers",

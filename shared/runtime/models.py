@@ -19,7 +19,7 @@ from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.context_edits import ContextEdit
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
 from handoff_queue.shared.types.model import CallProgress, Model, ModelCall, ModelReply
-from handoff_queue.shared.types.names import JUDGING_ROLES
+from handoff_queue.shared.types.names import REVIEWING_ROLES
 from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS, ModelCalls
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 
@@ -150,7 +150,7 @@ class Models:
 
         With offline settings, the result is always the offline model.
 
-        The reviewing roles use the reviewer model of the settings, if there is one, unless the
+        The reviewing roles use the review model of the settings, if there is one, unless the
         handoff requests the offline model.
 
         Args:
@@ -166,9 +166,9 @@ class Models:
                     " ANTHROPIC_API_KEY for the worker"
                 )
             return OFFLINE_MODEL
-        reviewer_model = self.settings.reviewer_model
-        if reviewer_model and spec.name in JUDGING_ROLES and requested != OFFLINE_MODEL:
-            return reviewer_model
+        review_model = self.settings.review_model
+        if review_model and spec.name in REVIEWING_ROLES and requested != OFFLINE_MODEL:
+            return review_model
         if spec.models:
             default = spec.models[0]
         elif spec.tier is Tier.CAPABLE:

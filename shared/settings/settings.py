@@ -298,7 +298,7 @@ class Settings(BaseSettings):
     """The model that plans, reviews and synthesizes. Specialists of the tier `capable` use it."""
     specialist_model: Name = "claude-haiku-5-5"
     """The model of specialists that name none (tier `cheap`)."""
-    reviewer_model: Name | None = None
+    review_model: Name | None = None
     """The model of the assessor and the judge. A job's own model does not replace it. Not set:
     `HANDOFF_SUPERVISOR_MODEL`, or the model of the job.
     """

@@ -38,8 +38,8 @@ PLANNING_ROLES = ("router", "planner", "replanner")
 """Roles that assign work. Only they see the list of documents, because no role reads documents."""
 CLOSING_ROLES = ("assessor", "synthesizer")
 """Roles that end a job. Only they may use the reserve of the job's budget."""
-JUDGING_ROLES = ("judge", "assessor")
-"""Roles that judge the work of others. HANDOFF_REVIEWER_MODEL gives them another model."""
+REVIEWING_ROLES = ("judge", "assessor")
+"""Roles that review the work of others. HANDOFF_REVIEW_MODEL gives them another model."""
 FACT_GATE = "fact_gate"
 """The step of fact-check handoffs. It is not in any plan."""
 TAKES_NO_MESSAGES = ("judge", FACT_GATE)

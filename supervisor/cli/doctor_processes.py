@@ -228,7 +228,7 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
     if differing:
         fix = (
             "give all processes the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
-            " HANDOFF_REVIEWER_MODEL"
+            " HANDOFF_REVIEW_MODEL"
         )
         yield Finding(Level.WARN, "models", f"processes differ: {_join_names(differing)}", fix)
 

@@ -86,7 +86,7 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
 def _default_model(served: Mapping[str, ServedSpecialist], settings: Settings) -> str | None:
     if models_of_specialists(served) == {OFFLINE_MODEL}:
         return None
-    return settings.reviewer_model or settings.supervisor_model
+    return settings.review_model or settings.supervisor_model
 
 
 def is_free(jobs: Client, models: tuple[str | None, ...], judging: AnswerJudge | None) -> bool:

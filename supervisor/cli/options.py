@@ -276,7 +276,7 @@ JudgeModel = Annotated[
     typer.Option(
         "--judge-model",
         metavar="NAME",
-        help="The model that scores. Default: HANDOFF_REVIEWER_MODEL.",
+        help="The model that scores. Default: HANDOFF_REVIEW_MODEL.",
         rich_help_panel=REVIEW,
     ),
 ]

@@ -537,8 +537,8 @@ def _check_prices(request: Request, settings: Settings) -> None:
         names.append(OFFLINE_MODEL)
     else:
         names += [settings.supervisor_model, settings.specialist_model]
-    if not settings.is_offline and settings.reviewer_model is not None:
-        names.append(settings.reviewer_model)
+    if not settings.is_offline and settings.review_model is not None:
+        names.append(settings.review_model)
     prices = replace(prices_from(settings), is_free=False)
     for name in names:
         if not prices.has_price(name):

@@ -69,7 +69,7 @@ def running(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[RunningSystem, MessagesServer]]:
     with MessagesServer(ComparisonModel()) as server:
-        settings = model_environment(server, HANDOFF_REVIEWER_MODEL=REVIEWER)
+        settings = model_environment(server, HANDOFF_REVIEW_MODEL=REVIEWER)
         with running_system(tmp_path_factory.mktemp("measured"), settings=settings) as system:
             yield system, server
 
@@ -152,7 +152,7 @@ def test_every_call_of_the_judge_is_in_the_journal_and_the_accounts_of_a_job(
 @pytest.mark.slow
 def test_the_judge_uses_the_reviewers_model_in_every_variant(system: EvaluatedSystem) -> None:
     system.write_cases(RIGHT)
-    system.environment["HANDOFF_REVIEWER_MODEL"] = REVIEWER
+    system.environment["HANDOFF_REVIEW_MODEL"] = REVIEWER
     system.run(
         "eval", "golden.jsonl", "--modes", "single", "--models", "claude-haiku-5-5,claude-opus-5-5"
     )

@@ -59,7 +59,7 @@ def test_the_judge_has_a_separate_model_if_the_settings_name_one(
     role: str,
 ) -> None:
     judging = specialist(None).model_copy(update={"name": role})
-    models = Models(WITH_KEY.model_copy(update={"reviewer_model": "second-opinion"}))
+    models = Models(WITH_KEY.model_copy(update={"review_model": "second-opinion"}))
 
     assert models.name_of("asked-for", judging) == "second-opinion"
     assert models.name_of(OFFLINE_MODEL, judging) == OFFLINE_MODEL
