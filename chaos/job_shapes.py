@@ -56,11 +56,11 @@ class Shape(StrEnum):
     HELPED = "helped"
     """A step asks for something, and the planner adds a step that finds it out."""
     OVERRULED = "overruled"
-    """A reviewer repeats a point that a step does not correct, and the judge decides for the
+    """The assessor repeats a point that a step does not correct, and the judge decides for the
     step.
     """
     UPHELD = "upheld"
-    """A reviewer repeats a point, and the judge decides for the reviewer: the step runs once
+    """The assessor repeats a point, and the judge decides for it: the step runs once
     more.
     """
     CHECKED = "checked"

@@ -186,12 +186,12 @@ def _step_change(job: PlannedJob, step_id: str) -> Json:
 
 
 def _judgement(job: PlannedJob, request: Json) -> Json:
-    """Return the judge's settlements of conflicts, or its rulings on points of a reviewer."""
+    """Return the judge's settlements of conflicts, or its rulings on points of the assessor."""
     if job.shape not in QUARRELS:
         conflicts = map(json.loads, _CONFLICT.findall(first_message_text(request)))
         return {"settlements": list(map(_settlement, conflicts))}
     items = answer_properties(request)["rulings"]["items"]
-    right = "reviewer"
+    right = "assessor"
     if job.shape is Shape.OVERRULED:
         right = "writer"
     rulings: list[Json] = []

@@ -60,7 +60,7 @@ _REQUEST = re.compile(r"Request:\s+chaos ([\w-]+)")
 _FORK = re.compile(rf"Do \w+ of ([\w-]+{FORK_SUFFIX})\.")
 """Task of the repeated step of a fork. The forked job has the same request."""
 _CHECK = re.compile(r'^<task>Check the facts of an answer .*"chaos ([\w-]+)"</task>', re.S)
-_CLAIMS = re.compile(r'"subject": "tower ([\w-]+)"|"reviewer": "Say it of ([\w-]+)\."')
+_CLAIMS = re.compile(r'"subject": "tower ([\w-]+)"|"assessor": "Say it of ([\w-]+)\."')
 _REJECTED = re.compile(r'^\{"note": ', re.M)
 _STANDS_IN = '<feedback author="supervisor">'
 _ROUND = re.compile(r"This is round (\d+)")

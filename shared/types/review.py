@@ -14,7 +14,7 @@ from handoff_queue.shared.types.ids import NameField, StepId, StepIdField
 from handoff_queue.shared.types.message import Message, PublicMessage
 
 LOWEST, HIGHEST = 1, 5
-"""Range of a score. Two reviewers can agree on the meaning of each of five scores."""
+"""Range of a score. Two readers can agree on the meaning of each of five scores."""
 MAX_CRITERIA = 12
 Meaning = Annotated[str, StringConstraints(min_length=3, max_length=500)]
 Why = Annotated[str, StringConstraints(max_length=1_000)]
@@ -62,7 +62,7 @@ class Rubric(PublicMessage):
 
 
 class Score(Message):
-    """A reviewer's score for one criterion."""
+    """A score for one criterion."""
 
     criterion: NameField
     score: Annotated[int, Field(ge=LOWEST, le=HIGHEST)]
@@ -169,9 +169,9 @@ class Side(StrEnum):
     """The side that is right."""
 
     WRITER = "writer"
-    """The reviewer's point is wrong: the result is correct."""
-    REVIEWER = "reviewer"
-    """The reviewer's point is right."""
+    """The assessor's point is wrong: the result is correct."""
+    ASSESSOR = "assessor"
+    """The assessor's point is right."""
     NEITHER = "undecided"
     """The evidence does not settle the point."""
 

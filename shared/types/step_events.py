@@ -68,7 +68,7 @@ class Arbitrated(Message):
     """The judge's HandoffResult; its output has a ruling for each disputed point."""
     writer: tuple[StepIdField, ...] = ()
     """Steps whose result is correct: the review is wrong."""
-    reviewer: tuple[StepIdField, ...] = ()
+    assessor: tuple[StepIdField, ...] = ()
     """Steps about which the review is right."""
     problem: str | None = None
     """Reason why nothing is settled."""

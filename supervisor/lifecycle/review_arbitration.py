@@ -1,4 +1,4 @@
-"""Arbitration between a step's specialist (the writer) and the assessor (the reviewer): the
+"""Arbitration between a step's specialist (the writer) and the assessor: the
 judge is asked once, and the answer reports the ruling. Pure.
 
 They disagree if the latest review sends a step back for a fault that an earlier review has
@@ -76,7 +76,7 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
         "fruitless": 0,
         "open": state.open_without(JUDGE),
     }
-    present = state.steps.keys() & {*event.reviewer}
+    present = state.steps.keys() & {*event.assessor}
     named = frozenset(step_id for step_id in present if not state.steps[step_id].acted)
     review = state.last_round
     may_send_back = state.may_send_back and not state.spent and is_for_arbitration(state)
@@ -142,7 +142,7 @@ def note_on_revision(state: JobState, revision: Revision, ruling: Ruling | None)
     why = ""
     if ruling.why:
         why = f": {ruling.why}"
-    if revision.step in state.arbitrated.reviewer:
+    if revision.step in state.arbitrated.assessor:
         return f"{point} (the judge says so, too{why})"
     return f"Disputed between assessor and writer: {point} (the judge could not settle it{why})"
 

@@ -34,7 +34,7 @@ MAX_SHOWN_CHARS = 80_000
 MAX_CLAIMS = 100
 """Most claims of one result in a brief."""
 _JOB = (
-    "Decide for each point below who is right: the writer, with the result shown, or the reviewer,"
+    "Decide for each point below who is right: the writer, with the result shown, or the assessor,"
     " with the repeated demand. One point a line:"
 )
 
@@ -120,7 +120,7 @@ def _line(point: Revision, result: HandoffResult | None, limit: int) -> str:
         evidence.append(shown)
     line = {
         "point": point.step,
-        "reviewer": point.problem,
+        "assessor": point.problem,
         "writer": clip(written, limit // 2),
         "evidence": evidence,
     }

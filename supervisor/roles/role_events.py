@@ -174,13 +174,13 @@ def _make_arbitrated_event(result: HandoffResult, ref: BlobRef) -> Arbitrated:
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
             writer: list[StepId] = []
-            reviewer: list[StepId] = []
+            assessor: list[StepId] = []
             for ruling in Rulings.of(result.output).rulings:
                 if ruling.right is Side.WRITER:
                     writer.append(ruling.step)
-                elif ruling.right is Side.REVIEWER:
-                    reviewer.append(ruling.step)
-            return Arbitrated(result=ref, writer=tuple(writer), reviewer=tuple(reviewer))
+                elif ruling.right is Side.ASSESSOR:
+                    assessor.append(ruling.step)
+            return Arbitrated(result=ref, writer=tuple(writer), assessor=tuple(assessor))
     return Arbitrated(result=ref, problem="the judge failed")
 
 

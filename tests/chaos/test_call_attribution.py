@@ -21,7 +21,7 @@ def request(text: str, *properties: str, turn: int = 1) -> dict[str, Any]:
     }
 
 
-POINT = '{"point": "a", "reviewer": "Say it of 7-3.", "writer": "So it is.", "evidence": []}'
+POINT = '{"point": "a", "assessor": "Say it of 7-3.", "writer": "So it is.", "evidence": []}'
 FACT_CHECK = (
     '<task>Check the facts of an answer before it leaves.\n\nThe request:\n"chaos'
     ' 7-3"</task>\n\n<result step="a">{}</result>'

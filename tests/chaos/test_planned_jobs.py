@@ -152,7 +152,7 @@ def test_an_input_step_is_needed_after_the_planners_answer_and_before_the_step_c
     assert "b_help.1" in handoffs["b.2"].after
 
 
-def test_a_dispute_needs_the_judge_and_another_round_if_the_reviewer_is_right() -> None:
+def test_a_dispute_needs_the_judge_and_another_round_if_the_assessor_is_right() -> None:
     with_dispute = {"planner.1", "a.1", "b.1", "assessor.1", "a.2", "assessor.2", "judge.1"}
 
     assert needed(Shape.OVERRULED) == with_dispute

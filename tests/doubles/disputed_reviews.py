@@ -1,4 +1,4 @@
-"""A reviewer that repeats its objections, and the judge's rulings on them."""
+"""An assessor that repeats its objections, and the judge's rulings on them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.doubles.simulated_job import SimulatedJob
 
 
 def send_back(job: SimulatedJob, *repeats: str, **problems: str) -> None:
-    """Let the reviewer send back steps: `insist(job, "a", a="wrong", b="wrong")`.
+    """Let the assessor send back steps: `insist(job, "a", a="wrong", b="wrong")`.
 
-    `repeats`: steps whose problem the reviewer has named before.
+    `repeats`: steps whose problem the assessor has named before.
     """
     verdict = Verdict(
         verdict=Decision.REVISE,
@@ -36,7 +36,7 @@ def send_back(job: SimulatedJob, *repeats: str, **problems: str) -> None:
 
 
 def rule_on_disputes(job: SimulatedJob, **sides: Side) -> None:
-    """Let the judge rule for the writer or the reviewer of each step."""
+    """Let the judge rule for the writer or the assessor of each step."""
     rulings = Rulings(
         rulings=tuple(
             Ruling(step=StepId(step), right=side, why="It stands there.")
@@ -48,12 +48,12 @@ def rule_on_disputes(job: SimulatedJob, **sides: Side) -> None:
         side: tuple(StepId(step) for step, right in sides.items() if right is side) for side in Side
     }
     job.append(
-        Arbitrated(result=result, writer=by_side[Side.WRITER], reviewer=by_side[Side.REVIEWER])
+        Arbitrated(result=result, writer=by_side[Side.WRITER], assessor=by_side[Side.ASSESSOR])
     )
 
 
 def insist_randomly(job: SimulatedJob, dice: Random) -> None:
-    """Let the reviewer insist on some steps, perhaps on steps that it sent back before."""
+    """Let the assessor insist on some steps, perhaps on steps that it sent back before."""
     steps = sorted(job.state.steps)
     sent_back = dice.sample(steps, dice.randint(1, len(steps)))
     earlier = {step for review in job.state.rounds_now for step in review.steps}

@@ -223,7 +223,7 @@ class SimulatedJob:
         self.finish("replanner", status, output=(patch or Patch()).model_dump(mode="json"))
 
     def review(self, *open_points: str, **problems: str) -> None:
-        """Let the reviewer pass the results, or send back steps with their problems.
+        """Let the assessor pass the results, or send back steps with their problems.
 
         `review()` is PASS, and `review(a="wrong")` is REVISE.
         """

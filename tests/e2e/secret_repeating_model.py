@@ -1,7 +1,7 @@
 """A model that repeats a secret in every text. The request chooses the course of the job.
 
 `plan talk` leads to an answer with gaps, after a second round and a synthesis. `plan fail` leads
-to no answer. In `plan mute`, the reviewer and the synthesizer refuse to answer.
+to no answer. In `plan mute`, the assessor and the synthesizer refuse to answer.
 """
 
 from __future__ import annotations

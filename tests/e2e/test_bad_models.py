@@ -45,7 +45,7 @@ class ScriptedSystem:
         """Run one job, and return its result.
 
         `behaviour`: the server's reply to every call, or None for valid replies. The other
-        arguments replace it for the planner, the specialist and the reviewer.
+        arguments replace it for the planner, the specialist and the assessor.
         """
 
         def script(request: Json) -> Reply:
@@ -189,7 +189,7 @@ def test_the_last_lines_name_a_failed_planner_whether_the_generalist_fails_or_no
         )
 
 
-def test_the_answer_reports_a_reviewer_that_cannot_review(scripted: ScriptedSystem) -> None:
+def test_the_answer_reports_an_assessor_that_cannot_review(scripted: ScriptedSystem) -> None:
     result = scripted.run(verdict=text_reply("No comment."))
     assert result.status is JobStatus.PARTIAL
     assert any("not reviewed" in note for note in result.notes)

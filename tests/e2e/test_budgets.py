@@ -46,7 +46,7 @@ pytestmark = pytest.mark.slow
 
 
 class GreedyModel:
-    """A model whose specialists always call tools, and whose reviewer always objects in new
+    """A model whose specialists always call tools, and whose assessor always objects in new
     words.
     """
 

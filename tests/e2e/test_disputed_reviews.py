@@ -1,4 +1,4 @@
-"""A reviewer demands a point that the result already has. The judge rules for the writer, and the
+"""An assessor demands a point that the result already has. The judge rules for the writer, and the
 answer is complete.
 """
 
@@ -29,7 +29,7 @@ ENVELOPE = {
 
 
 class Script:
-    """Model whose reviewer overlooks the year twice, and whose judge rules for the writer."""
+    """Model whose assessor overlooks the year twice, and whose judge rules for the writer."""
 
     def __init__(self) -> None:
         self.judged: list[str] = []
@@ -70,7 +70,7 @@ def script(fleet: Fleet) -> Iterator[Script]:
     fleet.server.script = previous
 
 
-def test_the_judge_settles_a_dispute_between_writer_and_reviewer(
+def test_the_judge_settles_a_dispute_between_writer_and_assessor(
     fleet: Fleet, script: Script
 ) -> None:
     job_id = fleet.jobs.submit(Request("How high is the tower? In English, please."))

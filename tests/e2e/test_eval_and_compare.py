@@ -32,7 +32,7 @@ from tests.running_system import RunningSystem, model_environment, running_syste
 from tests.waiting import wait_until
 
 GATES = {"required": ["says so"]}
-REVIEWER = "claude-sonnet-5-5"
+REVIEW_MODEL = "claude-sonnet-5-5"
 RUBRIC = {"accuracy": "It is right."}
 CASES_AT_HOME = 10
 """So many that the command still works when the test interrupts it."""
@@ -69,7 +69,7 @@ def running(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[RunningSystem, MessagesServer]]:
     with MessagesServer(ComparisonModel()) as server:
-        settings = model_environment(server, HANDOFF_REVIEW_MODEL=REVIEWER)
+        settings = model_environment(server, HANDOFF_REVIEW_MODEL=REVIEW_MODEL)
         with running_system(tmp_path_factory.mktemp("measured"), settings=settings) as system:
             yield system, server
 
@@ -150,9 +150,9 @@ def test_every_call_of_the_judge_is_in_the_journal_and_the_accounts_of_a_job(
 
 
 @pytest.mark.slow
-def test_the_judge_uses_the_reviewers_model_in_every_variant(system: EvaluatedSystem) -> None:
+def test_the_judge_uses_the_review_model_in_every_variant(system: EvaluatedSystem) -> None:
     system.write_cases(RIGHT)
-    system.environment["HANDOFF_REVIEW_MODEL"] = REVIEWER
+    system.environment["HANDOFF_REVIEW_MODEL"] = REVIEW_MODEL
     system.run(
         "eval", "golden.jsonl", "--modes", "single", "--models", "claude-haiku-5-5,claude-opus-5-5"
     )
@@ -160,12 +160,12 @@ def test_the_judge_uses_the_reviewers_model_in_every_variant(system: EvaluatedSy
     assert system.model.models == {
         ("work", "claude-haiku-5-5"),
         ("work", "claude-opus-5-5"),
-        ("judge", REVIEWER),
+        ("judge", REVIEW_MODEL),
     }
 
 
 @pytest.mark.slow
-def test_the_reviewer_uses_the_model_in_the_settings_and_not_the_writers_model(
+def test_the_assessor_uses_the_model_in_the_settings_and_not_the_writers_model(
     system: EvaluatedSystem,
 ) -> None:
     system.write_cases(RIGHT)
@@ -176,7 +176,7 @@ def test_the_reviewer_uses_the_model_in_the_settings_and_not_the_writers_model(
     assert system.model.models == {
         ("planner", "claude-haiku-5-5"),
         ("work", "claude-haiku-5-5"),
-        ("assessor", REVIEWER),
+        ("assessor", REVIEW_MODEL),
     }
 
 

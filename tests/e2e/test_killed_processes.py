@@ -36,7 +36,7 @@ def test_a_worker_killed_during_a_call_repeats_only_that_call_elsewhere(
     assert calls == {1: 1, 2: 2}
     assert fleet.pid_of(job_id, "a.1") != pid
     assert result.usage["turns"] == 5, (
-        "the planner, two turns of the step, the interrupted call, the reviewer"
+        "the planner, two turns of the step, the interrupted call, the assessor"
     )
     assert (result.usage["cut"]["calls"], result.usage["cut"]["tokens"] > 0) == (1, True), (
         "the interrupted call, at its worst case"

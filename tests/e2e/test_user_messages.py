@@ -166,7 +166,7 @@ def test_a_worker_killed_before_it_stores_a_result_leaves_a_message_to_the_next_
     assert handoff_id == "a.1"
 
 
-def test_the_reviewer_gets_a_message_to_a_step_that_has_ended(fleet: Fleet) -> None:
+def test_the_assessor_gets_a_message_to_a_step_that_has_ended(fleet: Fleet) -> None:
     held = fleet.model.hold("say-ended", "b")
     job_id = fleet.submit("say-ended", a="", b="")
     assert held.arrived.wait(MAX_WAIT_S)
@@ -226,8 +226,8 @@ def test_the_replanner_that_begins_later_gets_a_message_to_a_step_that_has_ended
     assert taken(fleet, job_id) == [], "the message was in the task of the replanner"
 
 
-def requests_of_the_reviewer(fleet: Fleet, name: str) -> list[str]:
-    """Return the messages of each request of the reviewer of the job NAME, in order."""
+def requests_of_the_assessor(fleet: Fleet, name: str) -> list[str]:
+    """Return the messages of each request of the assessor of the job NAME, in order."""
     texts: list[str] = []
     for request in fleet.server.requests:
         if f"plan {name}" in _text(request) and "verdict" in answer_properties(request):
@@ -235,7 +235,7 @@ def requests_of_the_reviewer(fleet: Fleet, name: str) -> list[str]:
     return texts
 
 
-def test_a_reviewer_that_runs_takes_a_message_to_a_step_that_has_ended(fleet: Fleet) -> None:
+def test_an_assessor_that_runs_takes_a_message_to_a_step_that_has_ended(fleet: Fleet) -> None:
     name, text = "say-reviewed", "Mind the currency."
     held = fleet.model.hold(name, "assessor")
     job_id = fleet.submit(name, a="")
@@ -246,7 +246,7 @@ def test_a_reviewer_that_runs_takes_a_message_to_a_step_that_has_ended(fleet: Fl
     fleet.wait_for_success(job_id)
 
     assert sent.running == ("assessor",)
-    reviews = requests_of_the_reviewer(fleet, name)
+    reviews = requests_of_the_assessor(fleet, name)
     assert [request.count(f"(to step a) {text}") for request in reviews] == [0, 1]
     assert taken(fleet, job_id) == [("assessor.1", 2)]
 

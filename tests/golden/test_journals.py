@@ -74,7 +74,7 @@ DIGESTS = {
     "pipeline.json": "7d157134c58b251080fbe94a0f639037b7f5b0505dbc78e3ebceae7210282b53",
     "pipeline.jsonl": "9f2c69908a8175b045b2a05154d5d3d02c75855b60d58da9b75eb561cd23fd27",
     "quarrel.json": "a5bb731b4086699ae7d9af0cf1eb0ea68a6f0532abb5211d710b548febd90822",
-    "quarrel.jsonl": "92996d9de377d1c8f6974db22fb6adfde112c3ac8ba57fb58cc759ad697918b6",
+    "quarrel.jsonl": "bf1c521c3751b87c6e55daefa397a7129209c13d894b0b289bd12935af0e9296",
     "quoted.json": "ce03b42fddd9e7730a72da426bc1e33fde9185635c0cda0954faf081d620e1ae",
     "quoted.jsonl": "f0719538ff46fb8ea9362a8cd9d755c1c6e6ced7a03b034c520a54407127ad94",
     "random-11.json": "9b7451f20d986cb82f49cfb9eecd19db7014ea03198b196c023d6d27e4663f4b",

@@ -444,7 +444,7 @@ def _describe_arbitration(_: JobView, event: Arbitrated) -> str:
     if event.problem:
         return f"judge: no decision between assessor and writer ({event.problem})"
     sides: list[str] = []
-    for side, steps in (("writer", event.writer), ("reviewer", event.reviewer)):
+    for side, steps in (("writer", event.writer), ("assessor", event.assessor)):
         if steps:
             sides.append(f"{side} is right about {', '.join(steps)}")
     return f"judge: {'; '.join(sides) or 'no decision'}"

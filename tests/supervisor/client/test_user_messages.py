@@ -299,7 +299,7 @@ def test_a_step_that_has_ended_takes_no_message_if_no_role_reads_it(
     assert shell.jobs.say(job_id, SHORTER, second.step_id).running == (second.step_id,)
 
 
-def test_a_message_to_a_step_that_has_ended_names_the_reviewer_that_runs(shell: Shell) -> None:
+def test_a_message_to_a_step_that_has_ended_names_the_assessor_that_runs(shell: Shell) -> None:
     job_id = shell.submit()
     plan = PlanMade(
         plan=ref("{}"),

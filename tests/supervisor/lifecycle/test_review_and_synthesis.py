@@ -1,4 +1,4 @@
-"""The reviewer sends work back for some rounds. The results become the answer."""
+"""The assessor sends work back for some rounds. The results become the answer."""
 
 from __future__ import annotations
 

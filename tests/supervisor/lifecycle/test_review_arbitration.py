@@ -1,4 +1,4 @@
-"""The judge settles a lasting disagreement of a writer and a reviewer once. The answer reports
+"""The judge settles a lasting disagreement of a writer and an assessor once. The answer reports
 the ruling.
 """
 
@@ -89,9 +89,9 @@ def test_a_point_for_the_writer_is_dropped_and_reported_as_settled() -> None:
     )
 
 
-def test_a_point_for_the_reviewer_uses_a_remaining_round_with_feedback_for_the_writer() -> None:
+def test_a_point_for_the_assessor_uses_a_remaining_round_with_feedback_for_the_writer() -> None:
     job = disputed_job()
-    rule_and_advance(job, a=Side.REVIEWER)
+    rule_and_advance(job, a=Side.ASSESSOR)
 
     *_, feedback = job.handoffs["a.3"].feedback
     assert (
@@ -105,9 +105,9 @@ def test_a_point_for_the_reviewer_uses_a_remaining_round_with_feedback_for_the_w
     assert points_and_rulings(job) == ((), ())
 
 
-def test_without_a_remaining_round_the_reviewers_point_stays_open() -> None:
+def test_without_a_remaining_round_the_assessors_point_stays_open() -> None:
     job = disputed_job(rounds=1)
-    rule_and_advance(job, a=Side.REVIEWER)
+    rule_and_advance(job, a=Side.ASSESSOR)
 
     assert job.state.status is JobStatus.PARTIAL
     assert points_and_rulings(job) == (
@@ -127,7 +127,7 @@ def test_an_unsettled_point_is_reported_as_disputed() -> None:
 
 def test_the_judge_is_asked_once_even_if_the_dispute_continues() -> None:
     job = disputed_job(rounds=5)
-    rule_and_advance(job, a=Side.REVIEWER)
+    rule_and_advance(job, a=Side.ASSESSOR)
     finish_steps(job, "a")
     insist_and_advance(job, "a", a=POINT)
 
@@ -141,7 +141,7 @@ def test_a_point_settled_for_the_writer_is_not_sent_back_again() -> None:
     insist_and_advance(job, a=POINT, b=POINT)
     finish_steps(job, "a", "b")
     insist_and_advance(job, "a", "b", a=POINT, b=POINT)
-    rule_and_advance(job, a=Side.WRITER, b=Side.REVIEWER)
+    rule_and_advance(job, a=Side.WRITER, b=Side.ASSESSOR)
     assert job.open_names == {"b"}
     finish_steps(job, "b")
     insist_and_advance(job, "a", a=POINT, b="Something else.")

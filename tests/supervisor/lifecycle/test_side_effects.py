@@ -153,7 +153,7 @@ def test_a_judge_that_settles_the_last_dispute_for_the_writer_lets_the_step_begi
     assert job.open_names == {"send"}
 
 
-def test_a_judge_that_agrees_with_the_reviewer_does_not_let_the_step_begin() -> None:
+def test_a_judge_that_agrees_with_the_assessor_does_not_let_the_step_begin() -> None:
     job = make_job(mail_plan(after=AFTER_REVIEW), limits=JobLimits(max_rounds=1))
     finish_steps(job, "write")
     job.review(write="Too long.")
@@ -161,7 +161,7 @@ def test_a_judge_that_agrees_with_the_reviewer_does_not_let_the_step_begin() -> 
     finish_steps(job, "write")
     send_back(job, "write", write="Too long.")
     job.advance()
-    rule_on_disputes(job, write=Side.REVIEWER)
+    rule_on_disputes(job, write=Side.ASSESSOR)
     job.advance()
 
     assert (attempts_at_send(job), job.state.status) == (0, JobStatus.PARTIAL)

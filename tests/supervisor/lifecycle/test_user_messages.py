@@ -79,7 +79,7 @@ def test_the_next_attempt_at_a_step_has_its_messages_again() -> None:
     assert feedback_for(job, "a.2") == [("assessor", "It is wrong."), ("user", SHORTER)]
 
 
-def test_the_reviewer_gets_the_message_to_a_step_that_has_ended() -> None:
+def test_the_assessor_gets_the_message_to_a_step_that_has_ended() -> None:
     job = planned(a="", b="")
     job.finish("a")
     say(job, step="a")
@@ -96,13 +96,13 @@ def test_a_message_is_read_while_its_step_runs_or_a_review_follows(step: str | N
     named = StepId(step) if step else None
     assert is_read_later(job.state, named)
     job.finish("a")
-    assert is_read_later(job.state, named), "the reviewer reads it"
+    assert is_read_later(job.state, named), "the assessor reads it"
 
 
 def test_without_a_later_agent_a_message_has_no_reader() -> None:
     job = planned(a="")
     finish_steps(job, "a")
-    assert is_read_later(job.state, None), "the reviewer may still take it"
+    assert is_read_later(job.state, None), "the assessor may still take it"
     assert is_read_later(job.state, StepId("a")), "the review is not over"
     job.review()
 
@@ -123,14 +123,14 @@ def test_an_open_agent_is_the_only_reader_if_no_agent_begins_later() -> None:
     assert only_readers(job.state, StepId("a")) == ("synthesizer.1",)
 
 
-def test_an_open_reviewer_is_the_only_reader_of_a_message_to_a_step_that_has_ended() -> None:
+def test_an_open_assessor_is_the_only_reader_of_a_message_to_a_step_that_has_ended() -> None:
     job = planned(a="")
     finish_steps(job, "a")
 
     assert only_readers(job.state, StepId("a")) == ("assessor.1",)
 
 
-def test_a_reviewer_that_runs_is_not_a_later_reader_of_an_adaptive_job() -> None:
+def test_an_assessor_that_runs_is_not_a_later_reader_of_an_adaptive_job() -> None:
     job = SimulatedJob(mode=Mode.ADAPTIVE)
     job.advance()
     job.make_plan(a="")

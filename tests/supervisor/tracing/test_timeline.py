@@ -115,7 +115,7 @@ def test_the_next_attempt_follows_an_attempt_that_failed_while_a_role_ran() -> N
     assert predecessors(builder)["a.2"] == ("a.1",)
 
 
-def test_a_revised_step_follows_its_reviewer_even_with_dependencies() -> None:
+def test_a_revised_step_follows_its_assessor_even_with_dependencies() -> None:
     builder = team_job()
     builder.step("last", (9, 9, 11), after="quick slow", attempt=2)
 
