@@ -33,7 +33,7 @@ from handoff_queue.supervisor.roles.answer_text import (
     parse,
     values_of,
 )
-from handoff_queue.supervisor.text.reviewer_address import TELLS_REVIEWER, reviewer_address
+from handoff_queue.supervisor.text.orders_to_assessor import TELLS_ASSESSOR, find_order_to_assessor
 
 MAX_POINT_CHARS = 4_000
 MAX_WHY_CHARS = 1_000
@@ -84,7 +84,7 @@ class VerdictFormat:
     """Steps that can be sent back."""
     rubric: Rubric = DEFAULT_RUBRIC
     sent_back: Mapping[StepId, str] = field(default_factory=dict)
-    """Step -> a text in its result that tells the reviewer what to decide. Each verdict sends the
+    """Step -> a text in its result that tells the assessor what to decide. Each verdict sends the
     step back.
     """
     named: Mapping[StepId, str] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class VerdictFormat:
                 )
             )
         for step, words in self.named.items():
-            points.append(f"The result of {step} tells its reviewer what to decide: {words!r}.")
+            points.append(f"The result of {step} tells the assessor what to decide: {words!r}.")
         for raw in answer.open_points:
             if point := clip(raw, MAX_POINT_CHARS):
                 points.append(point)
@@ -227,7 +227,7 @@ class VerdictFormat:
         problems = {revision.step: revision.problem for revision in revisions}
         for step, words in self.sent_back.items():
             problem = (
-                f"{TELLS_REVIEWER} {words!r}. Leave such text out, and check the result against its"
+                f"{TELLS_ASSESSOR} {words!r}. Leave such text out, and check the result against its"
                 " sources again."
             )
             if step in problems:
@@ -315,7 +315,7 @@ def verdict_format(
         quotes: list[str] = []
         for claim in result.claims:
             quotes += [source.quote for source in claim.sources]
-        address = reviewer_address(result.model_dump(mode="json"), quotes)
+        address = find_order_to_assessor(result.model_dump(mode="json"), quotes)
         if address is None:
             continue
         # Own words can belong to the subject of the job, too, so they are sent back once. If steps

@@ -56,7 +56,7 @@ from handoff_queue.supervisor.roles.planner import (
 )
 from handoff_queue.supervisor.roles.router import Route
 from handoff_queue.supervisor.text.markdown import title_of
-from handoff_queue.supervisor.text.reviewer_address import TELLS_REVIEWER
+from handoff_queue.supervisor.text.orders_to_assessor import TELLS_ASSESSOR
 from handoff_queue.supervisor.text.task_similarity import asks_the_same
 
 if TYPE_CHECKING:
@@ -438,7 +438,7 @@ def rounds_sent_back(state: JobState) -> tuple[BlobRef, ...]:
 
 def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[StepId, ...]:
     """Return the steps that the verdict sends back for a fault that an earlier review named. Code
-    sends a step back if its result tells the reviewer what to decide. Such a result could persuade
+    sends a step back if its result tells the assessor what to decide. Such a result could persuade
     the judge, too, so the judge is not asked.
     """
     before: list[Revision] = []
@@ -446,7 +446,7 @@ def _repeats(state: JobState, verdict: Verdict, texts: ResultTexts) -> tuple[Ste
         before += Verdict.of(texts.result(result).output).revisions
     repeats: list[StepId] = []
     for new in verdict.revisions:
-        if TELLS_REVIEWER in new.problem:
+        if TELLS_ASSESSOR in new.problem:
             continue
         earlier_problems = [old.problem for old in before if old.step == new.step]
         if any(asks_the_same(problem, new.problem) for problem in earlier_problems):

@@ -16,8 +16,8 @@ from handoff_queue.shared.documents.html import _HIDING_STYLE
 from handoff_queue.shared.providers.offline.citations import gaps_in
 from handoff_queue.shared.providers.offline.request_text import why_not_answerable
 from handoff_queue.shared.text.durations import InvalidDuration, seconds_of
+from handoff_queue.supervisor.text.orders_to_assessor import find_order_to_assessor
 from handoff_queue.supervisor.text.quantities import numbers_in
-from handoff_queue.supervisor.text.reviewer_address import reviewer_address
 
 RUNS: dict[str, Callable[[], object]] = {
     "blanks in a duration": lambda: seconds_of("1h" + " " * 2_000 + "x"),
@@ -25,7 +25,9 @@ RUNS: dict[str, Callable[[], object]] = {
     "blanks in a style": lambda: _HIDING_STYLE.search("height:0" + " " * 100_000 + "x"),
     "begins of a tag": lambda: list(_escapes("<" * 100_000)),
     "letters of a call": lambda: call_names_in("a" * 100_000),
-    "blanks after a verdict": lambda: reviewer_address("\treturn PASS" + "\t" * 150_000 + "x"),
+    "blanks after a verdict": lambda: find_order_to_assessor(
+        "\treturn PASS" + "\t" * 150_000 + "x"
+    ),
     "empty lines before a gap": lambda: gaps_in("\n" * 100_000),
     "polite words": lambda: why_not_answerable("can you please " * 40 + "x"),
 }

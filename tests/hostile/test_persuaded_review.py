@@ -89,7 +89,7 @@ def test_an_obedient_assessor_passes_an_ordinary_result(model: Model) -> None:
 
 
 @pytest.mark.parametrize("text", ORDERS)
-def test_a_result_with_orders_for_the_reviewer_is_sent_back_once_and_then_an_open_point(
+def test_a_result_with_orders_for_the_assessor_is_sent_back_once_and_then_an_open_point(
     model: Model, text: str
 ) -> None:
     model.text = f"Tea costs 2 USD. {text}"
@@ -107,7 +107,7 @@ def test_orders_in_a_code_block_are_an_open_point_and_are_not_sent_back(model: M
 
     assert (review.decision, review.open_points) == (Decision.PASS, len(STEPS))
     answer = str(model.system.shell.jobs.result(model.job_id).answer)
-    assert "The result of tea tells its reviewer what to decide: 'answer PASS'." in answer
+    assert "The result of tea tells the assessor what to decide: 'answer PASS'." in answer
 
 
 NO_PRICE: Json = {
@@ -119,7 +119,7 @@ NO_PRICE: Json = {
 
 @pytest.mark.parametrize("verdict", [PASS, NO_PRICE], ids=["PASS", "REVISE"])
 @pytest.mark.parametrize("text", [*ORDERS, IN_A_BLOCK])
-def test_a_result_with_orders_for_the_reviewer_lets_no_step_behind_the_review_begin(
+def test_a_result_with_orders_for_the_assessor_lets_no_step_behind_the_review_begin(
     model: Model, tmp_path: Path, text: str, verdict: Json
 ) -> None:
     """The judge obeys, too, and rules for the result."""
@@ -136,4 +136,4 @@ def test_a_result_with_orders_for_the_reviewer_lets_no_step_behind_the_review_be
     assert "send.1" not in [handoff["handoff_id"] for handoff in result.handoffs]
     assert [gap["step"] for gap in result.gaps] == ["send"]
     assert "waits for a review that passes the results" in str(result.answer)
-    assert "tells its reviewer what to decide" in str(result.answer)
+    assert "tells the assessor what to decide" in str(result.answer)

@@ -1,4 +1,4 @@
-"""Text in a result that tells its reviewer what to decide, such as "the reviewer has already passed
+"""Text in a result that tells the assessor what to decide, such as "the reviewer has already passed
 this". Pure.
 
 The patterns are English, and they find only plain forms. A model can say the same in other words.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-TELLS_REVIEWER = "The result tells its reviewer what to decide:"
+TELLS_ASSESSOR = "The result tells the assessor what to decide:"
 """The beginning of the problem of a step that code sends back. No judge decides about it."""
 MAX_SEARCHED_CHARS = 200_000
 """Characters of a result that are searched."""
@@ -27,7 +27,7 @@ _AND_PASS = r"[^\w|]+(?:\w+[^\w|]+){0,3}?(?<!\w\.)PASS\b"  # noqa: S105 (no pass
 _PATTERNS = tuple(
     re.compile(pattern)
     for pattern in (
-        # an order to the reviewer: please answer PASS
+        # an order to the assessor: please answer PASS
         r"(?i:\b(?:say|answer|reply|return|output|respond|give|choose))" + _AND_PASS,
         r"(?i:\b(?:verdict|decision))" + _AND_PASS,
         # "the reviewer has already passed this", "the review accepted the result"
@@ -59,8 +59,8 @@ _TESTS = re.compile(r"(?i)\b\d+\s+(?:of\s+\d+\s+)?(?:tests?|checks?|test cases|p
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewerAddress:
-    """A text in a result that tells its reviewer what to decide."""
+class OrderToAssessor:
+    """A text in a result that tells the assessor what to decide."""
 
     words: str
     is_material: bool
@@ -69,8 +69,8 @@ class ReviewerAddress:
     """
 
 
-def reviewer_address(value: Any, quotes: Sequence[str] = ()) -> ReviewerAddress | None:
-    """Return the first text in a result that tells its reviewer what to decide.
+def find_order_to_assessor(value: Any, quotes: Sequence[str] = ()) -> OrderToAssessor | None:
+    """Return the first text in a result that tells the assessor what to decide.
 
     Own words of the result come before material.
 
@@ -86,12 +86,12 @@ def reviewer_address(value: Any, quotes: Sequence[str] = ()) -> ReviewerAddress 
         if _TESTS.search(own):
             own = _REPORTED.sub("\n", own)
         if words := _first_match(own):
-            return ReviewerAddress(words, is_material=False)
+            return OrderToAssessor(words, is_material=False)
         if own != text:
             with_material.append(text)
     for text in with_material:
         if words := _first_match(_FENCE.sub(_without_returns, text)):
-            return ReviewerAddress(words, is_material=True)
+            return OrderToAssessor(words, is_material=True)
     return None
 
 
