@@ -26,7 +26,6 @@ from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.memory_notes import Note
-from handoff_queue.shared.types.names import CLOSING_ROLES
 
 
 class FeatureRecords(Protocol):
@@ -158,7 +157,7 @@ BATCH_DEADLINE_S = 3_600
 
 @dataclass(frozen=True, slots=True)
 class BatchRecords:
-    """The calls of steps and closing roles, in jobs whose calls go into batches."""
+    """The calls of jobs whose calls go into batches."""
 
     calls: Sequence[Call]
 
@@ -181,15 +180,9 @@ class BatchRecords:
 
 
 def batch_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> BatchRecords:
-    """Return the records of these jobs. The calls of the other roles are live, and are left out."""
-    handoffs: set[tuple[str, str]] = set()
-    for job in jobs:
-        if job.shape is Shape.BATCHED:
-            names = {*CLOSING_ROLES, *(step.id for step in job.steps)}
-            for handoff in compute_expected_handoffs(job).values():
-                if handoff.id.rpartition(".")[0] in names:
-                    handoffs.add((job.name, handoff.id))
-    return BatchRecords([call for call in calls if (call.key.job, call.key.handoff) in handoffs])
+    """Return the records of these jobs."""
+    names = {job.name for job in jobs if job.shape is Shape.BATCHED}
+    return BatchRecords([call for call in calls if call.key.job in names])
 
 
 def _name_of(key: CallKey) -> str:

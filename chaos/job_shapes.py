@@ -84,9 +84,7 @@ class Shape(StrEnum):
     SWITCHED = "switched"
     """Two steps of three turns, whose specialist has two models. One model turns calls away."""
     BATCHED = "batched"
-    """Two steps of two turns, and a step after them. All their calls go into batches, and those of
-    the review.
-    """
+    """Two steps of two turns, and a step after them. All calls of the job go into batches."""
     EXTERNAL = "external"
     """A step of three turns that the Claude Agent SDK runs, and a step after it. It needs the extra
     `agent-sdk`.

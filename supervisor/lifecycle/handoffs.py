@@ -1,10 +1,5 @@
 """The handoffs of attempts at steps, of roles and of the fact-checker, and the time until which
-their model calls go through batches of the provider. Pure.
-
-Calls of the plan's steps go through batches, and calls of the roles that end the job: no step waits
-for these roles, unless a review sends steps back. Calls of all other roles are live, because steps
-wait for them.
-"""
+their model calls go through batches of the provider. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextRe
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.names import CLOSING_ROLES, FACT_GATE, SUB_SUPERVISOR
+from handoff_queue.shared.types.names import FACT_GATE, PLANNING_ROLES, SUB_SUPERVISOR
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.usage import microusd
@@ -296,6 +291,7 @@ def fact_check_handoff(
         model=state.submitted.model,
         depth=state.submitted.depth,
         origins=origins_of_job(state),
+        batch_until=role_batch_until(state, FACT_GATE),
         request=words_of_user(state),
     )
 
@@ -355,8 +351,13 @@ LIVE_STEP_S = 300.0
 are live.
 """
 ASSESSOR = "assessor"
+SYNTHESIZER = "synthesizer"
 MAX_LIVE_CALL_SHARE = 0.5
 """Largest share of the job's time that is kept for live calls. Batches have the rest."""
+PLANNING_SHARE = 0.25
+"""Share of the rest of the slack in which batches of a planning role may end. Many steps may wait
+for one call of such a role, so the steps have most of the slack.
+"""
 
 
 def batch_until(state: JobState, step_id: StepId) -> float | None:
@@ -368,15 +369,20 @@ def batch_until(state: JobState, step_id: StepId) -> float | None:
 
 def role_batch_until(state: JobState, role: str) -> float | None:
     """Return the time until which calls of a role go through batches, in Unix seconds. After it,
-    there is just enough time to end the job with live calls, also if a review sends all steps back.
+    there is just enough time to end the job with live calls, also if steps run after the role.
     None: all its calls are live.
+
+    Args:
+        role: the name of a role, or FACT_GATE for the fact-checker.
     """
-    if role not in CLOSING_ROLES:
-        return None
     after = 0
-    if role == ASSESSOR and state.may_send_back:
+    is_last_review = role == ASSESSOR and not state.may_send_back
+    if role != SYNTHESIZER and not is_last_review:
         after = 2 + max(state.steps_after.values(), default=0)  # the longest chain, and a review
-    return _end_of_batches(state, after)
+    until = _end_of_batches(state, after)
+    if until is None or role not in PLANNING_ROLES:
+        return until
+    return state.as_of + PLANNING_SHARE * (until - state.as_of)
 
 
 def _end_of_batches(state: JobState, after: int) -> float | None:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from handoff_queue.shared.agent.prices import BATCH_SHARE
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.names import CLOSING_ROLES
 
 DRAWS = 300
 """Simulations of one plan, unless the plan is large."""
@@ -87,7 +86,7 @@ class RemainingWork:
     then: tuple[str, ...] = ()
     """The roles, and perhaps the fact-checker, in order."""
     is_batched: bool = False
-    """True if calls of steps and of closing roles go through batches."""
+    """True if calls go through batches."""
     deadline_s: int | None = None
     """Of a job with batches: seconds from its submission to its end at the latest."""
     live: frozenset[str] = frozenset()
@@ -215,7 +214,7 @@ def _draw(
     for name in work.then:
         sample = random.choice(samples[name])
         end += sample.seconds
-        add_price(sample, is_batched=work.is_batched and name in CLOSING_ROLES)
+        add_price(sample, is_batched=work.is_batched and name not in work.live)
     half_price = _sum(batch_prices)
     full_price = _sum(live_prices)
     if half_price is None or full_price is None:

@@ -163,11 +163,11 @@ def _work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingW
 
 
 def _has_batches(name: str, served: ServedSpecialist | None) -> bool:
-    """Return whether calls of a specialist may go through batches. A sub-team has roles, too, so
-    its cost counts as if all its calls were live.
+    """Return whether calls of a specialist or role may go through batches. The specialists of a
+    sub-team are not known, so its cost counts as if all its calls were live.
 
     Args:
-        served: None if no worker serves the specialist now.
+        served: None for a role, and if no worker serves the specialist now.
     """
     if name == SUB_SUPERVISOR:
         return False

@@ -53,13 +53,11 @@ def test_a_live_call_is_named() -> None:
     assert live[BATCH_CALL_OUTSIDE] == ["7-0 a.1, turn 1"]
 
 
-def test_only_calls_of_steps_and_closing_roles_of_batched_jobs_count() -> None:
+def test_only_calls_of_batched_jobs_count() -> None:
     (job,) = jobs_of(7, 1, draw=Draw((Shape.BATCHED,), (Mode.TEAM,)))
-    step = replace(CALL, key=CallKey(job.name, "a.1", 1))
-    planner = replace(CALL, key=CallKey(job.name, "planner.1", 1), is_batched=False)
-    assessor = replace(CALL, key=CallKey(job.name, "assessor.1", 1))
-    other = replace(CALL, key=CallKey("other", "a.1", 1), is_batched=False)
-    assert batch_records([job], [step, planner, assessor, other]).calls == [step, assessor]
+    planner = replace(CALL, key=CallKey(job.name, "planner.1", 1))
+    other = replace(CALL, key=CallKey("other", "a.1", 1))
+    assert batch_records([job], [planner, other]).calls == [planner]
 
 
 EXTERNAL_CALL = Call(CallKey("7-0", "a.1", 1), "w1", 1.0, is_external=True)

@@ -14,6 +14,7 @@ from handoff_queue.chaos.fleet import arm
 from handoff_queue.shared.local.child_processes import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.client import client
@@ -40,6 +41,8 @@ from tests.waiting import MAX_WAIT_S, wait_until
 pytestmark = pytest.mark.slow
 
 WORKER = ("handoff_queue.workers.app", "writer")
+PROCESSES = {"supervisor": SUPERVISOR[1:], "w1": WORKER, "w2": WORKER}
+"""App and queues of each process, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,20 @@ class Batched:
     server: MessagesServer
     jobs: Client
     armed: Path
-    """The folder whose files arm failpoints of the workers."""
+    """The folder whose files arm failpoints."""
 
-    def submit(self, name: str, deadline_s: int = 600, mode: Mode = Mode.SINGLE) -> JobId:
+    def submit(
+        self,
+        name: str,
+        deadline_s: int = 600,
+        mode: Mode = Mode.SINGLE,
+        gates: Gates | None = None,
+    ) -> JobId:
         return self.jobs.submit(
             Request(
                 f"Write about {name}.",
                 mode=mode,
+                gates=gates,
                 specialists=("writer",),
                 priority=Priority.BATCH,
                 deadline_s=deadline_s,
@@ -82,26 +92,27 @@ def reply(request: Json) -> Reply:
         return json_reply({"steps": [step], "synthesis": "merge", "why": "-"})
     if "verdict" in properties:
         return json_reply({"verdict": "PASS", "revisions": [], "open_points": []})
+    if "verdict" in properties.get("output", {}).get("properties", {}):
+        return result_reply({"verdict": "PASS", "wrong": [], "why": "-"})
     return result_reply("It is open.")
 
 
 @pytest.fixture(scope="module")
 def batched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batched]:
-    """Start a supervisor and two workers, whose failpoints can be armed."""
+    """Start a supervisor and two workers. Their failpoints can be armed."""
     armed = tmp_path_factory.mktemp("failpoints")
     settings = {**SHORT_LEASES, "HANDOFF_BATCH_POLL_S": "0.5"}
     with (
         MessagesServer(reply) as server,
         running_system(
             tmp_path_factory.mktemp("system"),
-            (SUPERVISOR,),
+            (),
             model_environment(server, **settings),
         ) as system,
     ):
-        app, queue = WORKER
-        for name in ("w1", "w2"):
+        for name, (app, queues) in PROCESSES.items():
             spec = system.celery(
-                name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queue, "-c", "2"
+                name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2"
             )
             environment = {**spec.environment, FAILPOINTS: str(armed)}
             system.processes.start(
@@ -119,7 +130,7 @@ POINTS = {
     "when the id of the batch is stored": "script.defer.before",
     "when the result is read": "batch.read.after",
 }
-"""Points of the worker. tests/shared/agent/test_batch_calls.py has all checkpoints."""
+"""Points of a worker. tests/shared/agent/test_batch_calls.py has all checkpoints."""
 
 
 @pytest.mark.parametrize("moment", POINTS)
@@ -149,11 +160,27 @@ def test_a_reply_from_a_batch_costs_half(batched: Batched) -> None:
     assert cheap["cost_usd"] == usual["cost_usd"] / 2
 
 
-def test_the_review_of_a_team_goes_through_a_batch_and_its_plan_is_live(batched: Batched) -> None:
-    result = batched.jobs.result(batched.submit("teams", mode=Mode.TEAM), wait_s=MAX_WAIT_S)
+def test_the_plan_the_review_and_the_fact_check_of_a_team_go_through_batches(
+    batched: Batched,
+) -> None:
+    job_id = batched.submit("teams", mode=Mode.TEAM, gates=Gates(fact_checker="writer"))
+    result = batched.jobs.result(job_id, wait_s=MAX_WAIT_S)
     assert result.status == "ok"
-    assert batched.batches_of("teams") == 2, "of the step and of the assessor"
-    assert batched.calls_of("teams") == 3
+    assert batched.batches_of("teams") == 4, "of planner, writer, assessor and fact-checker"
+    assert batched.calls_of("teams") == 4
+
+
+@pytest.mark.parametrize("moment", POINTS)
+def test_a_kill_of_the_supervisor_in_a_batch_of_the_plan_pays_no_call_twice(
+    batched: Batched, moment: str
+) -> None:
+    name, point = f"plans-{moment.replace(' ', '-')}", POINTS[moment]
+    earlier = {*batched.armed.glob(f"{point}@*")}
+    arm(batched.armed, point, "kill")
+    result = batched.jobs.result(batched.submit(name, mode=Mode.TEAM), wait_s=MAX_WAIT_S)
+    assert {*batched.armed.glob(f"{point}@*")} > earlier, "the supervisor was killed"
+    assert result.status == "ok"
+    assert (batched.batches_of(name), batched.calls_of(name)) == (3, 3)
 
 
 def test_a_live_call_follows_when_the_slack_ends(batched: Batched) -> None:

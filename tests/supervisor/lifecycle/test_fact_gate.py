@@ -308,6 +308,18 @@ def test_the_checker_sees_the_answer_its_claims_and_the_documents_without_histor
     assert handoff.limits.max_turns == spec.max_turns
 
 
+def test_calls_of_the_checker_go_through_batches_while_there_is_time() -> None:
+    gates = Gates(fact_checker="writer")
+    job = SimulatedJob(mode=Mode.SINGLE, gates=gates, is_batched=True)
+    job.advance()
+    job.finish("answer")
+    job.advance()
+    until = job.handoffs["fact_gate.1"].batch_until
+
+    assert until is not None
+    assert job.now < until < job.state.working_deadline
+
+
 def test_a_step_that_failed_leaves_nothing_to_check() -> None:
     job = SimulatedJob(
         workflow=a_plan(a=""), mode=Mode.PIPELINE, gates=Gates(fact_checker="writer")

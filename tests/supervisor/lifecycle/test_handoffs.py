@@ -1,11 +1,16 @@
-"""The time until which the calls of a step go through batches."""
+"""The time until which the calls of a step or a role go through batches."""
 
 from __future__ import annotations
 
 import pytest
 
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.lifecycle.handoffs import LIVE_STEP_S, role_handoff
+from handoff_queue.shared.types.names import FACT_GATE, PLANNING_ROLES, ROLES
+from handoff_queue.supervisor.lifecycle.handoffs import (
+    LIVE_STEP_S,
+    role_batch_until,
+    role_handoff,
+)
 from tests.doubles.handoffs import a_spec
 from tests.doubles.simulated_job import SimulatedJob, planned
 
@@ -46,10 +51,8 @@ def test_batches_have_at_least_half_of_a_short_time(seconds: int) -> None:
     assert kept_s(batched(seconds, a="", b="a"), "a.1") == seconds / 2
 
 
-def role_kept_s(job: SimulatedJob, role: str) -> float | None:
-    """Return the seconds that are kept for live calls when this role gets a handoff. None: all its
-    calls are live.
-    """
+def role_kept_s(job: SimulatedJob, role: str) -> float:
+    """Return the seconds that are kept for live calls when this role gets a handoff."""
     spec = a_spec(name=role)
     handoff = role_handoff(
         job.state,
@@ -60,19 +63,39 @@ def role_kept_s(job: SimulatedJob, role: str) -> float | None:
         about=(),
         schema={"type": "string"},
     )
-    if handoff.batch_until is None:
-        return None
+    assert handoff.batch_until is not None
     return job.state.working_deadline - handoff.batch_until
 
 
-@pytest.mark.parametrize("role", ["router", "planner", "replanner", "judge"])
-def test_calls_of_roles_that_steps_wait_for_are_live(role: str) -> None:
-    assert role_kept_s(batched(a=""), role) is None
+@pytest.mark.parametrize("role", [*ROLES, FACT_GATE])
+def test_calls_of_roles_of_a_job_without_a_deadline_are_live(role: str) -> None:
+    assert role_batch_until(planned(a="").state, role) is None
 
 
-@pytest.mark.parametrize("role", ["assessor", "synthesizer"])
-def test_calls_of_closing_roles_of_a_job_without_a_deadline_are_live(role: str) -> None:
-    assert role_kept_s(planned(a=""), role) is None
+@pytest.mark.parametrize("role", PLANNING_ROLES)
+def test_planning_roles_leave_most_of_the_slack_to_the_steps(role: str) -> None:
+    state = batched(a="", b="a").state
+    slack_s = state.working_deadline - (2 + 1 + 2) * LIVE_STEP_S - state.as_of
+    assert role_batch_until(state, role) == state.as_of + slack_s / 4
+
+
+def test_a_planning_role_has_no_batches_after_the_slack() -> None:
+    job = batched(600, a="")
+    job.now += 400
+    job.finish("a")
+    until = role_batch_until(job.state, "replanner")
+    assert until is not None
+    assert until < job.now
+
+
+@pytest.mark.parametrize("role", ["judge", FACT_GATE])
+def test_the_judge_and_the_fact_checker_keep_time_to_repeat_steps_and_their_review(
+    role: str,
+) -> None:
+    state = batched(a="", b="a").state
+    until = role_batch_until(state, role)
+    assert until is not None
+    assert state.working_deadline - until == (2 + 1 + 2) * LIVE_STEP_S
 
 
 def test_the_synthesizer_keeps_time_for_its_live_call_and_for_the_end_of_the_job() -> None:

@@ -87,13 +87,13 @@ def test_an_unknown_price_makes_no_quote_of_the_cost() -> None:
     assert quote.seconds is not None
 
 
-def test_steps_and_closing_roles_with_batches_cost_half_and_others_the_full_price() -> None:
+def test_steps_and_roles_with_batches_cost_half() -> None:
     work = replace(CHAIN, then=("assessor", "judge"), is_batched=True)
     past = CostHistory({**ALWAYS_THE_SAME.samples, "judge": [CostSample(11, 1.0)]})
     quote = quote_of(work, past, 0, 0.0, "x")
 
     assert quote.microusd
-    assert (quote.microusd.likely, quote.half_price_microusd) == (68.5 + 11.0, 68.5)
+    assert (quote.microusd.likely, quote.half_price_microusd) == (68.5 + 5.5, 68.5 + 5.5)
 
 
 def test_a_specialist_without_batches_costs_the_full_price_in_a_job_with_batches() -> None:

@@ -50,13 +50,13 @@ def quote_of_one_step(
     return make_quote(job.state, store)
 
 
-def test_a_step_and_the_assessor_cost_half_and_the_fact_checker_the_full_price(
+def test_a_step_the_assessor_and_the_fact_checker_cost_half(
     store_with_samples: Store,
 ) -> None:
     quoted = quote_as_json(quote_of_one_step(store_with_samples))
 
-    assert quoted["cost"]["likely_usd"] == pytest.approx(200e-6)
-    assert quoted["cost"]["half_price_usd"] == pytest.approx(100e-6)
+    assert quoted["cost"]["likely_usd"] == pytest.approx(150e-6)
+    assert quoted["cost"]["half_price_usd"] == pytest.approx(150e-6)
     assert quoted["time"] is None
     assert quoted["time_without_batches"]["likely_s"] > 0
     assert quoted["deadline_s"] == JobLimits().max_seconds
@@ -96,4 +96,4 @@ def test_a_step_whose_calls_are_never_in_batches_costs_the_full_price(
     quote = quote_of_one_step(store_with_samples, **without)
 
     assert quote.microusd
-    assert (quote.microusd.likely, quote.half_price_microusd) == (250.0, 50.0)
+    assert (quote.microusd.likely, quote.half_price_microusd) == (200.0, 100.0)
