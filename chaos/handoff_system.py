@@ -47,6 +47,7 @@ from handoff_queue.chaos.model_server import Call, UncountedCall
 from handoff_queue.chaos.notes import documents_of, is_of_notes
 from handoff_queue.chaos.planned_jobs import FACT_CHECKER, FORK_SUFFIX, KEEPER, CallKey, PlannedJob
 from handoff_queue.chaos.schedule_user import ScheduleUser
+from handoff_queue.chaos.shortened_requests import ShortenedRecords, document_of
 from handoff_queue.chaos.system import Kind
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
@@ -148,6 +149,8 @@ class HandoffProject:
             request = replace(request, approvals=Approvals(what=(what,)))
         if job.shape in FACT_CHECKED:
             request = replace(request, gates=Gates(fact_checker=FACT_CHECKER))
+        if job.shape is Shape.SHORTENED:
+            request = replace(request, documents=document_of(job))
         if is_of_notes(job):
             request = self._request_of_notes(job, request)
         else:
@@ -389,6 +392,7 @@ class HandoffProject:
             self.notes.records(jobs, calls),
             batch_records(jobs, calls),
             external_records(jobs, calls),
+            ShortenedRecords(calls),
             self.forks.records(),
             *([self.equals.records()] if self.equals else ()),
         ]
@@ -490,7 +494,7 @@ def goes_through_api(job: PlannedJob) -> bool:
     """Return whether the user of a job submits it through the API: about half of all jobs, and
     each job with a question. The API takes workflows as text only.
     """
-    if job.mode is Mode.PIPELINE or is_of_notes(job):
+    if job.mode is Mode.PIPELINE or job.shape is Shape.SHORTENED or is_of_notes(job):
         return False
     if job.shape in (Shape.APPROVED, *REJECTED):
         return True

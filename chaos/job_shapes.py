@@ -89,6 +89,10 @@ class Shape(StrEnum):
     """A step of three turns that the Claude Agent SDK runs, and a step after it. It needs the extra
     `agent-sdk`.
     """
+    SHORTENED = "shortened"
+    """A step reads a long document. The provider clears the parts that it has read, and writes a
+    summary. Another step follows.
+    """
     REMEMBERED = "remembered"
     """A step writes a note. After its end the user submits a job that needs the same fact."""
     RECALLED = "recalled"
@@ -154,6 +158,7 @@ MODES: dict[Shape, tuple[Mode, ...]] = {
     Shape.SWITCHED: _ANY,
     Shape.BATCHED: _ANY,
     Shape.EXTERNAL: _ANY,
+    Shape.SHORTENED: _ANY,
     Shape.REMEMBERED: _ANY,
     Shape.RECALLED: (Mode.SINGLE,),
     Shape.FORKED: _ANY,
@@ -164,9 +169,16 @@ never replanned.
 """
 
 
-FEATURES = (Shape.SWITCHED, Shape.BATCHED, Shape.EXTERNAL, Shape.REMEMBERED, Shape.FORKED)
-"""Shapes with several models, batches, the Claude Agent SDK, notes and forks. Few jobs of other
-runs have them.
+FEATURES = (
+    Shape.SWITCHED,
+    Shape.BATCHED,
+    Shape.EXTERNAL,
+    Shape.SHORTENED,
+    Shape.REMEMBERED,
+    Shape.FORKED,
+)
+"""Shapes with several models, batches, the Claude Agent SDK, edits by the provider, notes and
+forks. Few jobs of other runs have them.
 """
 NOT_DRAWN = (Shape.CANCELLED, Shape.RECALLED, Shape.FORK)
 """Shapes of jobs that a run submits for another reason."""

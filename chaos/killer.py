@@ -18,7 +18,7 @@ from typing import Any
 from handoff_queue.chaos.faults import EVERYBODY, Fault, Stops, Strike, without_fair_order
 from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, Fleet, arm
 from handoff_queue.chaos.leaks import UNACKED
-from handoff_queue.chaos.planned_jobs import KEEPER, SHARING, SPECIALISTS, SWITCHING
+from handoff_queue.chaos.planned_jobs import KEEPER, SHARING, SKIMMER, SPECIALISTS, SWITCHING
 from handoff_queue.shared.observability.failpoints import AFTER, BEFORE
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.errors import StoreError
@@ -69,6 +69,7 @@ QUEUES = (
     SWITCHING,
     KEEPER,
     SHARING,
+    SKIMMER,
     SUPERVISOR_QUEUE,
     SUBMISSIONS_QUEUE,
     ROLES_QUEUE,

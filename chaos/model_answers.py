@@ -19,12 +19,14 @@ from handoff_queue.chaos.notes import (
 from handoff_queue.chaos.planned_jobs import (
     FINDS_AT,
     KEEPER,
+    SKIMMER,
     SWITCHING,
     CallKey,
     PlannedJob,
     PlannedOutcome,
     PlannedStep,
 )
+from handoff_queue.chaos.shortened_requests import reply_of_a_skimmer
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.testing import (
     Json,
@@ -246,10 +248,12 @@ def writers_in(text: str) -> tuple[str, ...]:
 
 
 def _feature_reply(job: PlannedJob, key: CallKey, request: Json) -> Reply | None:
-    """Return the reply of a specialist with several models or with notes; None for others."""
+    """Return the reply of a specialist that does the steps of features; None for others."""
     step = step_of(job, key.handoff)
     if step is not None and step.specialist == SWITCHING:
         return _reply_of_a_model(step, key, request["model"])
+    if step is not None and step.specialist == SKIMMER:
+        return reply_of_a_skimmer(job, key, step.turns, request)
     if job.shape is Shape.RECALLED:
         return _reply_of_a_finder(job, key, request)
     if step is not None and step.specialist == KEEPER:

@@ -26,6 +26,7 @@ from handoff_queue.chaos.planned_jobs import (
     Trouble,
     price_of,
 )
+from handoff_queue.chaos.shortened_requests import summarized_turns, usage_of
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.testing import (
@@ -81,6 +82,7 @@ class CallAttribution:
         """Return the call that this request makes or repeats."""
         text = first_message_text(request)
         turn = 1 + sum(message["role"] == "assistant" for message in request["messages"])
+        turn += summarized_turns(request)
         attempt = 1 + text.count("<feedback author=")
         if step := _STEP.search(text):
             return CallKey(step[2], f"{step[1]}.{attempt}", turn)
@@ -170,6 +172,10 @@ class Call:
     """True if the request has the system prompt of the Claude Agent SDK."""
     is_refused: bool = False
     """True if the model turned the call away, and another model can serve it."""
+    is_shortened: bool = False
+    """True if the provider has cleared results of tools from the request."""
+    is_summary: bool = False
+    """True if the provider has written a summary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +215,19 @@ class Model(MessagesServer):
                 self._jobs[member.name] = member
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:
+        def script(shorter: Json) -> Reply:
+            return self._answer_as_planned(shorter, headers, is_shortened=shorter is not request)
+
+        return self._reply_with_edits(request, script)
+
+    def _answer_as_planned(
+        self, request: Json, headers: Mapping[str, str], *, is_shortened: bool
+    ) -> Reply:
+        """Return the reply to a request, and record the call.
+
+        Args:
+            request: without the results of tools that the server has cleared.
+        """
         with self._lock:
             key = self._asked.key_of(request)
             job = self._jobs[key.job]
@@ -225,10 +244,11 @@ class Model(MessagesServer):
             reply = replace(reply_to(job, key, request), duration_s=job.takes_s(key))
         else:
             reply = _trouble(trouble)
+        reported = usage_of(job, request, reply)
         used = NOTHING_USED
         if reply.status == 200:
-            used = job.usage
-        tokens = {"input_tokens": job.usage.input_tokens, "output_tokens": job.usage.output_tokens}
+            used = reported
+        tokens = {"input_tokens": reported.input_tokens, "output_tokens": reported.output_tokens}
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
         paid = used.model_copy(update={"cost_microusd": price_of(used, request["model"])})
         if job.is_uncounted:
@@ -244,6 +264,8 @@ class Model(MessagesServer):
             is_batched=BATCH_ID in headers,
             is_external=OF_THE_SDK in json.dumps(request.get("system", "")),
             is_refused=refusal is not None,
+            is_shortened=is_shortened,
+            is_summary="compaction" in request,
         )
         with self._lock:
             number = len(self.calls)

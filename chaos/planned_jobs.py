@@ -29,6 +29,8 @@ SHARING = "clerk"
 """Specialist for which equal handoffs share one run, in the same folder."""
 EXTERNAL = "guest"
 """Specialist that the Claude Agent SDK runs, in the same folder."""
+SKIMMER = "skimmer"
+"""Specialist whose requests the provider shortens, in the same folder."""
 FINDS_AT = 2
 """Turns of a job that finds a note: the search, and the answer."""
 FORK_SUFFIX = "-fork"
@@ -303,6 +305,7 @@ class PlannedJob:
             Shape.TIGHT_TREE,
             Shape.SWITCHED,
             Shape.BATCHED,
+            Shape.SHORTENED,
         )
         if not is_counted and dice.random() < self.trouble_share:
             return dice.choice(list(Trouble))

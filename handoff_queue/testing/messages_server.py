@@ -203,8 +203,14 @@ class MessagesServer(LoopbackServer):
         """
         self.requests.append(request)
         self.headers.append(dict(headers))
+        return self._reply_with_edits(request, self.script)
+
+    def _reply_with_edits(self, request: Json, script: Script) -> Reply:
+        """Return the reply of a script to a request that the server may shorten, with the report
+        about it.
+        """
         shorter, report = with_edits(request)
-        reply = self.script(shorter)
+        reply = script(shorter)
         if report is not None:
             reply = replace(reply, context_management=report)
         if "compaction" in request:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 CHORDS = "chords"
 """Value of --only for the jobs that plain Celery chords support, too."""
 FEATURES = "features"
-"""Value of --only for the jobs with several models, batches, the Claude Agent SDK, notes and
-forks.
+"""Value of --only for the jobs with several models, batches, the Claude Agent SDK, requests that
+the provider shortens, notes and forks.
 """
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from handoff_queue.chaos.model_server import RESOLVER, CallAttribution
 from handoff_queue.chaos.planned_jobs import CallKey
+from handoff_queue.chaos.shortened_requests import SUMMARY
 
 
 def request(text: str, *properties: str, turn: int = 1) -> dict[str, Any]:
@@ -85,6 +86,14 @@ TASK, WHOLE, ROLE = (
 )
 def test_the_request_identifies_the_call(model_request: dict[str, Any], key: CallKey) -> None:
     assert CallAttribution().key_of(model_request) == key
+
+
+def test_the_turns_that_a_summary_replaces_count() -> None:
+    after_the_summary = request(TASK, turn=2)
+    summary = {"type": "compaction", "content": SUMMARY.format(5)}
+    after_the_summary["messages"][0]["content"].insert(0, summary)
+
+    assert CallAttribution().key_of(after_the_summary) == CallKey("7-3", "a.1", 7)
 
 
 def test_a_fact_check_of_another_answer_is_the_next_round() -> None:

@@ -19,6 +19,7 @@ from handoff_queue.chaos.planned_jobs import (
     EXTERNAL,
     FACT_CHECKER,
     KEEPER,
+    SKIMMER,
     SPECIALISTS,
     SWITCHING,
     TROUBLE_SHARE,
@@ -67,7 +68,7 @@ def test_a_run_of_one_mode_has_jobs_of_no_other(mode: Mode) -> None:
     assert {job.mode for job in jobs_of(1, 30, draw=only([mode]))} == {mode}
 
 
-def test_a_run_of_features_has_several_models_batches_notes_and_forks() -> None:
+def test_a_run_of_features_has_a_job_of_each_feature() -> None:
     jobs = jobs_of(1, len(FEATURES), draw=ONLY_FEATURES)
 
     assert {job.shape for job in jobs} == {*FEATURES}
@@ -236,7 +237,7 @@ def test_two_attempts_at_a_step_have_different_texts() -> None:
 
 
 def test_every_plan_is_valid_at_its_first_try_except_the_plan_for_repair() -> None:
-    specialists = (*SPECIALISTS, SWITCHING, KEEPER, EXTERNAL, SUB_SUPERVISOR)
+    specialists = (*SPECIALISTS, SWITCHING, KEEPER, SKIMMER, EXTERNAL, SUB_SUPERVISOR)
     plan_format = PlanFormat(specialists, max_steps=20)
     model_request = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
 

@@ -58,6 +58,8 @@ def test_a_run_without_faults_makes_exactly_the_planned_calls_and_prints_json(
     assert features["calls_that_a_model_turned_away"] > 0
     assert features["reservations_seen"] > 0
     assert features["calls_in_batches"] > 0
+    assert features["requests_that_the_provider_shortened"] > 0
+    assert features["summaries_by_the_provider"] == 1
     assert features["calls_of_shared_runs_in_batches"] > 0
     has_the_extra = not agent_sdk_fault()
     assert (features["calls_through_the_claude_agent_sdk"] >= 3) == has_the_extra
