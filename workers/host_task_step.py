@@ -287,7 +287,7 @@ class HostTaskRunner:
             )
         try:
             return self._result(end.value)
-        except (InvalidAnswer, ValueError, RecursionError) as problem:
+        except (InvalidAnswer, TypeError, ValueError, RecursionError) as problem:
             return self._failed_result(
                 f"the result of the task {self._name} cannot be used:"
                 f" {problem or 'it is nested too deep'}",
@@ -299,6 +299,7 @@ class HostTaskRunner:
 
         Raises:
             InvalidAnswer: the value does not match the schema of the step.
+            TypeError: the value is no JSON value, such as a UUID, which kombu reads from JSON.
             ValueError: the value is too long, or it cannot be stored.
             RecursionError: the value is nested too deep.
         """

@@ -7,7 +7,9 @@ import json
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from celery import Celery
@@ -132,6 +134,9 @@ def test_the_tasks_return_value_is_the_output(
         ("twelve", {"type": "integer"}, "does not match"),
         ("x" * MAX_RESULT_CHARS, None, "1,000,000 are allowed"),
         (float("nan"), {"type": "number"}, "cannot be used"),
+        (UUID(int=7), None, "UUID is not JSON"),
+        ({"at": datetime(2026, 1, 2, tzinfo=UTC)}, None, "datetime is not JSON"),
+        (b"twelve", None, "bytes is not JSON"),
     ],
 )
 def test_a_value_that_no_result_can_hold_is_a_failed_step(
