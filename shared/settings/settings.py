@@ -299,8 +299,8 @@ class Settings(BaseSettings):
     specialist_model: Name = "claude-haiku-5-5"
     """The model of specialists that name none (tier `cheap`)."""
     review_model: Name | None = None
-    """The model of the assessor and the judge. A job's own model does not replace it. Not set:
-    `HANDOFF_SUPERVISOR_MODEL`, or the model of the job.
+    """The model of the assessor, the judge and the grader of an evaluation. A job's own model does
+    not replace it. Not set: `HANDOFF_SUPERVISOR_MODEL`, or the model of the job.
     """
     anthropic_api_key: HeaderValue | None = Field(
         default=None, validation_alias="ANTHROPIC_API_KEY"

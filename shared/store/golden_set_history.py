@@ -29,7 +29,7 @@ class EvaluatedVariant(Message):
     """Trials that count."""
     passed: NonNegativeInt
     score: float | None
-    """Mean of the judge's scores, 1 to 5. None: nothing was judged."""
+    """Mean of the grader's scores, 1 to 5. None: nothing was graded."""
     tokens: NonNegativeInt
     microusd: NonNegativeInt | None
     """None: a price is unknown."""
@@ -54,7 +54,7 @@ class EvaluationRun(Message):
     not_run: NonNegativeInt = 0
     """Jobs for which the budget had no room."""
     microusd: NonNegativeInt | None
-    """Cost of all jobs and of the judge. None: a price is unknown."""
+    """Cost of all jobs and of the grader. None: a price is unknown."""
 
 
 class Evaluations:

@@ -1,7 +1,7 @@
 """`handoff compare`: run one request in two modes, and recommend one mode, or print two ended jobs
 side by side.
 
-A judge sees both answers without the names of the modes.
+A grader sees both answers without the names of the modes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from handoff_queue.supervisor.cli.options import (
     AsJson,
     Docs,
     GatesOption,
-    JudgeModel,
+    GraderModel,
     Model,
     RequestText,
     Timeout,
@@ -62,7 +62,7 @@ from handoff_queue.supervisor.evaluation.resource_use import usage_of
 from handoff_queue.supervisor.gates.gates_file import GateSet
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.evaluation.answer_judge import PairwiseJudgement
+    from handoff_queue.supervisor.evaluation.answer_grader import PairwiseGrade
     from handoff_queue.supervisor.evaluation.comparison import ComparedAnswer, Comparison
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob
     from handoff_queue.supervisor.evaluation.trials import Variant
@@ -96,11 +96,11 @@ def compare(
         Path | None,
         typer.Option(metavar="FILE", help="Criteria of the score (YAML).", rich_help_panel=REVIEW),
     ] = None,
-    judge_model: JudgeModel = None,
-    no_judge: Annotated[
+    grader_model: GraderModel = None,
+    no_grader: Annotated[
         bool,
         typer.Option(
-            "--no-judge", help="Do not score. Only run the checks in code.", rich_help_panel=REVIEW
+            "--no-grader", help="Do not score. Only run the checks in code.", rich_help_panel=REVIEW
         ),
     ] = False,
     as_json: AsJson = False,
@@ -128,16 +128,16 @@ def compare(
         return compare_jobs(request or "", other, as_json=as_json)
     if request is not None and is_job_id_prefix(request):
         raise UserError(f"compare needs two jobs: name a second one after {request}")
-    if no_judge and (judge_model is not None or rubric is not None):
-        raise UserError("--no-judge excludes --judge-model and --rubric: leave one out")
+    if no_grader and (grader_model is not None or rubric is not None):
+        raise UserError("--no-grader excludes --grader-model and --rubric: leave one out")
     settings = load_settings()
     name = run_name(run, "compare")
     options = ComparisonOptions(
         name=name,
         gates=_without_facts(gates_of(gates)),
         rubric=rubric_of(rubric) or DEFAULT_RUBRIC,
-        judge_model=judge_model,
-        is_judged=not no_judge,
+        grader_model=grader_model,
+        is_graded=not no_grader,
         max_microusd=amount("--max-usd", max_usd),
     )
     request_text = text_of(request, settings)
@@ -202,8 +202,8 @@ class ComparisonOptions:
     name: str
     gates: Gates | None
     rubric: Rubric
-    judge_model: str | None
-    is_judged: bool
+    grader_model: str | None
+    is_graded: bool
     max_microusd: int | None
 
 
@@ -245,24 +245,24 @@ def _run_comparison(
     options: ComparisonOptions,
     settings: Settings,
 ) -> Comparison:
-    """Run both jobs on a whole system, and judge their answers if the options ask for it."""
-    from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
+    """Run both jobs on a whole system, and grade their answers if the options ask for it."""
+    from handoff_queue.supervisor.cli.evaluation_system import grader_for, is_free, whole_system
     from handoff_queue.supervisor.evaluation.comparison import ComparisonRun
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner
 
     models = tuple(dict.fromkeys(variant.model for variant, _ in evaluation_jobs))
     with whole_system(settings, options.name, models) as (jobs, check):
-        judging = None
-        if options.is_judged:
-            judging = judging_on(jobs, settings, options.judge_model)
+        grader = None
+        if options.is_graded:
+            grader = grader_for(jobs, settings, options.grader_model)
         limit = None
         if options.max_microusd is not None:
             limit = money(cost_usd(options.max_microusd))
-        judge_calls = ""
-        if judging:
-            judge_calls = ", and two judge calls"
-        costs = worst_case(limit, is_free=is_free(jobs, models, judging))
-        print_progress(f"{options.name}: two jobs{judge_calls}; it costs {costs}")
+        grader_calls = ""
+        if grader:
+            grader_calls = ", and two grader calls"
+        costs = worst_case(limit, is_free=is_free(jobs, models, grader))
+        print_progress(f"{options.name}: two jobs{grader_calls}; it costs {costs}")
         runner = JobRunner(jobs, EvaluationBudget(options.max_microusd, AT_ONCE), check)
         _, first_job = evaluation_jobs[0]
         comparison_run = ComparisonRun(
@@ -271,27 +271,27 @@ def _run_comparison(
             request=first_job.request.text,
             gates=options.gates,
             rubric=options.rubric,
-            judging=judging,
+            grader=grader,
         )
         return comparison_run.run()
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """Return the text of a comparison: a table, the verdicts of the judge and the advice."""
+    """Return the text of a comparison: a table, the verdicts of the grader and the advice."""
     rows = [["", comparison.first.name, comparison.second.name]]
     first_cells, second_cells = _cells(comparison.first), _cells(comparison.second)
     for label, first_cell in first_cells.items():
         rows.append([label, first_cell, second_cells[label]])
-    judge_lines: list[str] = []
+    grader_lines: list[str] = []
     for order, duel in zip(("in order", "swapped"), comparison.duels, strict=False):
         if duel:
-            judge_lines.append(f"judge, {order}: {duel.better.value}: {shorten(duel.why, 200)}")
-    usage = comparison.judge_usage
-    if comparison.judged_by:
-        judge_lines.append(f"judge: {usage.tokens:,} tokens, {money(usage.cost_usd)}")
+            grader_lines.append(f"grader, {order}: {duel.better.value}: {shorten(duel.why, 200)}")
+    usage = comparison.grader_usage
+    if comparison.graded_by:
+        grader_lines.append(f"grader: {usage.tokens:,} tokens, {money(usage.cost_usd)}")
     parts = [table(rows)]
-    if judge_lines:
-        parts.append("\n".join(judge_lines))
+    if grader_lines:
+        parts.append("\n".join(grader_lines))
     return "\n\n".join([*parts, comparison.advice])
 
 
@@ -303,14 +303,14 @@ def comparison_json(name: str, comparison: Comparison) -> dict[str, Any]:
         "second": asdict(comparison.second),
         "better": comparison.better,
         "duels": [_duel_json(duel) for duel in comparison.duels],
-        "judge": asdict(comparison.judge_usage),
-        "judged_by": list(comparison.judged_by),
+        "grader": asdict(comparison.grader_usage),
+        "graded_by": list(comparison.graded_by),
         "advice": comparison.advice,
     }
 
 
-def _duel_json(duel: PairwiseJudgement | None) -> dict[str, Any] | None:
-    """Return the judge's statement about one order of the answers. None: it gave none."""
+def _duel_json(duel: PairwiseGrade | None) -> dict[str, Any] | None:
+    """Return the grader's statement about one order of the answers. None: it gave none."""
     from handoff_queue.supervisor.cli.display.evaluation_report import scores_json
 
     if duel is None:

@@ -37,7 +37,7 @@ from handoff_queue.supervisor.cli.options import (
     REVIEW,
     AsJson,
     Deadline,
-    JudgeModel,
+    GraderModel,
     PriorityOption,
     Timeout,
     amount,
@@ -83,11 +83,11 @@ def evaluate(
         ),
     ] = None,
     timeout: Timeout = None,
-    judge_model: JudgeModel = None,
-    no_judge: Annotated[
+    grader_model: GraderModel = None,
+    no_grader: Annotated[
         bool,
         typer.Option(
-            "--no-judge", help="Do not score. Only run the checks in code.", rich_help_panel=REVIEW
+            "--no-grader", help="Do not score. Only run the checks in code.", rich_help_panel=REVIEW
         ),
     ] = False,
     min_pass_rate: Annotated[
@@ -157,9 +157,9 @@ def evaluate(
         deadline_s=deadline,
     )
     _check(plan, settings, max_usd)
-    _check_judge(cases, is_judged=not no_judge, judge_model=judge_model, min_score=min_score)
+    _check_grader(cases, is_graded=not no_grader, grader_model=grader_model, min_score=min_score)
     limit = amount("--max-usd", max_usd)
-    options = EvaluationOptions(at_once, limit, judge_model, not no_judge, golden.name)
+    options = EvaluationOptions(at_once, limit, grader_model, not no_grader, golden.name)
     try:
         done = _carry_out(plan, options, settings)
     except KeyboardInterrupt:
@@ -177,8 +177,8 @@ class EvaluationOptions:
 
     at_once: int
     max_microusd: int | None
-    judge_model: str | None
-    is_judged: bool
+    grader_model: str | None
+    is_graded: bool
     golden: str
     """Name of the file with the requests."""
 
@@ -206,19 +206,19 @@ def _carry_out(
 ) -> EvaluationReport:
     """Run all trials and print a line for each. Return the outcomes in the order of the plan."""
     from handoff_queue.supervisor.cli.display.evaluation_report import EvaluationReport, line_of
-    from handoff_queue.supervisor.cli.evaluation_system import is_free, judging_on, whole_system
+    from handoff_queue.supervisor.cli.evaluation_system import grader_for, is_free, whole_system
     from handoff_queue.supervisor.evaluation.job_runner import EvaluationBudget, JobRunner
     from handoff_queue.supervisor.evaluation.trials import Evaluation
 
     models = tuple(variant.model for variant in plan.variants)
     with whole_system(settings, plan.name, models) as (jobs, check):
-        judging = None
-        if options.is_judged:
-            judging = judging_on(jobs, settings, options.judge_model)
+        grader = None
+        if options.is_graded:
+            grader = grader_for(jobs, settings, options.grader_model)
         budget = EvaluationBudget(options.max_microusd, options.at_once)
         runner = JobRunner(jobs, budget, check)
-        evaluation = Evaluation(replace(plan, judging=judging), runner)
-        _announce(evaluation.plan, options, is_free=is_free(jobs, models, judging))
+        evaluation = Evaluation(replace(plan, grader=grader), runner)
+        _announce(evaluation.plan, options, is_free=is_free(jobs, models, grader))
         outcomes: list[TrialOutcome] = []
         trials = plan.trials
         for outcome in evaluation.outcomes():
@@ -232,7 +232,7 @@ def _carry_out(
             evaluation.plan,
             outcomes,
             evaluation.not_run,
-            evaluation.not_judged,
+            evaluation.not_graded,
             options.max_microusd,
         )
         _store_summary(jobs, done, options.golden)
@@ -255,15 +255,15 @@ def _store_summary(jobs: Client, done: EvaluationReport, golden: str) -> None:
 
 def _announce(plan: EvaluationPlan, options: EvaluationOptions, *, is_free: bool) -> None:
     """Print the number of jobs and their highest cost before the first job starts."""
-    judged = ""
-    if plan.judgements:
-        judged = f", and at most {plan.judgements} judge calls"
+    graded = ""
+    if plan.grades:
+        graded = f", and at most {plan.grades} grader calls"
     requests = count_text(len(plan.cases), "request")
     modes = count_text(len(plan.variants), "mode")
     times = count_text(plan.repeat, "time")
     count = count_text(len(plan.trials), "job")
     print_progress(
-        f"{plan.name}: {requests}, {modes}, {times} each: {count}{judged};"
+        f"{plan.name}: {requests}, {modes}, {times} each: {count}{graded};"
         f" {options.at_once} at once"
     )
     limit = None
@@ -288,25 +288,25 @@ def _documents_of(cases: Sequence[GoldenCase], settings: Settings) -> dict[str, 
     return documents
 
 
-def _check_judge(
+def _check_grader(
     cases: Sequence[GoldenCase],
     *,
-    is_judged: bool,
-    judge_model: str | None,
+    is_graded: bool,
+    grader_model: str | None,
     min_score: float | None,
 ) -> None:
-    """Check the options of the judge.
+    """Check the options of the grader.
 
     Raises:
-        UserError: an option needs a judge and there is none, or no case has a rubric.
+        UserError: an option needs a grader and there is none, or no case has a rubric.
     """
-    if not is_judged and judge_model is not None:
-        raise UserError("--no-judge and --judge-model exclude each other: leave one out")
-    if min_score is not None and not is_judged:
-        raise UserError("--min-score needs a judge: leave out --no-judge or --min-score")
+    if not is_graded and grader_model is not None:
+        raise UserError("--no-grader and --grader-model exclude each other: leave one out")
+    if min_score is not None and not is_graded:
+        raise UserError("--min-score needs a grader: leave out --no-grader or --min-score")
     if min_score is not None and all(case.rubric is None for case in cases):
         raise UserError(
-            "--min-score needs a judge, and no request has a rubric: write a rubric, or leave out"
+            "--min-score needs a grader, and no request has a rubric: write a rubric, or leave out"
             " --min-score"
         )
 

@@ -15,7 +15,7 @@ from handoff_queue.supervisor.cli.connection import (
 from handoff_queue.supervisor.cli.display.terminal import print_progress
 from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.request_options import check_model
-from handoff_queue.supervisor.evaluation.answer_judge import JUDGE, AnswerJudge
+from handoff_queue.supervisor.evaluation.answer_grader import GRADER, AnswerGrader
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def whole_system(
             raise
 
 
-def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJudge:
-    """Return the judge: the specialist `reviewer` if a worker serves it, or else an all-rounder.
+def grader_for(jobs: Client, settings: Settings, model: str | None) -> AnswerGrader:
+    """Return the grader: the specialist `reviewer` if a worker serves it, or else an all-rounder.
 
     Args:
         model: the model that the user chose. None: the model of the settings, unless the workers
@@ -76,11 +76,11 @@ def judging_on(jobs: Client, settings: Settings, model: str | None) -> AnswerJud
     served = jobs.store.presence.load_served_specialists()
     if not model:
         model = _default_model(served, settings)
-    if JUDGE in served:
-        specialist = JUDGE
+    if GRADER in served:
+        specialist = GRADER
     else:
         specialist = default_specialist(served)
-    return AnswerJudge(specialist, model)
+    return AnswerGrader(specialist, model)
 
 
 def _default_model(served: Mapping[str, ServedSpecialist], settings: Settings) -> str | None:
@@ -89,15 +89,15 @@ def _default_model(served: Mapping[str, ServedSpecialist], settings: Settings) -
     return settings.review_model or settings.supervisor_model
 
 
-def is_free(jobs: Client, models: tuple[str | None, ...], judging: AnswerJudge | None) -> bool:
-    """Return whether only the offline model answers and judges, which costs nothing.
+def is_free(jobs: Client, models: tuple[str | None, ...], grader: AnswerGrader | None) -> bool:
+    """Return whether only the offline model answers and grades, which costs nothing.
 
     Args:
         models: the models of the jobs. None: the default models of the workers.
-        judging: the judge, or None without a judge.
+        grader: the grader, or None without a grader.
     """
     if models_of_specialists(jobs.store.presence.load_served_specialists()) == {OFFLINE_MODEL}:
         return True
-    if judging is not None:
-        models = (*models, judging.model)
+    if grader is not None:
+        models = (*models, grader.model)
     return all(model == OFFLINE_MODEL for model in models)

@@ -271,10 +271,10 @@ After = Annotated[
         rich_help_panel=PLAN,
     ),
 ]
-JudgeModel = Annotated[
+GraderModel = Annotated[
     str | None,
     typer.Option(
-        "--judge-model",
+        "--grader-model",
         metavar="NAME",
         help="The model that scores. Default: HANDOFF_REVIEW_MODEL.",
         rich_help_panel=REVIEW,

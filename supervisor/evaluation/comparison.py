@@ -12,9 +12,9 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.review import Rubric, Score
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.evaluation.answer_faults import faults_of, is_cut, text_of
-from handoff_queue.supervisor.evaluation.answer_judge import (
-    AnswerJudge,
-    PairwiseJudgement,
+from handoff_queue.supervisor.evaluation.answer_grader import (
+    AnswerGrader,
+    PairwiseGrade,
     Preference,
     duel_in,
     mean_of,
@@ -40,7 +40,7 @@ class ComparedAnswer:
     """Reasons why it does not pass its gates, or the reason why there is no answer."""
     took: ResourceUse
     score: float | None = None
-    """Mean of the judge's scores in both orders, 1 to 5. None: it was not judged."""
+    """Mean of the grader's scores in both orders, 1 to 5. None: it was not graded."""
     job_id: str = ""
     is_cut: bool = False
     """True if its job ran out of budget."""
@@ -50,22 +50,22 @@ class ComparedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two answers to one request, and the judge's preference."""
+    """Two answers to one request, and the grader's preference."""
 
     first: ComparedAnswer
     second: ComparedAnswer
     better: Preference | None = None
-    """The judge's preference in both orders. Neither: the two orders disagree, or it was a
-    draw. None: it was not judged.
+    """The grader's preference in both orders. Neither: the two orders disagree, or it was a
+    draw. None: it was not graded.
     """
-    duels: tuple[PairwiseJudgement | None, ...] = ()
-    """The judge's statements, first for the order (first, second) and then for the other
-    order. None: the judge failed.
+    duels: tuple[PairwiseGrade | None, ...] = ()
+    """The grader's statements, first for the order (first, second) and then for the other
+    order. None: the grader failed.
     """
-    judge_usage: ResourceUse = field(default_factory=ResourceUse)
-    """Resources of the judge's jobs."""
-    judged_by: tuple[str, ...] = ()
-    """Ids of the judge's jobs."""
+    grader_usage: ResourceUse = field(default_factory=ResourceUse)
+    """Resources of the grader's jobs."""
+    graded_by: tuple[str, ...] = ()
+    """Ids of the grader's jobs."""
 
     @property
     def advice(self) -> str:
@@ -75,7 +75,7 @@ class Comparison:
 def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference | None) -> str:
     """Return the answer to take, with the reason.
 
-    A passing answer wins over a failing answer. Then the judge's preference in both orders
+    A passing answer wins over a failing answer. Then the grader's preference in both orders
     decides, then the cost.
     """
     if first.is_cut or second.is_cut:
@@ -96,7 +96,7 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
         good, bad = (first, second) if better is Preference.FIRST else (second, first)
         price = _price_clause(good, bad)
         return f"Take {good.name}: its answer was found better in both orders{price}."
-    same = "both pass, and more was not judged"
+    same = "both pass, and more was not graded"
     if better:
         same = "no difference was found that holds in both orders"
     measure, (first_price, second_price) = _prices(first, second)
@@ -128,7 +128,7 @@ def _prices(first: ComparedAnswer, second: ComparedAnswer) -> tuple[str, tuple[f
 
 @dataclass(slots=True)
 class ComparisonRun:
-    """A run of the two jobs of a comparison, and then of the judge's two jobs."""
+    """A run of the two jobs of a comparison, and then of the grader's two jobs."""
 
     runner: JobRunner
     jobs: Sequence[tuple[Variant, EvaluationJob]]
@@ -136,12 +136,12 @@ class ComparisonRun:
     request: str
     gates: Gates | None
     rubric: Rubric
-    judging: AnswerJudge | None
-    """None: no judge."""
+    grader: AnswerGrader | None
+    """None: no grader."""
     _results: dict[str, JobResult] = field(default_factory=dict)
 
     def run(self) -> Comparison:
-        """Run both jobs and the judge.
+        """Run both jobs and the grader.
 
         Raises:
             UserError: as `JobRunner.run`, or the budget does not suffice for both jobs.
@@ -156,23 +156,23 @@ class ComparisonRun:
         first = self._side(first_variant, first_result)
         second = self._side(second_variant, second_result)
         has_both = not first.is_unanswered and not second.is_unanswered
-        if self.judging is None or not has_both or first.is_cut or second.is_cut:
+        if self.grader is None or not has_both or first.is_cut or second.is_cut:
             return Comparison(first, second)
         in_order = EvaluationJob(
-            f"{first_job.key} judged",
-            self.judging.duel(self.request, self.rubric, first_result, second_result),
+            f"{first_job.key} graded",
+            self.grader.duel(self.request, self.rubric, first_result, second_result),
         )
         swapped = EvaluationJob(
-            f"{second_job.key} judged",
-            self.judging.duel(self.request, self.rubric, second_result, first_result),
+            f"{second_job.key} graded",
+            self.grader.duel(self.request, self.rubric, second_result, first_result),
         )
         self.runner.add([in_order, swapped])
         self._collect()
-        judged: list[JobResult] = []
+        graded: list[JobResult] = []
         for job in (in_order, swapped):
             if job.key in self._results:
-                judged.append(self._results[job.key])
-        return _make_comparison(first, second, judged, self.rubric)
+                graded.append(self._results[job.key])
+        return _make_comparison(first, second, graded, self.rubric)
 
     def _collect(self) -> None:
         """Run the added jobs, and keep their results."""
@@ -194,15 +194,15 @@ class ComparisonRun:
 
 
 def _make_comparison(
-    first: ComparedAnswer, second: ComparedAnswer, judged: Sequence[JobResult], rubric: Rubric
+    first: ComparedAnswer, second: ComparedAnswer, graded: Sequence[JobResult], rubric: Rubric
 ) -> Comparison:
-    """Return the comparison with its judgements.
+    """Return the comparison with its grades.
 
     Args:
-        judged: results of the judge's jobs, first for this order and then for the swapped order.
-            Without two of them, the answers count as not judged.
+        graded: results of the grader's jobs, first for this order and then for the swapped order.
+            Without two of them, the answers count as not graded.
     """
-    duels = [duel_in(result, rubric) for result in judged]
+    duels = [duel_in(result, rubric) for result in graded]
     in_order = swapped = None
     if len(duels) == 2:
         in_order, swapped = duels
@@ -214,12 +214,12 @@ def _make_comparison(
     if swapped:
         first_scores += swapped.second
         second_scores += swapped.first
-    judge_usage = total_usage(usage_of(result) for result in judged)
+    grader_usage = total_usage(usage_of(result) for result in graded)
     return Comparison(
         first=replace(first, score=mean_of(first_scores)),
         second=replace(second, score=mean_of(second_scores)),
         better=settle(in_order, swapped),
         duels=tuple(duels),
-        judge_usage=judge_usage,
-        judged_by=tuple(result.job_id for result in judged),
+        grader_usage=grader_usage,
+        graded_by=tuple(result.job_id for result in graded),
     )

@@ -53,11 +53,11 @@ class GoldenCase(BaseModel):
     gates: Gates | None = None
     """Gates for the answer. They are checked after the end of the job, which does not know them."""
     rubric: Rubric | None = None
-    """Criteria of the judge. None: no judge scores the answer."""
+    """Criteria of the grader. None: no grader scores the answer."""
     reference: (
         Annotated[str, StringConstraints(min_length=1, max_length=MAX_REFERENCE_CHARS)] | None
     ) = None
-    """A right answer. Only the judge sees it."""
+    """A right answer. Only the grader sees it."""
 
     @field_validator("rubric", mode="before")
     @classmethod

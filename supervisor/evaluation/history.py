@@ -52,7 +52,7 @@ def summary_of(
 
     Args:
         golden: name of the file with the requests.
-        cost_usd: cost of all jobs and of the judge; None if a price is unknown.
+        cost_usd: cost of all jobs and of the grader; None if a price is unknown.
     """
     variants: list[EvaluatedVariant] = []
     for row in rows[:MAX_VARIANTS]:

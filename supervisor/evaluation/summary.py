@@ -28,11 +28,11 @@ class SummaryRow:
     passing: Estimate | None
     """Share of passing trials; None without trials."""
     score: Estimate | None
-    """Mean of the judge's scores, 1 to 5. None: nothing was judged."""
-    unjudged: int
-    """Answers whose judge failed."""
+    """Mean of the grader's scores, 1 to 5. None: nothing was graded."""
+    ungraded: int
+    """Answers whose grader failed."""
     usage: ResourceUse
-    """Resources of all trials, including trials that were cut short, without the judge."""
+    """Resources of all trials, including trials that were cut short, without the grader."""
 
     @property
     def tokens(self) -> float:
@@ -42,7 +42,7 @@ class SummaryRow:
 
 def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
     """Return the row of a variant. `outcomes` may hold outcomes of other variants, too."""
-    trials = cut = passed = unjudged = 0
+    trials = cut = passed = ungraded = 0
     usage = ResourceUse()
     scores_by_case: dict[str, list[float]] = {}
     for outcome in outcomes:
@@ -56,8 +56,8 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
         passed += outcome.passed
         if outcome.score is not None:
             scores_by_case.setdefault(outcome.trial.case.id, []).append(outcome.score)
-        elif outcome.judged_by is not None:
-            unjudged += 1
+        elif outcome.graded_by is not None:
+            ungraded += 1
     scores = [scores for _, scores in sorted(scores_by_case.items())]
     return SummaryRow(
         variant=variant,
@@ -66,7 +66,7 @@ def row_of(variant: Variant, outcomes: Sequence[TrialOutcome]) -> SummaryRow:
         passed=passed,
         passing=rate(passed, trials),
         score=mean(scores),
-        unjudged=unjudged,
+        ungraded=ungraded,
         usage=usage,
     )
 

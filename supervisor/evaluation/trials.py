@@ -12,7 +12,7 @@ from handoff_queue.shared.types.review import Score
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.evaluation.answer_faults import faults_of, is_cut, text_of
-from handoff_queue.supervisor.evaluation.answer_judge import AnswerJudge, mean_of, scores_in
+from handoff_queue.supervisor.evaluation.answer_grader import AnswerGrader, mean_of, scores_in
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.job_runner import EvaluationJob, JobRunner
 from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, usage_of
@@ -82,10 +82,10 @@ class TrialOutcome:
     is_cut: bool = False
     """True if its job ran out of budget. The trial then counts as neither passed nor failed."""
     scores: tuple[Score, ...] = ()
-    judged_by: str | None = None
-    """Id of the judge's job. None: there was none."""
-    judge_usage: ResourceUse = field(default_factory=ResourceUse)
-    """Resources of the judge's job."""
+    graded_by: str | None = None
+    """Id of the grader's job. None: there was none."""
+    grader_usage: ResourceUse = field(default_factory=ResourceUse)
+    """Resources of the grader's job."""
 
     @property
     def passed(self) -> bool:
@@ -93,7 +93,7 @@ class TrialOutcome:
 
     @property
     def score(self) -> float | None:
-        """Return the mean score; None if the answer was not judged, or the judge failed."""
+        """Return the mean score; None if the answer was not graded, or the grader failed."""
         return mean_of(self.scores)
 
 
@@ -112,12 +112,12 @@ class EvaluationPlan:
     documents: Mapping[str, FolderReading] = field(default_factory=dict)
     """Documents of the cases, by `GoldenCase.docs`. Each folder is read once for all jobs."""
     limits: JobLimits = field(default_factory=JobLimits)
-    judging: AnswerJudge | None = None
-    """None: no judge."""
+    grader: AnswerGrader | None = None
+    """None: no grader."""
     priority: Priority | None = None
     """Priority of each job."""
     deadline_s: int | None = None
-    """Deadline of each job, as in `Request`. The jobs of the judge have none."""
+    """Deadline of each job, as in `Request`. The jobs of the grader have none."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -132,13 +132,13 @@ class EvaluationPlan:
         return tuple(trials)
 
     @property
-    def judgements(self) -> int:
-        """Return the number of trials whose answers a judge would score."""
-        return sum(self.is_judged(trial) for trial in self.trials)
+    def grades(self) -> int:
+        """Return the number of trials whose answers a grader would score."""
+        return sum(self.is_graded(trial) for trial in self.trials)
 
-    def is_judged(self, trial: Trial) -> bool:
-        """Return whether a judge scores the answer of a trial."""
-        return self.judging is not None and trial.case.rubric is not None
+    def is_graded(self, trial: Trial) -> bool:
+        """Return whether a grader scores the answer of a trial."""
+        return self.grader is not None and trial.case.rubric is not None
 
     def job_of(self, trial: Trial) -> EvaluationJob:
         """Return the job of a trial."""
@@ -150,13 +150,13 @@ class EvaluationPlan:
         request = replace(request, priority=self.priority, deadline_s=self.deadline_s)
         return EvaluationJob(self._key(trial), request)
 
-    def judge_job_of(self, trial: Trial, result: JobResult) -> EvaluationJob:
-        """Return the judge's job that scores the answer of a trial."""
+    def grader_job_of(self, trial: Trial, result: JobResult) -> EvaluationJob:
+        """Return the grader's job that scores the answer of a trial."""
         case = trial.case
-        assert self.judging is not None
+        assert self.grader is not None
         assert case.rubric is not None
-        request = self.judging.scoring(case.request, case.rubric, result, case.reference)
-        return EvaluationJob(f"{self._key(trial)} judged", request)
+        request = self.grader.scoring(case.request, case.rubric, result, case.reference)
+        return EvaluationJob(f"{self._key(trial)} graded", request)
 
     def _key(self, trial: Trial) -> str:
         return f"eval {self.name}: {trial.case.id}, {trial.variant.name}, {trial.number}"
@@ -170,13 +170,13 @@ class Evaluation:
     runner: JobRunner
     _trials: dict[str, Trial] = field(default_factory=dict)
     """Trials by the key of their job."""
-    _unjudged: dict[str, tuple[Trial, JobResult]] = field(default_factory=dict)
-    """Trials with an answer that waits for its judge, by the key of the judge's job."""
-    _cut_judges: int = 0
-    """Judge's jobs that ran out of budget without scores."""
+    _ungraded: dict[str, tuple[Trial, JobResult]] = field(default_factory=dict)
+    """Trials with an answer that waits for its grader, by the key of the grader's job."""
+    _cut_graders: int = 0
+    """Grader's jobs that ran out of budget without scores."""
 
     def outcomes(self) -> Iterator[TrialOutcome]:
-        """Yield each outcome when it is complete, including the judge's scores.
+        """Yield each outcome when it is complete, including the grader's scores.
 
         Raises:
             UserError: as `JobRunner.run`.
@@ -187,22 +187,22 @@ class Evaluation:
             self._trials[job.key] = trial
             self.runner.add([job])
         for job, result in self.runner.run():
-            if job.key in self._unjudged:
-                trial, answered = self._unjudged.pop(job.key)
+            if job.key in self._ungraded:
+                trial, answered = self._ungraded.pop(job.key)
                 scores = self._scores(trial, result)
                 if is_cut(result) and not scores:
-                    self._cut_judges += 1
+                    self._cut_graders += 1
                 yield _outcome(trial, answered, scores, result)
                 continue
             trial = self._trials[job.key]
-            if self.plan.is_judged(trial) and text_of(result) and not is_cut(result):
-                judge_job = self.plan.judge_job_of(trial, result)
-                self._unjudged[judge_job.key] = (trial, result)
-                self.runner.add_next(judge_job)
+            if self.plan.is_graded(trial) and text_of(result) and not is_cut(result):
+                grader_job = self.plan.grader_job_of(trial, result)
+                self._ungraded[grader_job.key] = (trial, result)
+                self.runner.add_next(grader_job)
             else:
                 yield _outcome(trial, result)
-        # The budget did not suffice for the judge of these answers.
-        for trial, answered in self._unjudged.values():
+        # The budget did not suffice for the grader of these answers.
+        for trial, answered in self._ungraded.values():
             yield _outcome(trial, answered)
 
     @property
@@ -215,28 +215,28 @@ class Evaluation:
         return tuple(trials)
 
     @property
-    def not_judged(self) -> int:
-        """Return the number of answers for whose judge the budget did not suffice."""
-        return len(self._unjudged) + self._cut_judges
+    def not_graded(self) -> int:
+        """Return the number of answers for whose grader the budget did not suffice."""
+        return len(self._ungraded) + self._cut_graders
 
-    def _scores(self, trial: Trial, judged: JobResult) -> tuple[Score, ...]:
+    def _scores(self, trial: Trial, graded: JobResult) -> tuple[Score, ...]:
         assert trial.case.rubric is not None
-        return scores_in(judged, trial.case.rubric)
+        return scores_in(graded, trial.case.rubric)
 
 
 def _outcome(
-    trial: Trial, result: JobResult, scores: tuple[Score, ...] = (), judged: JobResult | None = None
+    trial: Trial, result: JobResult, scores: tuple[Score, ...] = (), graded: JobResult | None = None
 ) -> TrialOutcome:
     """Return the outcome of a trial.
 
     Args:
-        judged: result of the judge's job; None: there was none.
+        graded: result of the grader's job; None: there was none.
     """
-    judged_by = None
-    judge_usage = ResourceUse()
-    if judged:
-        judged_by = judged.job_id
-        judge_usage = usage_of(judged)
+    graded_by = None
+    grader_usage = ResourceUse()
+    if graded:
+        graded_by = graded.job_id
+        grader_usage = usage_of(graded)
     return TrialOutcome(
         trial=trial,
         job_id=result.job_id,
@@ -245,6 +245,6 @@ def _outcome(
         usage=usage_of(result),
         is_cut=is_cut(result),
         scores=scores,
-        judged_by=judged_by,
-        judge_usage=judge_usage,
+        graded_by=graded_by,
+        grader_usage=grader_usage,
     )

@@ -1,4 +1,4 @@
-"""A scripted model that answers correctly, wrongly, as one agent or as a team, and a judge that a
+"""A scripted model that answers correctly, wrongly, as one agent or as a team, and a grader that a
 test can bias.
 """
 
@@ -17,18 +17,18 @@ SINGLE, TEAM = "One agent says so.", "A team says so, at length."
 
 @dataclass(slots=True)
 class ComparisonModel:
-    """Model that does the work, plans, reviews and judges.
+    """Model that does the work, plans, reviews and grades.
 
     The planner makes one step for each request. A request that contains `wrong` gets a wrong
     answer.
     """
 
-    judge: str = "team"
-    """Preference of the judge: `team`, or the name of the answer that it always prefers."""
+    grader: str = "team"
+    """Preference of the grader: `team`, or the name of the answer that it always prefers."""
     calls: Counter[str] = field(default_factory=Counter)
-    """Number of calls by role: `work`, `planner`, `assessor`, `judge`."""
+    """Number of calls by role: `work`, `planner`, `assessor`, `grader`."""
     briefs: list[str] = field(default_factory=list)
-    """Briefs that the judge got."""
+    """Briefs that the grader got."""
     models: set[tuple[str, str]] = field(default_factory=set)
     """(role, requested model)."""
     release: threading.Event = field(default_factory=threading.Event)
@@ -42,7 +42,7 @@ class ComparisonModel:
         elif "verdict" in properties:
             role = "assessor"
         elif '{"criterion":' in message:
-            role = "judge"
+            role = "grader"
         self.calls[role] += 1
         self.models.add((role, request["model"]))
         match role:
@@ -60,9 +60,9 @@ class ComparisonModel:
                 return json_reply(
                     {"scores": {}, "verdict": "PASS", "revisions": [], "open_points": []}
                 )
-            case "judge":
+            case "grader":
                 self.briefs.append(message)
-                return json_reply(_envelope(self._judged(message)))
+                return json_reply(_envelope(self._graded(message)))
             case _:
                 return self._work(message)
 
@@ -72,7 +72,7 @@ class ComparisonModel:
         output = "I could not say." if "wrong" in task else output
         return json_reply(_envelope(output), stall=None if "slow" not in task else self.release)
 
-    def _judged(self, message: str) -> Json:
+    def _graded(self, message: str) -> Json:
         candidates = [
             json.loads(line) for line in message.splitlines() if line.startswith('{"answer":')
         ]
@@ -96,8 +96,8 @@ class ComparisonModel:
                 ),
                 "neither",
             )
-            if self.judge == "team"
-            else self.judge
+            if self.grader == "team"
+            else self.grader
         )
         scores = [
             {

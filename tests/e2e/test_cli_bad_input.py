@@ -360,8 +360,8 @@ def test_the_error_of_an_impossible_action_on_dead_letters_names_only_this_actio
         ("chaos --failpoints --jobs 3", "leave out --jobs and --kills"),
         ("up --flower-port 5555", "--flower-port needs --flower"),
         ("up --no-serve --serve-port 8321", "--no-serve and --serve-port exclude each other"),
-        ("compare What? --no-judge --judge-model m", "--no-judge excludes --judge-model"),
-        ("compare What? --no-judge --rubric r.yaml", "--no-judge excludes --judge-model"),
+        ("compare What? --no-grader --grader-model m", "--no-grader excludes --grader-model"),
+        ("compare What? --no-grader --rubric r.yaml", "--no-grader excludes --grader-model"),
         ("compare What? --workflow brief", "--workflow is for the mode pipeline"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`handoff eval` and `handoff compare` run and judge jobs within one budget, and repeat no paid
+"""`handoff eval` and `handoff compare` run and grade jobs within one budget, and repeat no paid
 work.
 """
 
@@ -17,7 +17,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.evaluation.answer_judge import DUEL_JOB
+from handoff_queue.supervisor.evaluation.answer_grader import DUEL_JOB
 from handoff_queue.testing import MessagesServer
 from tests.e2e.commands import (
     BAD_INPUT,
@@ -91,7 +91,7 @@ WRONG = {"id": "wrong", "request": "wrong: what is it?"}
 
 
 @pytest.mark.slow
-def test_eval_runs_checks_and_judges_each_request_in_each_mode(system: EvaluatedSystem) -> None:
+def test_eval_runs_checks_and_grades_each_request_in_each_mode(system: EvaluatedSystem) -> None:
     system.write_cases(RIGHT, WRONG)
     report = system.run("eval", "golden.jsonl", "--repeat", "2")
 
@@ -107,7 +107,7 @@ def test_eval_runs_checks_and_judges_each_request_in_each_mode(system: Evaluated
         "single": {"passed": 0, "of": 2},
         "team": {"passed": 0, "of": 2},
     }
-    assert system.model.calls == {"work": 8, "planner": 4, "assessor": 4, "judge": 4}
+    assert system.model.calls == {"work": 8, "planner": 4, "assessor": 4, "grader": 4}
     assert report["advice"].startswith("Take single: ")
 
 
@@ -125,32 +125,32 @@ def test_eval_stores_a_summary_for_the_console(system: EvaluatedSystem) -> None:
 
 
 @pytest.mark.slow
-def test_every_call_of_the_judge_is_in_the_journal_and_the_accounts_of_a_job(
+def test_every_call_of_the_grader_is_in_the_journal_and_the_accounts_of_a_job(
     system: EvaluatedSystem,
 ) -> None:
     system.write_cases(RIGHT)
     report = system.run("eval", "golden.jsonl", "--modes", "single", "--max-usd", "2")
     (trial,) = report["trials"]
-    job, judge = (system.jobs.result(JobId(trial[name])) for name in ("job_id", "judged_by"))
+    job, grader = (system.jobs.result(JobId(trial[name])) for name in ("job_id", "graded_by"))
 
-    assert [handoff["assigned_to"] for handoff in (*job.handoffs, *judge.handoffs)] == [
+    assert [handoff["assigned_to"] for handoff in (*job.handoffs, *grader.handoffs)] == [
         "generalist",
         "reviewer",
     ]
-    assert report["cost_usd"] == pytest.approx(job.usage["cost_usd"] + judge.usage["cost_usd"])
+    assert report["cost_usd"] == pytest.approx(job.usage["cost_usd"] + grader.usage["cost_usd"])
     assert report["cost_usd"] > 0
     assert "it costs at most $2.0000" in report["stderr"]
     assert all(
         system.jobs.store.connection.redis.hget(keys.job(JobId(member.job_id)), "max_usd")
-        for member in (job, judge)
+        for member in (job, grader)
     )
-    assert "So it is." in json.dumps(judge.answer)
+    assert "So it is." in json.dumps(grader.answer)
     assert "It is so." in system.model.briefs[0]
     assert "single" not in system.model.briefs[0]
 
 
 @pytest.mark.slow
-def test_the_judge_uses_the_review_model_in_every_variant(system: EvaluatedSystem) -> None:
+def test_the_grader_uses_the_review_model_in_every_variant(system: EvaluatedSystem) -> None:
     system.write_cases(RIGHT)
     system.environment["HANDOFF_REVIEW_MODEL"] = REVIEW_MODEL
     system.run(
@@ -160,7 +160,7 @@ def test_the_judge_uses_the_review_model_in_every_variant(system: EvaluatedSyste
     assert system.model.models == {
         ("work", "claude-haiku-5-5"),
         ("work", "claude-opus-5-5"),
-        ("judge", REVIEW_MODEL),
+        ("grader", REVIEW_MODEL),
     }
 
 
@@ -170,7 +170,7 @@ def test_the_assessor_uses_the_model_in_the_settings_and_not_the_writers_model(
 ) -> None:
     system.write_cases(RIGHT)
     system.run(
-        "eval", "golden.jsonl", "--modes", "team", "--models", "claude-haiku-5-5", "--no-judge"
+        "eval", "golden.jsonl", "--modes", "team", "--models", "claude-haiku-5-5", "--no-grader"
     )
 
     assert system.model.models == {
@@ -188,14 +188,14 @@ def test_eval_names_a_missed_threshold_and_exits_with_1(system: EvaluatedSystem)
         "golden.jsonl",
         "--modes",
         "single",
-        "--no-judge",
+        "--no-grader",
         "--min-pass-rate",
         "0.6",
         exit_code=1,
     )
 
     assert "handoff: single passes 50.0%, at least 60.0% is wanted" in report["stderr"]
-    system.run("eval", "golden.jsonl", "--modes", "single", "--no-judge", "--min-pass-rate", "0.5")
+    system.run("eval", "golden.jsonl", "--modes", "single", "--no-grader", "--min-pass-rate", "0.5")
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_an_interrupted_run_loses_no_job_and_continues_under_its_name(
         "single",
         "--at-once",
         "1",
-        "--no-judge",
+        "--no-grader",
         "--run",
         "cut-short",
     )
@@ -269,7 +269,7 @@ def test_an_evaluation_never_exceeds_its_budget_and_names_the_unmeasured_cases(
 
 
 @pytest.mark.slow
-def test_a_judge_that_sees_both_orders_chooses_the_better_answer(system: EvaluatedSystem) -> None:
+def test_a_grader_that_sees_both_orders_chooses_the_better_answer(system: EvaluatedSystem) -> None:
     report = system.run("compare", "right: what is it?")
 
     assert (report["better"], [duel["better"] for duel in report["duels"]]) == (
@@ -289,8 +289,8 @@ def test_a_judge_that_sees_both_orders_chooses_the_better_answer(system: Evaluat
 
 
 @pytest.mark.slow
-def test_a_judge_that_prefers_a_position_makes_a_draw(system: EvaluatedSystem) -> None:
-    system.model.judge = "first"
+def test_a_grader_that_prefers_a_position_makes_a_draw(system: EvaluatedSystem) -> None:
+    system.model.grader = "first"
     report = system.run("compare", "right: what is it?")
 
     assert report["better"] == "neither"
@@ -302,7 +302,7 @@ def test_a_judge_that_prefers_a_position_makes_a_draw(system: EvaluatedSystem) -
 @pytest.mark.slow
 def test_gates_check_both_answers_and_neither_mode_sees_them(system: EvaluatedSystem) -> None:
     (system.handoff.folder / "gates.yaml").write_text("required: [team]\n")
-    report = system.run("compare", "right: what is it?", "--gates", "gates.yaml", "--no-judge")
+    report = system.run("compare", "right: what is it?", "--gates", "gates.yaml", "--no-grader")
 
     assert (report["first"]["faults"], report["second"]["faults"]) == (
         ["It says nothing that fits 'team'."],
@@ -331,7 +331,7 @@ def test_a_second_comparison_with_the_same_name_repeats_no_work(system: Evaluate
 
 @pytest.mark.slow
 def test_an_interrupted_comparison_continues_under_its_name(system: EvaluatedSystem) -> None:
-    command = ("compare", "slow: what is it?", "--no-judge", "--run", "broken-off")
+    command = ("compare", "slow: what is it?", "--no-grader", "--run", "broken-off")
     with system.handoff.started(*command, **system.environment) as process:
         wait_until(
             lambda: system.model.calls["work"] >= 1,
@@ -369,7 +369,7 @@ def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_
     for docs in {case["docs"] for case in cases}:
         shutil.copytree(golden.parent / docs, tmp_path / docs)
     (tmp_path / "golden.jsonl").write_text("\n".join(map(json.dumps, cases)))
-    options = ("--modes", "team", "--no-judge", "--at-once", "1", "--run", "at-home")
+    options = ("--modes", "team", "--no-grader", "--at-once", "1", "--run", "at-home")
     command = ("eval", "golden.jsonl", *options)
     with handoff.started(*command) as process:
         handoff.wait_for_text(f"2/{CASES_AT_HOME}  ")
@@ -407,10 +407,10 @@ def test_without_a_broker_an_interrupted_run_keeps_its_work_and_does_not_repeat_
         (("eval", "good.jsonl", "--models", "some-model"), "some-model needs a key"),
         (("eval", "docs.jsonl"), f"{RIGHT['id']}: no such folder of documents: nowhere"),
         (
-            ("eval", "good.jsonl", "--no-judge", "--min-score", "3"),
-            "--min-score needs a judge",
+            ("eval", "good.jsonl", "--no-grader", "--min-score", "3"),
+            "--min-score needs a grader",
         ),
-        (("eval", "good.jsonl", "--no-judge", "--judge-model", "m"), "leave one out"),
+        (("eval", "good.jsonl", "--no-grader", "--grader-model", "m"), "leave one out"),
         (("compare", ""), "the request is empty"),
         (
             ("compare", "What?", "--modes", "single,team,auto"),
@@ -440,7 +440,7 @@ def test_invalid_arguments_are_reported_in_one_line_before_the_start(
     "option",
     [
         *("--modes team,single", "--docs nowhere", "--model m", "--max-usd 1", "--timeout 10m"),
-        *("--gates g.yaml", "--rubric r.yaml", "--judge-model m", "--no-judge", "--run again"),
+        *("--gates g.yaml", "--rubric r.yaml", "--grader-model m", "--no-grader", "--run again"),
         "--workflow brief",
     ],
 )

@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 
 from handoff_queue.shared.agent.markdown_answer import with_notes
-from handoff_queue.shared.providers.offline import judging, planning
+from handoff_queue.shared.providers.offline import planning, reviewing
 from handoff_queue.shared.providers.offline.conversation import (
     Conversation,
     RefusedRequest,
@@ -33,9 +33,9 @@ _ROLES: Mapping[frozenset[str], Callable[[Conversation], dict[str, Any]]] = {
     frozenset({"steps", "synthesis"}): planning.plan,
     frozenset({"resolutions"}): planning.resolve_needs,
     frozenset({"decision", "why"}): planning.replan,
-    frozenset({"verdict", "revisions"}): judging.assess,
-    frozenset({"settlements"}): judging.settle_conflicts,
-    frozenset({"rulings"}): judging.rule_on_points,
+    frozenset({"verdict", "revisions"}): reviewing.assess,
+    frozenset({"settlements"}): reviewing.settle_conflicts,
+    frozenset({"rulings"}): reviewing.rule_on_points,
 }
 """Functions of the supervisor's roles, by fields that only the answers of the role have."""
 _ENVELOPE = frozenset({"status", "output"})
@@ -58,9 +58,9 @@ def reply_to(conversation: Conversation) -> list[Block]:
         raise RefusedRequest(f"the offline model has no answer in the form with {names}")
     output_fields = frozenset(conversation.output_format.get("properties", {}))
     if output_fields == _FACT_CHECK:
-        return [_text(judging.check_facts(conversation))]
+        return [_text(reviewing.check_facts(conversation))]
     if "scores" in output_fields and '\n{"answer":' in conversation.task:
-        return [_text(judging.grade(conversation))]
+        return [_text(reviewing.grade(conversation))]
     if calls := next_calls(conversation):
         return calls
     envelope = answer(conversation)

@@ -24,7 +24,7 @@ class EvaluationReport:
     plan: EvaluationPlan
     outcomes: Sequence[TrialOutcome]
     not_run: Sequence[Trial] = ()
-    not_judged: int = 0
+    not_graded: int = 0
     max_microusd: int | None = None
 
     @property
@@ -35,14 +35,14 @@ class EvaluationReport:
         return tuple(rows)
 
     @property
-    def judge_usage(self) -> ResourceUse:
-        """Return the usage of the judge."""
-        return total_usage(outcome.judge_usage for outcome in self.outcomes)
+    def grader_usage(self) -> ResourceUse:
+        """Return the usage of the grader."""
+        return total_usage(outcome.grader_usage for outcome in self.outcomes)
 
     @property
     def usage(self) -> ResourceUse:
-        """Return the usage of all jobs and of the judge."""
-        return total_usage([self.judge_usage, *(outcome.usage for outcome in self.outcomes)])
+        """Return the usage of all jobs and of the grader."""
+        return total_usage([self.grader_usage, *(outcome.usage for outcome in self.outcomes)])
 
 
 def line_of(outcome: TrialOutcome) -> str:
@@ -95,14 +95,14 @@ def accounts_of(done: EvaluationReport) -> list[str]:
     limit = ""
     if done.max_microusd is not None:
         limit = f" of at most {money(cost_usd(done.max_microusd))}"
-    total, judge = done.usage, done.judge_usage
+    total, grader = done.usage, done.grader_usage
     lines = [
         f"{done.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the"
-        f" judge {judge.tokens:,}"
+        f" grader {grader.tokens:,}"
     ]
-    unjudged = sum(row.unjudged for row in done.rows)
-    if unjudged:
-        lines.append(f"the judge gave no usable score for {count_text(unjudged, 'answer')}")
+    ungraded = sum(row.ungraded for row in done.rows)
+    if ungraded:
+        lines.append(f"the grader gave no usable score for {count_text(ungraded, 'answer')}")
     return lines
 
 
@@ -114,9 +114,9 @@ def describe_unmeasured_parts(done: EvaluationReport) -> list[str]:
         sentences.append(
             f"{count_text(cut, 'job')} ran out of budget and does not count: raise --max-usd"
         )
-    if done.not_judged:
+    if done.not_graded:
         sentences.append(
-            f"the budget has no room to judge {count_text(done.not_judged, 'answer')}: raise"
+            f"the budget has no room to grade {count_text(done.not_graded, 'answer')}: raise"
             " --max-usd"
         )
     if done.not_run:
@@ -143,8 +143,8 @@ def report_json(done: EvaluationReport, golden: Path) -> dict[str, Any]:
         "kinds": kinds,
         "trials": [_outcome_json(outcome) for outcome in done.outcomes],
         "not_run": [_trial_json(trial) for trial in done.not_run],
-        "not_judged": done.not_judged,
-        "judge": asdict(done.judge_usage),
+        "not_graded": done.not_graded,
+        "grader": asdict(done.grader_usage),
         "cost_usd": done.usage.cost_usd,
         "advice": advice_on(done.rows),
     }
@@ -156,7 +156,7 @@ def _row_json(row: SummaryRow) -> dict[str, Any]:
         "trials": row.trials,
         "cut": row.cut,
         "passed": row.passed,
-        "unjudged": row.unjudged,
+        "ungraded": row.ungraded,
         "pass_rate": _estimate_json(row.passing),
         "score": _estimate_json(row.score),
         "took": asdict(row.usage),
@@ -177,13 +177,13 @@ def _outcome_json(outcome: TrialOutcome) -> dict[str, Any]:
         "passed": None if outcome.is_cut else outcome.passed,
         "faults": list(outcome.faults),
         "scores": scores_json(outcome.scores),
-        "judged_by": outcome.judged_by,
+        "graded_by": outcome.graded_by,
         "took": asdict(outcome.usage),
     }
 
 
 def scores_json(scores: Iterable[Score]) -> list[dict[str, Any]]:
-    """Return the judge's scores of one answer, without the step that a review would name."""
+    """Return the grader's scores of one answer, without the step that a review would name."""
     return [score.model_dump(mode="json", exclude={"step"}) for score in scores]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.evaluation.answer_judge import Preference
+from handoff_queue.supervisor.evaluation.answer_grader import Preference
 from handoff_queue.supervisor.evaluation.comparison import ComparedAnswer, advice_on
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.resource_use import ResourceUse
@@ -77,7 +77,7 @@ BETTER = "its answer was found better in both orders"
             compared_answer("single"),
             compared_answer("team"),
             None,
-            "Take either: both pass, and more was not judged, at the same price.",
+            "Take either: both pass, and more was not graded, at the same price.",
         ),
         (
             compared_answer("single", is_cut=True),

@@ -43,20 +43,20 @@ def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
         PLAN,
         [outcome(PLAN.trials[0], is_cut=True)],
         PLAN.trials[1:],
-        not_judged=2,
+        not_graded=2,
         max_microusd=1_000_000,
     )
 
     assert describe_unmeasured_parts(report) == [
         "1 job ran out of budget and does not count: raise --max-usd",
-        "the budget has no room to judge 2 answers: raise --max-usd",
+        "the budget has no room to grade 2 answers: raise --max-usd",
         (
             "the budget has no room for 3 jobs: c0 (team some-model), c1 (single), c1 (team"
             " some-model)"
         ),
     ]
     assert accounts_of(report) == [
-        "nightly: $0.2500 of at most $1.0000, 110 tokens, of these the judge 0"
+        "nightly: $0.2500 of at most $1.0000, 110 tokens, of these the grader 0"
     ]
 
 

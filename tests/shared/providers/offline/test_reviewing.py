@@ -15,9 +15,9 @@ from handoff_queue.shared.types.review import Rubric
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.submission import plan_of
-from handoff_queue.supervisor.evaluation.answer_judge import (
-    AnswerJudge,
-    PairwiseJudgement,
+from handoff_queue.supervisor.evaluation.answer_grader import (
+    AnswerGrader,
+    PairwiseGrade,
     Preference,
     duel_in,
     scores_in,
@@ -57,7 +57,7 @@ def scores_of(answer: str, reference: str | None = RIGHT) -> list[int]:
         criterion_score.score
         for criterion_score in scores_in(
             judge(
-                AnswerJudge().scoring(
+                AnswerGrader().scoring(
                     "What is Qdrant written in?", RUBRIC, judge_result(answer), reference
                 )
             ),
@@ -76,15 +76,15 @@ def test_without_a_reference_answer_the_words_of_the_request_are_counted() -> No
 
 def test_each_reason_says_that_it_was_counted() -> None:
     scores = scores_in(
-        judge(AnswerJudge().scoring("What?", RUBRIC, judge_result(RIGHT), RIGHT)), RUBRIC
+        judge(AnswerGrader().scoring("What?", RUBRIC, judge_result(RIGHT), RIGHT)), RUBRIC
     )
     assert all(grade.why.startswith("Counted, not judged: ") for grade in scores)
 
 
-def duel_between(first: str, second: str) -> PairwiseJudgement | None:
+def duel_between(first: str, second: str) -> PairwiseGrade | None:
     return duel_in(
         judge(
-            AnswerJudge().duel(
+            AnswerGrader().duel(
                 "What is Qdrant written in?", RUBRIC, judge_result(first), judge_result(second)
             )
         ),
