@@ -31,7 +31,7 @@ HAS_KEY_PERMISSIONS = (7,)
 """Oldest version with rules for reading, for writing, and selectors."""
 USERS_FILE = "users.acl"
 WORKER = "worker"
-"""Name of the user of workers, and the beginning of its names: `worker-ROLE`."""
+"""Name of the user of workers, and the beginning of its names: `worker-SPECIALIST`."""
 _PASSWORD_BYTES = 24
 _NO_DEFAULT_USER = "user default off ~* &* +@all"
 """Line of the user of a connection without a name. No program can log in as this user. The user has
@@ -73,12 +73,12 @@ def rules_of_installation(
     Args:
         workers: the specialists of each user of workers. Its name is `worker` or `worker-NAME`.
     """
-    roles: dict[str, None] = {}
+    specialists: dict[str, None] = {}
     for served in workers.values():
-        roles.update(dict.fromkeys(served))
+        specialists.update(dict.fromkeys(served))
     rules = {ADMIN: list(ADMIN_RULES)}
     for name, access_for in ACCESS.items():
-        rules[name] = rules_of(access_for(list(roles)), database)
+        rules[name] = rules_of(access_for(list(specialists)), database)
     for name, served in workers.items():
         rules[name] = rules_of(worker_access(served), database)
     return rules

@@ -480,7 +480,7 @@ def _does(signer: Signer, role: str) -> bool:
     """
     if role in (*ROLES, SUB_SUPERVISOR):
         return signer.may(Right.DECIDE)
-    return signer.may(Right.RESULT) and signer.identity.has_role(role)
+    return signer.may(Right.RESULT) and signer.identity.serves(role)
 
 
 class RefusedEvents:

@@ -82,5 +82,5 @@ def read_announcement(trust: Trust, stored: str | bytes, now: float) -> SignedAn
         raise UntrustedMessage("it is an old announcement")
     announcement = Announcement.from_json(text)
     for spec in announcement.specialists:
-        signer.check_role(spec.name)
+        signer.check_serves(spec.name)
     return SignedAnnouncement(announcement, signer)

@@ -148,7 +148,7 @@ def check_batch(
 
 
 def may_write(signer: Signer, event: Event) -> bool:
-    """Return whether an identity may write an event. A result also needs the role."""
+    """Return whether an identity may write an event. A result also needs the specialist."""
     if right_of(event) is Right.RESULT:
         return signer.may(Right.RESULT) or signer.may(Right.DECIDE)
     return signer.may(right_of(event))

@@ -158,18 +158,18 @@ def _parse_private_key(pem: bytes) -> Ed25519PrivateKey | None:
 
 
 def make_keys(
-    folder: Path, roles: Sequence[str] = (), pools: Mapping[str, Sequence[str]] | None = None
+    folder: Path, specialists: Sequence[str] = (), pools: Mapping[str, Sequence[str]] | None = None
 ) -> list[str]:
     """Make the keys of an installation that are missing in a folder. Return the identities that
     got a key.
 
     Args:
-        roles, pools: see `new_identities`.
+        specialists, pools: see `new_identities`.
 
     Raises:
         UserError: the folder or a file cannot be written.
     """
-    return make_keys_of(folder, new_identities(roles, pools))
+    return make_keys_of(folder, new_identities(specialists, pools))
 
 
 def make_keys_of(

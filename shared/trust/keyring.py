@@ -1,6 +1,7 @@
 """The public keyring: for each identity its valid public keys, and the messages that it may sign.
 
-An identity is a kind of process, such as the supervisor or the workers of one role. All processes
+An identity is a kind of process, such as the supervisor or the workers of one specialist. All
+processes
 of a kind share a private key. The keyring has no secret, so every process may read it.
 """
 
@@ -23,8 +24,8 @@ MAX_KEYS = 2
 KEY_ID_CHARS = 16
 """Hexadecimal digits of a key's id."""
 _KEY_TEXT = r"^[A-Za-z0-9+/]{43}=$"
-EVERY_ROLE = "*"
-"""The role of an identity that may do the work of every specialist."""
+EVERY_SPECIALIST = "*"
+"""The specialist of an identity that may do the work of every specialist."""
 NOT_SIGNED = "messages are not signed, so every program that reaches Redis can forge them"
 CLIENT, CONSOLE, SUPERVISOR, WORKER = "client", "console", "supervisor", "worker"
 
@@ -37,9 +38,9 @@ class Right(StrEnum):
     DECIDE = "decide"
     """All events that only a supervisor writes, and the results of its roles."""
     RESULT = "result"
-    """Results of the handoffs of the identity's roles."""
+    """Results of the handoffs of the identity's specialists."""
     ANNOUNCE = "announce"
-    """Announcements of specialists of the identity's roles."""
+    """Announcements of specialists of the identity's specialists."""
     SUBMIT = "submit"
     """Submissions of jobs."""
     APPROVE = "approve"
@@ -79,7 +80,7 @@ class Identity(Message):
     """The keys and the rights of one kind of process."""
 
     may: tuple[Right, ...]
-    roles: tuple[str, ...] = ()
+    specialists: tuple[str, ...] = ()
     """Specialists whose handoffs a worker of this identity does; `*`: all specialists."""
     keys: Annotated[tuple[PublicKey, ...], Field(max_length=MAX_KEYS)] = ()
     """Valid keys, the newest first."""
@@ -89,13 +90,13 @@ class Identity(Message):
         """Return whether codes of journals are for the identity. Workers read no journals."""
         return not set(self.may) <= {Right.RESULT, Right.ANNOUNCE}
 
-    def has_role(self, role: str) -> bool:
+    def serves(self, specialist: str) -> bool:
         """Return whether the identity may do the work of this specialist."""
-        return role in self.roles or EVERY_ROLE in self.roles
+        return specialist in self.specialists or EVERY_SPECIALIST in self.specialists
 
 
 IdentityName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
-"""`worker-ROLE` is longer than the name of a role."""
+"""`worker-SPECIALIST` is longer than the name of a specialist."""
 
 
 class Keyring(Message):
@@ -118,12 +119,12 @@ class Keyring(Message):
         """Return the keys of the identities that read journals: all but workers."""
         return self._keys_of(lambda identity: identity.reads_journals)
 
-    def doers(self, role: str) -> tuple[PublicKey, ...]:
-        """Return the keys of the identities that do the handoffs of a role."""
-        if role in ROLES:
+    def doers(self, assigned_to: str) -> tuple[PublicKey, ...]:
+        """Return the keys of the identities that do the handoffs of a specialist or role."""
+        if assigned_to in ROLES:
             return self.deciders
         return self._keys_of(
-            lambda identity: Right.RESULT in identity.may and identity.has_role(role)
+            lambda identity: Right.RESULT in identity.may and identity.serves(assigned_to)
         )
 
     def _keys_of(self, has_part: Callable[[Identity], bool]) -> tuple[PublicKey, ...]:
@@ -152,18 +153,18 @@ def public_text(public: bytes) -> str:
     return b64encode(public).decode()
 
 
-def worker_identity(role: str) -> str:
-    """Return the identity of the workers of one role."""
-    return f"{WORKER}-{role}"
+def worker_identity(specialist: str) -> str:
+    """Return the identity of the workers of one specialist."""
+    return f"{WORKER}-{specialist}"
 
 
 def new_identities(
-    roles: Sequence[str], pools: Mapping[str, Sequence[str]] | None = None
+    specialists: Sequence[str], pools: Mapping[str, Sequence[str]] | None = None
 ) -> dict[str, Identity]:
     """Return the identities of an installation, without keys.
 
     Args:
-        roles: specialists whose workers have keys of their own. Without roles and pools, one
+        specialists: those whose workers have keys of their own. Without them and pools, one
             identity stands for the workers of all specialists.
         pools: name -> specialists of workers that serve several specialists.
     """
@@ -172,7 +173,7 @@ def new_identities(
         CONSOLE: Identity(may=USER_RIGHTS),
         SUPERVISOR: Identity(may=(Right.HANDOFF, Right.DECIDE, Right.SUBMIT)),
     }
-    workers: dict[str, Sequence[str]] = {role: (role,) for role in roles}
+    workers: dict[str, Sequence[str]] = {name: (name,) for name in specialists}
     workers.update(pools or {})
     for name, served in workers.items():
         identities[worker_identity(name)] = workers_of(served)
@@ -181,6 +182,8 @@ def new_identities(
     return identities
 
 
-def workers_of(roles: Sequence[str]) -> Identity:
+def workers_of(specialists: Sequence[str]) -> Identity:
     """Return the identity of workers that serve these specialists, without keys. None: all."""
-    return Identity(may=(Right.RESULT, Right.ANNOUNCE), roles=tuple(roles) or (EVERY_ROLE,))
+    return Identity(
+        may=(Right.RESULT, Right.ANNOUNCE), specialists=tuple(specialists) or (EVERY_SPECIALIST,)
+    )

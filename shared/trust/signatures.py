@@ -47,7 +47,7 @@ LOOK_EVERY_S = 1.0
 MAX_SIGNATURE_CHARS = 120
 """Characters of a signature, or of one code."""
 _DECIDERS, _READERS = "-deciders", "-readers"
-"""Names of readers of codes, which no role has."""
+"""Names of readers of codes, which no specialist or role has."""
 MAX_CODES = 8
 """Codes of one message."""
 MAX_REMEMBERED = 1_000
@@ -72,10 +72,12 @@ class Signer:
         if not self.may(right):
             raise UntrustedMessage(f"it is signed by {self.name}, which may not sign {right}")
 
-    def check_role(self, role: str) -> None:
+    def check_serves(self, specialist: str) -> None:
         """Raise UntrustedMessage if the identity may not do the work of this specialist."""
-        if not self.identity.has_role(role):
-            raise UntrustedMessage(f"it is signed by {self.name}, which is not a worker of {role}")
+        if not self.identity.serves(specialist):
+            raise UntrustedMessage(
+                f"it is signed by {self.name}, which is not a worker of {specialist}"
+            )
 
 
 class _Watched:
@@ -196,9 +198,9 @@ class Trust:
         self._check_rights(rights)
         return self._signature(bytes_to_sign(purpose, texts))
 
-    def sign_handoff(self, role: str, text: str) -> str:
+    def sign_handoff(self, assigned_to: str, text: str) -> str:
         """Return the proof of a handoff: a code for each identity that does the handoffs of this
-        role. If one of these can have no code, the proof is a signature.
+        specialist or role. If one of these can have no code, the proof is a signature.
 
         Raises:
             UserError: see `sign`.
@@ -207,7 +209,9 @@ class Trust:
             return ""
         self._look()
         self._check_rights((Right.HANDOFF,))
-        secrets = self._secrets_for.get(role) or self._share(role, self._keyring.doers(role))
+        secrets = self._secrets_for.get(assigned_to) or self._share(
+            assigned_to, self._keyring.doers(assigned_to)
+        )
         return self._codes_or_signature(bytes_to_sign(Right.HANDOFF, (text,)), secrets)
 
     def sign_events(self, kind: str, *texts: str) -> str:
@@ -378,7 +382,7 @@ class Trust:
                 " read journals: use the key of this kind of process"
             )
 
-    def check_worker(self, roles: Sequence[str]) -> None:
+    def check_worker(self, specialists: Sequence[str]) -> None:
         """Check that this process may do the work of these specialists.
 
         Raises:
@@ -387,11 +391,11 @@ class Trust:
         if not self.is_on:
             return
         self.sign_for((Right.RESULT, Right.ANNOUNCE), "start")
-        foreign = [role for role in roles if not self.signer.identity.has_role(role)]
+        foreign = [name for name in specialists if not self.signer.identity.serves(name)]
         if foreign:
             raise UserError(
                 f"the key in HANDOFF_SIGNING_KEY is the key of {self.signer.name}, which may not"
-                f" work for {', '.join(foreign)}: start this worker with its own roles only"
+                f" work for {', '.join(foreign)}: start this worker with its own specialists only"
             )
 
     def check_supervisor(self) -> None:
@@ -517,20 +521,22 @@ def prove_run(
 
 def check_run(
     trust: Trust,
-    role: str,
+    specialist: str,
     proof: str,
     job_id: JobId,
     handoff_id: HandoffId,
     run_name: str,
     result: Digest,
 ) -> None:
-    """Check the proof of a run by a worker of this role. Without a keyring, every proof holds.
+    """Check the proof of a run by a worker of this specialist. Without a keyring, every proof
+    holds.
 
     Raises:
-        UntrustedMessage: the proof is missing or wrong, or its signer is not a worker of the role.
+        UntrustedMessage: the proof is missing or wrong, or its signer is no worker of the
+            specialist.
     """
     if not trust.is_on:
         return
     signer = trust.signer_of(proof, _OF_A_RUN, job_id, handoff_id, run_name, result)
     signer.check(Right.RESULT)
-    signer.check_role(role)
+    signer.check_serves(specialist)

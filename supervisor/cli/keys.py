@@ -52,7 +52,7 @@ def keys(
             " replaces.",
         ),
     ] = None,
-    role: Annotated[
+    specialist: Annotated[
         list[str],
         typer.Option(
             metavar="SPECIALIST",
@@ -96,8 +96,8 @@ def keys(
 
     handoff keys rotate supervisor --keys ./keys
     """  # fmt: skip
-    if (role or redis is not None or folders) and what is not KeysAction.INIT:
-        raise UserError("only `handoff keys init` takes --role, --redis and --folders")
+    if (specialist or redis is not None or folders) and what is not KeysAction.INIT:
+        raise UserError("only `handoff keys init` takes --specialist, --redis and --folders")
     if folders and redis is None:
         raise UserError("--folders needs --redis URL")
     if as_json and what is not KeysAction.LIST:
@@ -116,7 +116,7 @@ def keys(
                 raise UserError(
                     "`handoff keys init` needs a DIR for the keys, as in `handoff keys init ./keys`"
                 )
-            _init(Path(subject), _workers_in(role), redis, with_folders=folders)
+            _init(Path(subject), _workers_in(specialist), redis, with_folders=folders)
         case KeysAction.LIST:
             if folder is not None and subject is not None:
                 raise UserError("name the folder of the keys once: as DIR, or with --keys")
@@ -151,7 +151,7 @@ def _workers_in(options: Sequence[str]) -> dict[str, list[str]]:
     """Return the specialists of each kind of worker, by its name.
 
     Args:
-        options: values of `--role`: SPECIALIST, or NAME=SPECIALIST,SPECIALIST.
+        options: values of `--specialist`: SPECIALIST, or NAME=SPECIALIST,SPECIALIST.
 
     Raises:
         UserError: a name is wrong.
@@ -159,13 +159,13 @@ def _workers_in(options: Sequence[str]) -> dict[str, list[str]]:
     workers: dict[str, list[str]] = {}
     for option in options:
         name, _, listed = option.partition("=")
-        roles = [name]
+        specialists = [name]
         if "=" in option:
-            roles = listed.split(",")
-        for text in (name, *roles):
+            specialists = listed.split(",")
+        for text in (name, *specialists):
             if not re.fullmatch(NAME_PATTERN, text):
-                raise UserError(f"--role {option[:64]!r}: name a specialist")
-        workers[name] = roles
+                raise UserError(f"--specialist {option[:64]!r}: name a specialist")
+        workers[name] = specialists
     return workers
 
 
@@ -207,8 +207,8 @@ def _write_redis_users(
     names.
     """
     served: dict[str, Sequence[str]] = {}
-    for name, roles in workers.items():
-        served[worker_identity(name)] = roles
+    for name, specialists in workers.items():
+        served[worker_identity(name)] = specialists
     if not workers:
         served = {WORKER: specialist_names(load_settings())}
     users = write_users(folder, address, served)
@@ -227,8 +227,8 @@ def _list(file: Path, *, as_json: bool) -> None:
         write_as_json(keyring.model_dump(mode="json"))
         return
     for name, identity in keyring.identities.items():
-        of_roles = f" for {', '.join(identity.roles)}" if identity.roles else ""
-        write_line(f"{name} may sign {', '.join(identity.may)}{of_roles}")
+        of_specialists = f" for {', '.join(identity.specialists)}" if identity.specialists else ""
+        write_line(f"{name} may sign {', '.join(identity.may)}{of_specialists}")
         for key in identity.keys:
             write_line(f"  {key.id}  made {key.created_at:%Y-%m-%d %H:%M} UTC")
 

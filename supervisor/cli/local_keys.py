@@ -97,15 +97,11 @@ def signing_of(
 
     def choose(known: Mapping[str, Identity]) -> Mapping[str, Identity]:
         identities = dict(known)
-        for name, roles in queues.items():
-            identity = _name_of(workers_of(roles), identities)
+        for name, specialists in queues.items():
+            identity = _name_of(workers_of(specialists), identities)
             workers[name] = identity
-            identities.setdefault(identity, workers_of(roles))
-        users = {
-            name: identity_roles
-            for name, identity_roles in new_identities(()).items()
-            if name != WORKER
-        }
+            identities.setdefault(identity, workers_of(specialists))
+        users = {name: identity for name, identity in new_identities(()).items() if name != WORKER}
         return users | identities
 
     make_chosen_keys(folder, choose)
@@ -128,18 +124,20 @@ def _reason_for_none(home: Path, settings: Settings, *, has_none: bool) -> str:
 
 
 def _name_of(wanted: Identity, known: Mapping[str, Identity]) -> str:
-    """Return the name of an identity with exactly these roles, or else a new name.
+    """Return the name of an identity with exactly these specialists, or else a new name.
 
-    An identity never gets other roles. Otherwise its earlier results would become invalid.
+    An identity never gets other specialists. Otherwise its earlier results would become invalid.
     """
     for name, identity in known.items():
-        if set(identity.may) == set(wanted.may) and set(identity.roles) == set(wanted.roles):
+        if set(identity.may) == set(wanted.may) and set(identity.specialists) == set(
+            wanted.specialists
+        ):
             return name
     usual = _OTHERS
-    if wanted.roles == workers_of(()).roles:
+    if wanted.specialists == workers_of(()).specialists:
         usual = WORKER
-    elif len(wanted.roles) == 1:
-        usual = worker_identity(wanted.roles[0])
+    elif len(wanted.specialists) == 1:
+        usual = worker_identity(wanted.specialists[0])
     name, number = usual, 2
     while name in known:
         name, number = f"{usual}-{number}", number + 1

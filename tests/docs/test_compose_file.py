@@ -171,7 +171,7 @@ def mounted_keys(service: str) -> list[str]:
 
 
 def test_each_service_mounts_the_folder_of_its_own_redis_user_and_no_other(tmp_path: Path) -> None:
-    arguments = SERVICES["keys"]["command"].replace(" ${OWN_ROLES:-}", "").split()
+    arguments = SERVICES["keys"]["command"].replace(" ${OWN_SPECIALISTS:-}", "").split()
     arguments[arguments.index("init") + 1] = str(tmp_path)
     load_command("keys").main(arguments[1:], standalone_mode=False)
     made = {path.name for path in tmp_path.iterdir() if path.is_dir()}
@@ -185,7 +185,7 @@ def test_each_service_mounts_the_folder_of_its_own_redis_user_and_no_other(tmp_p
     keyring = read_keyring(tmp_path / "keyring.json").identities
     for name in WORKERS:
         served = SERVICES[name]["command"][1:-2]
-        assert keyring[f"worker-{name}"].roles == tuple(served)
+        assert keyring[f"worker-{name}"].specialists == tuple(served)
 
 
 def writable_volumes(service: dict[str, Any]) -> list[str]:

@@ -35,7 +35,7 @@ def exported(handoff: Handoff) -> dict[str, Any]:
 
 
 def test_keys_are_made_listed_and_rotated(handoff: Handoff) -> None:
-    made = handoff.run("keys", "init", "keys", "--role", "researcher")
+    made = handoff.run("keys", "init", "keys", "--specialist", "researcher")
     assert made.returncode == 0, made.stderr
     listed = handoff.run("keys", "list", "keys", "--json")
     before = json.loads(listed.stdout)["identities"]
@@ -58,7 +58,10 @@ def redis_port(handoff: Handoff) -> Iterator[int]:
     """Make users, start a Redis that has them, and return its port."""
     port = free_port()
     address = f"redis://127.0.0.1:{port}/0"
-    for roles in (["--role", "analyst"], ["--role", "analyst", "--role", "writer"]):
+    for roles in (
+        ["--specialist", "analyst"],
+        ["--specialist", "analyst", "--specialist", "writer"],
+    ):
         made = handoff.run("keys", "init", "keys", *roles, "--redis", address)
         assert made.returncode == 0, made.stderr
     folder = handoff.folder / "keys"
@@ -110,8 +113,11 @@ def test_a_missing_url_file_is_one_line(handoff: Handoff) -> None:
         (["rotate", "--keys", "keys"], "`handoff keys rotate` needs an IDENTITY"),
         (["rotate", "nobody", "--keys", "keys"], "there is no identity 'nobody'"),
         (["list", "--keys", "nothing"], "cannot be read"),
-        (["init", "more", "--role", "No Name"], "--role 'No Name': name a specialist"),
-        (["list", "keys", "--role", "researcher"], "only `handoff keys init` takes --role"),
+        (["init", "more", "--specialist", "No Name"], "--specialist 'No Name': name a specialist"),
+        (
+            ["list", "keys", "--specialist", "researcher"],
+            "only `handoff keys init` takes --specialist",
+        ),
         (["init", "more", "--redis", "redis://h:x/0"], "--redis: its port must be a number"),
     ],
 )
@@ -146,7 +152,7 @@ def test_a_system_with_keys_runs_a_job_and_refuses_a_client_without_a_key(
 
 
 def test_a_worker_with_the_key_of_another_role_does_not_start(handoff: Handoff) -> None:
-    assert handoff.run("keys", "init", "keys", "--role", "researcher").returncode == 0
+    assert handoff.run("keys", "init", "keys", "--specialist", "researcher").returncode == 0
     key = private_key_file(handoff.folder / "keys", "worker-researcher")
     refused = handoff.run(
         *("worker", "analyst"),

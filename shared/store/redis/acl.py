@@ -246,9 +246,9 @@ def _queues(names: Iterable[str]) -> tuple[str, ...]:
 OWN_QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE)
 
 
-def _handoffs(roles: Iterable[str]) -> tuple[str, ...]:
-    """Return the patterns of the keys with the states of the handoffs of some roles."""
-    return tuple(f"{_JOB}:h:{role}:*" for role in roles)
+def _handoffs(specialists: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns of the keys with the states of the handoffs of some specialists."""
+    return tuple(f"{_JOB}:h:{name}:*" for name in specialists)
 
 
 def _prefixes(roles: Iterable[str]) -> tuple[str, ...]:
@@ -256,17 +256,17 @@ def _prefixes(roles: Iterable[str]) -> tuple[str, ...]:
     return tuple(keys.prompt_prefix(role, "*") for role in roles)
 
 
-def _turns(roles: Iterable[str]) -> tuple[str, ...]:
-    """Return the patterns of the keys with the turns of the handoffs of some roles."""
-    return tuple(f"{_JOB}:t:{role}:*" for role in roles)
+def _turns(specialists: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns of the keys with the turns of the handoffs of some specialists."""
+    return tuple(f"{_JOB}:t:{name}:*" for name in specialists)
 
 
-def _drafts(roles: Iterable[str]) -> tuple[str, ...]:
-    """Return the patterns of the keys with the drafts of the handoffs of some roles."""
-    return tuple(f"{_JOB}:draft:{role}:*" for role in roles)
+def _drafts(specialists: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns of the keys with the drafts of the handoffs of some specialists."""
+    return tuple(f"{_JOB}:draft:{name}:*" for name in specialists)
 
 
-def worker_access(roles: Sequence[str]) -> Access:
+def worker_access(specialists: Sequence[str]) -> Access:
     """Return the access of the workers that serve some specialists.
 
     They know a job only by its id, so they may use the keys of every job, but the handoffs of
@@ -277,11 +277,11 @@ def worker_access(roles: Sequence[str]) -> Access:
     value of the wrong type, and every script that reads the key would fail.
 
     Args:
-        roles: the specialists that they serve.
+        specialists: those that they serve.
     """
     orders: list[str] = []
-    for role in roles:
-        orders.extend(_orders(role))
+    for specialist in specialists:
+        orders.extend(_orders(specialist))
     return Access(
         commands=(*CONNECTION, *DATA, *PUBSUB),
         read=(keys.CAPS, keys.PAUSED, keys.verified_usage("*")),
@@ -289,18 +289,18 @@ def worker_access(roles: Sequence[str]) -> Access:
         selectors=(
             ANY_SCRIPT,
             SENDS_EVENTS,
-            Selector((*LISTS, *KEYS), (*roles, *KOMBU_LISTS)),
+            Selector((*LISTS, *KEYS), (*specialists, *KOMBU_LISTS)),
             Selector((*SORTED_SETS, *KEYS), (*orders, *KOMBU_SORTED_SETS)),
-            Selector((*HASHES, *WHOLE_HASHES, *KEYS), tuple(map(_messages, roles))),
+            Selector((*HASHES, *WHOLE_HASHES, *KEYS), tuple(map(_messages, specialists))),
             Selector((*SETS, *KEYS), KOMBU_SETS),
             Selector(("hget", "hmget", "hexists", "exists", "pttl"), (_JOB,)),
-            Selector((*FIELDS, "type"), (_PROGRESS, *_handoffs(roles))),
+            Selector((*FIELDS, "type"), (_PROGRESS, *_handoffs(specialists))),
             # not `hset`, `hdel`: a worker changes and removes no payload
             Selector(("hget", "hmget", "hexists", "hsetnx"), (_BLOB,)),
             # not `hget`: the digests of its task and of its result open the texts
             Selector(("exists", "hexists"), _handoffs((SUB_SUPERVISOR,))),
-            Selector(("rpush", "llen", "lrange", "del", "pexpire"), _turns(roles)),
-            Selector(("set", "del"), _drafts(roles)),
+            Selector(("rpush", "llen", "lrange", "del", "pexpire"), _turns(specialists)),
+            Selector(("set", "del"), _drafts(specialists)),
             Selector(("hget",), (_ROLES,)),
             # not `lset`, `ltrim`: a worker changes and removes no event
             Selector(("rpush", "llen"), (_LOG,)),
@@ -313,17 +313,17 @@ def worker_access(roles: Sequence[str]) -> Access:
             Selector(PLACES, _LINES),
             Selector(("hget", "hgetall", "hset", "hdel", "hlen", "pexpireat"), (keys.notes("*"),)),
             Selector(("zadd", "zrem", "zrange", "zrangebyscore", "pexpireat"), (_NOTE_EXPIRY,)),
-            Selector(("zadd", "zrem"), tuple(map(keys.due, roles))),
-            Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, roles))),
+            Selector(("zadd", "zrem"), tuple(map(keys.due, specialists))),
+            Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, specialists))),
             *_EVERY_PROCESS,
             Selector(
                 ("zadd", "zrem", "zscore", "zrange", "pttl", "pexpire", "del"),
-                tuple(keys.shared_run(role, "*") for role in roles),
+                tuple(keys.shared_run(name, "*") for name in specialists),
             ),
             Selector(("lpush",), (keys.DEAD, keys.REFUSALS)),
             Selector(("zadd", "zrem", "zremrangebyscore", "expire"), (keys.SERVING,)),
             Selector(("set", "del"), (keys.worker("*"),)),
-            Selector(("get", "set", "del"), _prefixes(roles)),
+            Selector(("get", "set", "del"), _prefixes(specialists)),
             Selector(("lpush", "rpush", "llen", "lindex", "lset"), (SUPERVISOR_QUEUE,)),
             Selector(
                 ("exists", "zadd", "zrem", "zcard", "zscore", "zrangebyscore"),
@@ -334,14 +334,14 @@ def worker_access(roles: Sequence[str]) -> Access:
     )
 
 
-def supervisor_access(roles: Sequence[str]) -> Access:
+def supervisor_access(specialists: Sequence[str]) -> Access:
     """Return the access of the supervisors: all jobs and all queues, but no token, no request of
     the HTTP API, and no announcement of a worker.
     """
     return Access(
         commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB, "acl|log"),
         both=(
-            *_queues([*OWN_QUEUES, *roles]),
+            *_queues([*OWN_QUEUES, *specialists]),
             *_WHOLE_JOB,
             *_COUNTERS,
             *_VERIFIED_USAGE,
@@ -379,7 +379,7 @@ def supervisor_access(roles: Sequence[str]) -> Access:
     )
 
 
-def client_access(roles: Sequence[str]) -> Access:
+def client_access(specialists: Sequence[str]) -> Access:
     """Return the access of a program that submits and follows jobs of all tenants."""
     return Access(
         commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB),
@@ -404,7 +404,7 @@ def client_access(roles: Sequence[str]) -> Access:
             _NOTE_EXPIRY,
         ),
         read=(
-            *_queues([*roles, ROLES_QUEUE, UNROUTED_QUEUE]),
+            *_queues([*specialists, ROLES_QUEUE, UNROUTED_QUEUE]),
             *_on_hold_of_roles(),
             keys.worker("*"),
             keys.supervisor("*"),
@@ -430,11 +430,11 @@ def client_access(roles: Sequence[str]) -> Access:
     )
 
 
-def console_access(roles: Sequence[str]) -> Access:
+def console_access(specialists: Sequence[str]) -> Access:
     """Return the access of `handoff serve`: the access of a client, and the tokens, the audit,
     the pauses and the dead letters.
     """
-    client = client_access(roles)
+    client = client_access(specialists)
     return Access(
         commands=client.commands,
         both=(
@@ -447,7 +447,7 @@ def console_access(roles: Sequence[str]) -> Access:
             keys.PAUSED,
             keys.DEAD,
             keys.EXPORTED,
-            *(f"{keys.ON_HOLD}{role}" for role in (*roles, *ROLES)),
+            *(f"{keys.ON_HOLD}{role}" for role in (*specialists, *ROLES)),
         ),
         read=client.read,
         channels=client.channels,
@@ -455,24 +455,24 @@ def console_access(roles: Sequence[str]) -> Access:
     )
 
 
-def flower_access(roles: Sequence[str]) -> Access:
+def flower_access(specialists: Sequence[str]) -> Access:
     """Return the access of Flower: Celery's events and replies, and the lengths of the queues."""
     return Access(
         commands=(*CONNECTION, *DATA, *PUBSUB),
         both=KOMBU,
         channels=(CONTROL, EVENTS),
-        selectors=(ANY_SCRIPT, Selector(("llen",), (*OWN_QUEUES, *roles))),
+        selectors=(ANY_SCRIPT, Selector(("llen",), (*OWN_QUEUES, *specialists))),
     )
 
 
-def observer_access(roles: Sequence[str]) -> Access:
+def observer_access(specialists: Sequence[str]) -> Access:
     """Return the access of a reader of figures: `handoff list`, `stats` and `top`. It opens no
     payload, no turn and no token.
     """
     return Access(
         commands=(*CONNECTION, *DATA),
         read=(
-            *_queues([*OWN_QUEUES, *roles]),
+            *_queues([*OWN_QUEUES, *specialists]),
             *_on_hold_of_roles(),
             *_COUNTERS,
             *_VERIFIED_USAGE,

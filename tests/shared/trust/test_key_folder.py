@@ -109,7 +109,7 @@ def test_systems_that_start_at_once_have_workers_with_their_own_roles(tmp_path: 
 
     identities = identities_of(tmp_path / "keys")
     for role, local in zip(ROLES, started, strict=True):
-        assert identities[local.workers["others"]].roles == (role, "writer")
+        assert identities[local.workers["others"]].specialists == (role, "writer")
 
 
 def test_redis_users_that_are_written_at_once_have_the_passwords_of_their_urls(

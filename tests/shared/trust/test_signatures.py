@@ -165,7 +165,7 @@ def test_keys_that_exist_are_kept_and_missing_ones_are_added(keys: Path) -> None
     before = read_keyring(keys / KEYRING).identities
     assert make_keys(keys, ("writer",)) == ["worker-writer"]
     after = dict(read_keyring(keys / KEYRING).identities)
-    assert after.pop("worker-writer").roles == ("writer",)
+    assert after.pop("worker-writer").specialists == ("writer",)
     assert after == before
 
 
@@ -173,7 +173,7 @@ def test_one_key_is_for_the_workers_of_all_specialists_if_no_role_is_named(tmp_p
     make_keys(tmp_path)
     worker = trust_of(tmp_path, "worker")
     worker.check_worker(["researcher", "coder"])
-    assert worker.signer.identity.has_role("coder")
+    assert worker.signer.identity.serves("coder")
 
 
 def test_a_worker_of_another_role_does_not_start(keys: Path) -> None:

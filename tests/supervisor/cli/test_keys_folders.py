@@ -17,7 +17,7 @@ from handoff_queue.supervisor.cli.commands import load_command
 REDIS = ("--redis", "redis://redis:6379/0")
 POD = 10_001
 """User and group of the processes of a pod."""
-POOL = ("--role", "experts=legal,medical", "--role", "analyst")
+POOL = ("--specialist", "experts=legal,medical", "--specialist", "analyst")
 
 
 def init(folder: Path, *options: str) -> None:
@@ -61,16 +61,16 @@ def test_a_pool_has_one_key_for_all_its_specialists(tmp_path: Path) -> None:
     init(tmp_path, *POOL)
 
     identities = read_keyring(tmp_path / "keyring.json").identities
-    assert identities["worker-experts"].roles == ("legal", "medical")
-    assert identities["worker-analyst"].roles == ("analyst",)
+    assert identities["worker-experts"].specialists == ("legal", "medical")
+    assert identities["worker-analyst"].specialists == ("analyst",)
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         (["--folders"], "--folders needs --redis URL"),
-        (["--role", "experts="], "--role 'experts=': name a specialist"),
-        (["--role", "experts=legal,No Name"], "name a specialist"),
+        (["--specialist", "experts="], "--specialist 'experts=': name a specialist"),
+        (["--specialist", "experts=legal,No Name"], "name a specialist"),
     ],
 )
 def test_a_wrong_option_is_one_line(tmp_path: Path, options: list[str], reason: str) -> None:

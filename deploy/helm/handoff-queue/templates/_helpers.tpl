@@ -1,4 +1,4 @@
-{{/* Name of a part of the release. A "_" of a role becomes "-". Call with (list $ "part"). */}}
+{{/* Name of a part of the release. A "_" of a specialist becomes "-". Call with (list $ "part"). */}}
 {{- define "handoff.name" -}}
 {{- $top := index . 0 -}}
 {{- printf "%s-%s" (trunc 20 $top.Release.Name | trimSuffix "-") (index . 1 | replace "_" "-") | trunc 63 | trimSuffix "-" -}}
