@@ -291,7 +291,7 @@ def _make_needs_resolved_event(
 
     Args:
         needy_steps: steps in need.
-        texts: payloads of the results of `_needs_of`, and of the job's plan.
+        texts: payloads of the results of `_results_with_questions`, and of the job's plan.
     """
     resolutions: dict[StepId, Resolution] = {}
     with suppress(HandoffError):
@@ -380,12 +380,12 @@ def _with_helper(outline: StepOutline, helper: StepId) -> StepOutline:
 def _needs_again(state: JobState, step_id: StepId, texts: ResultTexts) -> bool:
     """Return whether the question of a step was answered before: another answer would not help."""
     questions: list[str] = []
-    for result_ref in _needs_of(state, step_id):
+    for result_ref in _results_with_questions(state, step_id):
         questions.append(texts.result(result_ref).needs or "")
     return any(asks_the_same(question, questions[0]) for question in questions[1:])
 
 
-def _needs_of(state: JobState, step_id: StepId) -> list[BlobRef]:
+def _results_with_questions(state: JobState, step_id: StepId) -> list[BlobRef]:
     """Return the result with the question of a step, and then the earlier results whose
     questions were answered by the planner or by a usable helper step.
     """
@@ -419,7 +419,7 @@ def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ..
             asking = steps_of_schema(handoff.expected_output_format)
             results: list[BlobRef] = []
             for step_id in asking:
-                results += _needs_of(state, StepId(step_id))
+                results += _results_with_questions(state, StepId(step_id))
             return tuple(results)
         case _:
             return ()
