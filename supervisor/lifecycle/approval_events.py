@@ -163,7 +163,7 @@ def _apply_rejection(
         case ApprovalOf.FAILURE:
             return {"steps": _retry_steps(state, question, event), "sent_back_at": at}
         case ApprovalOf.RESEARCH | ApprovalOf.ANSWER if (
-            not is_last and state.may_send_back and _to_redo(state, event)
+            not is_last and state.may_send_back and _steps_to_redo(state, event)
         ):
             return {
                 "steps": _reopen_rejected_steps(state, event),
@@ -189,7 +189,7 @@ def _reopen_rejected_steps(state: JobState, event: Rejected) -> dict[StepId, Ste
     """Return all steps. The rejected steps run again with the person's note, and so do their
     dependents.
     """
-    named = _to_redo(state, event)
+    named = _steps_to_redo(state, event)
     rejected = set(event.steps)
     steps = dict(state.steps)
     for step_id in {*named, *state.downstream(named)}:
@@ -202,7 +202,7 @@ def _reopen_rejected_steps(state: JobState, event: Rejected) -> dict[StepId, Ste
     return steps
 
 
-def _to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
+def _steps_to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
     """Return the steps that a rejection names, or the sinks that have not acted."""
     named = frozenset(event.steps) & state.steps.keys()
     if named:
