@@ -125,7 +125,7 @@ class EmbeddedSystem:
             if time.monotonic() > until:
                 raise UserError(
                     f"the processes of this run were not ready within {READY_WITHIN_S:.0f} s:"
-                    f" {self._last_words()}"
+                    f" {self._error_in_logs()}"
                 )
             time.sleep(_CHECK_EVERY_S)
 
@@ -141,7 +141,7 @@ class EmbeddedSystem:
                 f"the private Redis has ended: {broken['redis'].splitlines()[-1]}"
             )
         if broken:
-            raise UserError(self._last_words())
+            raise UserError(self._error_in_logs())
 
     def _make_keys(self) -> None:
         """Make the keys of a new run. An interrupted run keeps its keys."""
@@ -183,7 +183,7 @@ class EmbeddedSystem:
             child_specs.append(ChildSpec(name, command, variables, fatal_exit_code=BAD_INPUT))
         return child_specs
 
-    def _last_words(self) -> str:
+    def _error_in_logs(self) -> str:
         """Return the first message for a person in the logs of the processes.
 
         The logs of ended processes come first. Without a message, return the last line of the
