@@ -14,7 +14,7 @@ from handoff_queue.supervisor.serve.console.session import (
     Reads,
     browser_of,
     check_csrf,
-    csrf_of,
+    make_csrf_token,
     set_cookie,
 )
 from handoff_queue.supervisor.serve.problem_documents import Problem
@@ -55,7 +55,7 @@ async def login_page(
 @router.post("/login")
 async def login(request: Request, state: SharedState) -> Response:
     """Store the token of the form in a cookie of the browser."""
-    await check_csrf(request, csrf_of(browser_of(request), ""))
+    await check_csrf(request, make_csrf_token(browser_of(request), ""))
     form = await request.form()
     target = _local(str(form.get("next", "/")))
     secret = str(form.get("token", "")).strip()

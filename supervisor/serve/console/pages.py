@@ -26,7 +26,7 @@ from handoff_queue.supervisor.serve.console.session import (
     BROWSER_COOKIE,
     Visit,
     browser_of,
-    csrf_of,
+    make_csrf_token,
     set_cookie,
 )
 from handoff_queue.supervisor.serve.problem_documents import Problem, response_of
@@ -160,7 +160,7 @@ def render(
 ) -> HTMLResponse:
     """Return a page. `visit`: None for a page that needs no login."""
     browser = visit.browser if visit else browser_of(request)
-    csrf = visit.csrf if visit else csrf_of(browser, "")
+    csrf = visit.csrf if visit else make_csrf_token(browser, "")
     text = (
         environment()
         .get_template(template)

@@ -81,8 +81,8 @@ def browser_of(request: Request) -> str:
     return secrets.token_urlsafe(_RANDOM_BYTES)
 
 
-def csrf_of(browser: str, secret: str) -> str:
-    """Return the text against forged requests.
+def make_csrf_token(browser: str, secret: str) -> str:
+    """Return the CSRF token of a browser: forged requests do not have it.
 
     `secret`: the secret of the token, the key of a proxy's user, or ''.
     """
@@ -133,7 +133,7 @@ async def visit_of(request: Request, state: SharedState) -> Visit:
     """
     caller, secret = await _caller_and_secret(request, state)
     browser = browser_of(request)
-    csrf = csrf_of(browser, secret)
+    csrf = make_csrf_token(browser, secret)
     if request.method not in SAFE_METHODS:
         await check_csrf(request, csrf)
     visit = Visit(access_for(caller, state, "console"), browser, csrf)
@@ -142,7 +142,7 @@ async def visit_of(request: Request, state: SharedState) -> Visit:
 
 
 async def _caller_and_secret(request: Request, state: AppState) -> tuple[Caller, str]:
-    """Return the caller, and the secret for `csrf_of`."""
+    """Return the caller, and the secret for `make_csrf_token`."""
     secret = request.cookies.get(TOKEN_COOKIE, "")
     try:
         caller = await find_caller(request, state, secret or None)
