@@ -216,8 +216,8 @@ def _has_announced_all(jobs: Client) -> bool:
 def surroundings_of(settings: Settings) -> dict[str, str]:
     """Return the environment variables of the workers except the Redis URL, with absolute paths."""
     variables = {
-        "HANDOFF_SPECIALISTS_DIRS": _paths(settings.specialists_dirs, "--specialists"),
-        "HANDOFF_TOOLS_DIRS": _paths(settings.tools_dirs, "--tools"),
+        "HANDOFF_SPECIALISTS_DIRS": _folders_as_json(settings.specialists_dirs, "--specialists"),
+        "HANDOFF_TOOLS_DIRS": _folders_as_json(settings.tools_dirs, "--tools"),
     }
     if settings.offline is not None:
         variables["HANDOFF_OFFLINE"] = str(settings.offline).lower()
@@ -234,7 +234,7 @@ def surroundings_with_own_redis(settings: Settings) -> dict[str, str]:
     return variables
 
 
-def _paths(paths: tuple[Path, ...], option: str) -> str:
+def _folders_as_json(paths: tuple[Path, ...], option: str) -> str:
     """Return folders as a JSON list of absolute paths. `option`: for an error."""
     absolute = [expand_folder(path, option).resolve() for path in paths]
     return json.dumps([str(path) for path in absolute])
