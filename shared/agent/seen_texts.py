@@ -52,7 +52,7 @@ class Seen:
         origins = union(self.origins, *(text.origins for text in texts))
         return Seen(origins, (*self.texts, *texts))
 
-    def of_user(self) -> list[str]:
+    def texts_of_user(self) -> list[str]:
         """Return the texts that the user wrote."""
         return [seen.text for seen in self.texts if seen.origins == (USER,)]
 
@@ -77,7 +77,7 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
     leaves = list(_leaves(list(arguments.values())))
     if not leaves:
         return False
-    texts = seen.of_user()
+    texts = seen.texts_of_user()
     for leaf in leaves:
         letters_and_digits = sum(map(str.isalnum, leaf))
         is_plain = letters_and_digits >= MIN_CHARS_OF_USER and visible(leaf) == leaf
@@ -88,7 +88,7 @@ def are_of_user(arguments: Mapping[str, Any], seen: Seen) -> bool:
 
 def is_url_of_user(url: str, seen: Seen) -> bool:
     """Return whether the URL is word for word in a text of the user."""
-    return _is_url_in(url, seen.of_user())
+    return _is_url_in(url, seen.texts_of_user())
 
 
 def _is_url_in(url: str, texts: Iterable[str]) -> bool:
