@@ -94,12 +94,12 @@ def apply_approval_event(
     return {**answered, "approved": (*state.approved, question.what)}
 
 
-def calls_of_open(state: JobState, handoffs: Container[HandoffId]) -> tuple[AskedCall, ...]:
+def open_call_questions(state: JobState, handoffs: Container[HandoffId]) -> tuple[AskedCall, ...]:
     """Return the open questions about tool calls of these handoffs."""
     return tuple(call for call in state.asked_calls if call.handoff_id in handoffs)
 
 
-def calls_after(
+def call_questions_after(
     state: JobState, event: ApprovalEvent, recorded: RecordedEvent
 ) -> tuple[AskedCall, ...] | None:
     """Return the questions about tool calls after an event about one. None: the event is about

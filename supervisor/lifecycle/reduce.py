@@ -55,8 +55,8 @@ from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.approval_events import (
     apply_approval_event,
     apply_plan,
-    calls_after,
-    calls_of_open,
+    call_questions_after,
+    open_call_questions,
 )
 from handoff_queue.supervisor.lifecycle.child_job_assignment import record_team
 from handoff_queue.supervisor.lifecycle.conflict_resolution import apply_conflicts
@@ -171,7 +171,7 @@ def _apply_event(state: JobState, recorded: RecordedEvent) -> JobState:
     if state.mode is Mode.ADAPTIVE:
         changes["patches"] = remember_event(state, recorded.event)
     if state.asked_calls and "open" in changes:
-        changes["asked_calls"] = calls_of_open(state, changes["open"])
+        changes["asked_calls"] = open_call_questions(state, changes["open"])
     for name in ("steps", "open"):
         if name in changes:
             changes[name] = to_persistent_map(changes[name])
@@ -182,7 +182,7 @@ def _changes_of(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:
     """Return the fields of the state that an event changes."""
     event = recorded.event
     if isinstance(event, ApprovalEvent):
-        calls = calls_after(state, event, recorded)
+        calls = call_questions_after(state, event, recorded)
         if calls is not None:
             return {"asked_calls": calls}
         return apply_approval_event(state, event, recorded)
