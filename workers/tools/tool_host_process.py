@@ -158,7 +158,7 @@ def _run_call(tool: UserTool | None, config: HostConfig) -> NoReturn:
         confine(config.limits)
         os.environ.update(request.secrets)
         os.environ.update(proxy)
-        result = _result_of(tool, request)
+        result = _run_call(tool, request)
     _flush()
     line = result.model_dump_json().encode() + b"\n"
     if len(line) > MAX_RESULT_BYTES:
@@ -192,8 +192,8 @@ def _limit_network(access: NetworkAccess, connection: int) -> dict[str, str]:
     return variables
 
 
-def _result_of(tool: UserTool | None, request: CallRequest) -> Returned | Failed | Raised:
-    """Run a call, and return its result.
+def _run_call(tool: UserTool | None, request: CallRequest) -> Returned | Failed | Raised:
+    """Run a call of a tool, and return its result or its failure.
 
     Args:
         tool: None: the file of the tool does not define it any more.
