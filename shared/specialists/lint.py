@@ -60,7 +60,7 @@ def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
     for spec in ordered:
         for check in _CHECKS:
             warnings.extend(check(spec))
-    warnings.extend(_overlaps(ordered))
+    warnings.extend(_find_overlaps(ordered))
     return sorted(warnings, key=lambda warning: (warning.specialist, warning.rule))
 
 
@@ -108,7 +108,7 @@ def _squared_weight(words: Iterable[str], weights: Mapping[str, float]) -> float
     return sum(weights[word] ** 2 for word in words)
 
 
-def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
+def _find_overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
     """Yield a warning for each pair of specialists with similar descriptions."""
     for (a, b), cosine in similarity([spec.description for spec in specs]).items():
         if cosine < OVERLAP:
@@ -123,13 +123,13 @@ def _overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
         yield LintWarning(first.name, Rule.OVERLAP, message)
 
 
-def _boundary(spec: SpecialistSpec) -> Iterator[LintWarning]:
+def _check_boundary(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if not _NOT_FOR.search(spec.description):
         message = "its description excludes no work; add `Not for ...: that is NAME`"
         yield LintWarning(spec.name, Rule.NO_BOUNDARY, message)
 
 
-def _lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
+def _check_lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if len(spec.description) > MAX_DESCRIPTION_CHARS:
         message = (
             f"its description has {len(spec.description)} characters, {MAX_DESCRIPTION_CHARS} are"
@@ -144,7 +144,7 @@ def _lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
         yield LintWarning(spec.name, Rule.LONG_INSTRUCTIONS, message)
 
 
-def _sections(spec: SpecialistSpec) -> Iterator[LintWarning]:
+def _check_sections(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if spec.celery_task is not None:  # no model reads the instructions
         return
     headings = "\n".join(sections_of(spec.instructions)).lower()
@@ -155,7 +155,7 @@ def _sections(spec: SpecialistSpec) -> Iterator[LintWarning]:
             )
 
 
-def _tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
+def _check_tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
     mentioned = set(re.findall(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+|now)`", spec.instructions))
     for tool in sorted(mentioned & _KNOWN_TOOLS - set(spec.tools)):
         yield LintWarning(
@@ -178,7 +178,7 @@ def _tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
             yield LintWarning(spec.name, Rule.TOOL_NOT_USED, message)
 
 
-_CHECKS = (_boundary, _lengths, _sections, _tools)
+_CHECKS = (_check_boundary, _check_lengths, _check_sections, _check_tools)
 _KNOWN_TOOLS = frozenset({"search_documents", "read_document", "web_search", "fetch_url", "now"})
 """The built-in tools. Other words in backticks need not be tools."""
 _NOT_FOR = re.compile(r"\bnot (?:for|to)\b", re.IGNORECASE)
