@@ -278,7 +278,7 @@ class _Facts:
 
     def _add_figures(self, text: str, tokens: Sequence[str], is_free: bool, is_coded: bool) -> None:
         """Add the numbers, also joined with their neighbours, inside of others, and in bases."""
-        fewest = _fewest_digits(text, is_free, is_coded)
+        fewest = _min_digits(text, is_free, is_coded)
         numbers = _DIGITS.findall(text)
         plain = self.made_numbers if is_coded else self.numbers
         _add_long((token for token in tokens if token.isdigit()), fewest, plain)
@@ -421,8 +421,8 @@ def _add_long(numbers: Iterable[str], fewest: int, known: set[str]) -> None:
     known.update(number for number in stripped if fewest <= len(number) <= _MAX_DIGITS)
 
 
-def _fewest_digits(text: str, is_free: bool, is_coded: bool) -> int:
-    """Return the digits of the shortest number that counts. A decoded text that is nothing but a
+def _min_digits(text: str, is_free: bool, is_coded: bool) -> int:
+    """Return the least number of digits that a number needs to count as a copy. A decoded text that is nothing but a
     number was not decoded by chance.
     """
     if is_coded and not _FIGURE.fullmatch(text):
