@@ -110,7 +110,7 @@ class Health:
             " delete); running jobs continue"
         )
 
-    def messages(self, queues: Sequence[str]) -> dict[str, int]:
+    def count_messages(self, queues: Sequence[str]) -> dict[str, int]:
         """Return the number of messages in each queue, in one round trip."""
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)

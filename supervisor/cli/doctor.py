@@ -287,7 +287,7 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
         nodes: the Celery nodes. None if they cannot be asked, because Redis takes no writes.
     """
     queue_names = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
-    for queue, waiting in jobs.store.health.messages(queue_names).items():
+    for queue, waiting in jobs.store.health.count_messages(queue_names).items():
         if nodes is None:
             yield Finding(Level.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
             continue
@@ -457,7 +457,7 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
 
 def _leftovers(jobs: Client) -> Iterator[Finding]:
     """Yield messages without a queue, and the number of dead letters."""
-    unrouted = jobs.store.health.messages([UNROUTED_QUEUE])[UNROUTED_QUEUE]
+    unrouted = jobs.store.health.count_messages([UNROUTED_QUEUE])[UNROUTED_QUEUE]
     if unrouted:
         yield Finding(
             Level.WARN,

@@ -72,7 +72,7 @@ def test_messages_are_counted(store: Store, redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.lpush("roles", "one", "two")
 
-    assert store.health.messages(["roles", "nothing"]) == {"roles": 2, "nothing": 0}
+    assert store.health.count_messages(["roles", "nothing"]) == {"roles": 2, "nothing": 0}
 
 
 def test_every_queue_with_messages_is_known_with_the_number_of_wanted_messages(
