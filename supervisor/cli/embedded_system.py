@@ -56,9 +56,9 @@ class EmbeddedSystem:
         self._settings = settings
         self._interrupted = interrupted
         if interrupted is None:
-            self._surroundings = surroundings_with_own_redis(settings)
+            self._worker_variables = worker_variables_with_own_redis(settings)
         else:
-            self._surroundings = interrupted_runs.surroundings_of(settings, interrupted)
+            self._worker_variables = interrupted_runs.worker_variables_of(settings, interrupted)
         self._parts = ExitStack()
         self._keep_as: str | None = None
         self._kept = interrupted is not None
@@ -96,7 +96,7 @@ class EmbeddedSystem:
                 self._processes.stop(grace_s=0.0)
             if self._keep_as:
                 self._kept = interrupted_runs.keep(
-                    self._settings, self._keep_as, self._folder / "redis", self._surroundings
+                    self._settings, self._keep_as, self._folder / "redis", self._worker_variables
                 )
             elif self._interrupted and kind is None:
                 interrupted_runs.forget(self._settings, self._interrupted)
@@ -169,7 +169,7 @@ class EmbeddedSystem:
 
     def _children(self) -> list[ChildSpec]:
         environment = {
-            **self._surroundings,
+            **self._worker_variables,
             "HANDOFF_REDIS_URL": self.url,
             "HANDOFF_DRAIN_S": str(DRAIN_S),
         }
@@ -213,7 +213,7 @@ def _has_announced_all(jobs: Client) -> bool:
     return SUPERVISOR_QUEUE in presence.presence().queues
 
 
-def surroundings_of(settings: Settings) -> dict[str, str]:
+def worker_variables_of(settings: Settings) -> dict[str, str]:
     """Return the environment variables of the workers except the Redis URL, with absolute paths."""
     variables = {
         "HANDOFF_SPECIALISTS_DIRS": _folders_as_json(settings.specialists_dirs, "--specialists"),
@@ -224,11 +224,11 @@ def surroundings_of(settings: Settings) -> dict[str, str]:
     return variables
 
 
-def surroundings_with_own_redis(settings: Settings) -> dict[str, str]:
+def worker_variables_with_own_redis(settings: Settings) -> dict[str, str]:
     """Return the environment variables of workers whose Redis no other program uses. These workers
     keep the turns for `handoff trace` unless the user has set HANDOFF_KEEP_TURNS.
     """
-    variables = surroundings_of(settings)
+    variables = worker_variables_of(settings)
     if "keep_turns" not in settings.model_fields_set:
         variables["HANDOFF_KEEP_TURNS"] = "true"
     return variables

@@ -18,21 +18,21 @@ from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id_prefix
 from handoff_queue.supervisor.client.job_lookup import only_match
 
-_SURROUNDINGS = "surroundings.json"
+_VARIABLES = "variables.json"
 
 
 def _folder(settings: Settings) -> Path:
     return settings.cache_folder / "interrupted"
 
 
-def keep(settings: Settings, job_id: str, data: Path, surroundings: Mapping[str, str]) -> bool:
+def keep(settings: Settings, job_id: str, data: Path, worker_variables: Mapping[str, str]) -> bool:
     """Move the data of an ended Redis to the cache folder. Return False if that fails.
 
     Then delete the data of runs that are older than HANDOFF_RETENTION_S.
 
     Args:
         job_id: job id, or the name of an evaluation or a comparison.
-        surroundings: environment variables of the workers.
+        worker_variables: environment variables of the workers.
     """
     target = _folder(settings) / job_id
     try:
@@ -40,7 +40,7 @@ def keep(settings: Settings, job_id: str, data: Path, surroundings: Mapping[str,
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(mode=0o700)
         shutil.move(data, target / "redis")
-        (target / _SURROUNDINGS).write_text(json.dumps(dict(surroundings)))
+        (target / _VARIABLES).write_text(json.dumps(dict(worker_variables)))
     except OSError:
         return False
     _forget_older_than(settings.retention_s, _folder(settings))
@@ -81,7 +81,7 @@ def find_kept_jobs(settings: Settings) -> list[JobId]:
     return sorted(JobId(path.name) for path in _folder(settings).glob("j-*"))
 
 
-def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
+def worker_variables_of(settings: Settings, job_id: str) -> dict[str, str]:
     """Return the environment variables of the workers of a kept run.
 
     Raises:
@@ -89,7 +89,7 @@ def surroundings_of(settings: Settings, job_id: str) -> dict[str, str]:
     """
     place = _folder(settings) / job_id
     try:
-        kept: dict[str, str] = json.loads((place / _SURROUNDINGS).read_text())
+        kept: dict[str, str] = json.loads((place / _VARIABLES).read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"the kept data of {job_id} cannot be read: remove {place}") from error
     return kept

@@ -25,7 +25,7 @@ from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
 from handoff_queue.supervisor.cli.display.terminal import print_message
-from handoff_queue.supervisor.cli.embedded_system import surroundings_of
+from handoff_queue.supervisor.cli.embedded_system import worker_variables_of
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 
 
@@ -126,7 +126,7 @@ def check_own(settings: Settings) -> list[str]:
         UserError: a file is not valid. The message names the file and the fix.
     """
     if settings.specialists_dirs or settings.tools_dirs:
-        return check_app("handoff_queue.workers.app", surroundings_of(settings))
+        return check_app("handoff_queue.workers.app", worker_variables_of(settings))
     return []
 
 
@@ -173,7 +173,7 @@ def _become(
         slots = ["-c", str(concurrency)]
     else:
         slots = []
-    os.environ.update(surroundings_of(settings))
+    os.environ.update(worker_variables_of(settings))
     sys.stdout.flush()
     sys.stderr.flush()
     command = celery_command(app, "worker", "-n", f"{name}@%h", *queues, *slots)

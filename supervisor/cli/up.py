@@ -38,8 +38,8 @@ from handoff_queue.supervisor.cli.display.terminal import (
     write,
 )
 from handoff_queue.supervisor.cli.embedded_system import (
-    surroundings_of,
-    surroundings_with_own_redis,
+    worker_variables_of,
+    worker_variables_with_own_redis,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK, end_like_ctrl_c
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
@@ -254,7 +254,7 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
 class _Environments:
     """The environments of the processes."""
 
-    surroundings: Mapping[str, str]
+    worker_variables: Mapping[str, str]
     url: str
     """URL of Redis for the user's own commands."""
     users: RedisUsers | None
@@ -265,7 +265,7 @@ class _Environments:
         url = self.url
         if self.users is not None:
             url = self.users.url(user, url)
-        return {**self.surroundings, "HANDOFF_REDIS_URL": url}
+        return {**self.worker_variables, "HANDOFF_REDIS_URL": url}
 
 
 def _start(
@@ -284,11 +284,11 @@ def _start(
     if settings.redis_url is None:
         users = users_of_private_redis(_workers_by_user(queues, specialist_names(settings)))
         url = _start_redis(processes, folder, users)
-        surroundings = surroundings_with_own_redis(settings)
+        worker_variables = worker_variables_with_own_redis(settings)
     else:
         url = settings.redis_url.get_secret_value()
-        surroundings = surroundings_of(settings)
-    environment_of = _Environments(surroundings, url, users).of
+        worker_variables = worker_variables_of(settings)
+    environment_of = _Environments(worker_variables, url, users).of
     concurrency: list[str] = []
     if slots:
         concurrency = ["-c", str(slots)]

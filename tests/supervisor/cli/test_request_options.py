@@ -17,7 +17,7 @@ from handoff_queue.supervisor.cli.interrupted_runs import (
     forget,
     keep,
     restore,
-    surroundings_of,
+    worker_variables_of,
 )
 from handoff_queue.supervisor.cli.request_options import (
     MAX_SCHEMA_BYTES,
@@ -142,7 +142,7 @@ def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
     assert keep(settings, "j-0123456789ab", tmp_path / "run" / "redis", {"HANDOFF_OFFLINE": "true"})
     restore(settings, "j-0123456789ab", tmp_path / "again")
     assert (tmp_path / "again" / "redis" / "data").read_text() == "all of it"
-    assert surroundings_of(settings, "j-0123456789ab") == {"HANDOFF_OFFLINE": "true"}
+    assert worker_variables_of(settings, "j-0123456789ab") == {"HANDOFF_OFFLINE": "true"}
 
     forget(settings, "j-0123456789ab")
     with pytest.raises(UserError, match="none"):
