@@ -40,13 +40,13 @@ def celery_command(app: str, *arguments: str) -> list[str]:
 
 
 def check_app(
-    app: str, surroundings: Mapping[str, str], *, within_s: float = LOADED_WITHIN_S
+    app: str, variables: Mapping[str, str], *, within_s: float = LOADED_WITHIN_S
 ) -> list[str]:
     """Create the app once in a short process, to find faults in user files before anything
     starts. Print and return its messages, for example about tools that no specialist names.
 
     Args:
-        surroundings: environment variables to add.
+        variables: environment variables to add.
         within_s: seconds within which the files must be loaded.
 
     Raises:
@@ -55,7 +55,7 @@ def check_app(
     try:
         ended = subprocess.run(
             celery_command(app, "--version"),
-            env={**os.environ, **surroundings},
+            env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
