@@ -207,17 +207,22 @@ class SpentAmounts(Protocol):
 
 
 def fields_of_spent_amounts(number: Callable[[bytes], int], *, is_priced: bool) -> dict[str, Any]:
-    """Return the fields of `SpentAmounts`.
+    """Return the fields of `SpentAmounts`. A negative number counts as 0: a worker may write the
+    counters.
 
     Args:
         number: returns the number in a field of Redis.
     """
+
+    def amount(name: bytes) -> int:
+        return max(0, number(name))
+
     return {
-        "turns": number(b"turns"),
-        "input_tokens": number(b"input_tokens"),
-        "output_tokens": number(b"output_tokens"),
-        "cost_microusd": number(b"usd") if is_priced else None,
-        "cut_calls": number(b"cut_calls"),
-        "cut_tokens": number(b"cut_tokens"),
-        "cut_microusd": number(b"cut_usd"),
+        "turns": amount(b"turns"),
+        "input_tokens": amount(b"input_tokens"),
+        "output_tokens": amount(b"output_tokens"),
+        "cost_microusd": amount(b"usd") if is_priced else None,
+        "cut_calls": amount(b"cut_calls"),
+        "cut_tokens": amount(b"cut_tokens"),
+        "cut_microusd": amount(b"cut_usd"),
     }

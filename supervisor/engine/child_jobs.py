@@ -376,10 +376,10 @@ class ChildJobs:
         job_info = self._store.jobs.read([state.job_id])[0]
         handoffs = self._store.jobs.handoffs(parent.job_id, [parent.handoff_id])
         handoff_info = handoffs.get(parent.handoff_id, job_info)
-        verified = state.verified_usage.job
-        so_far = _child_usage(job_info, verified)
+        verified = state.verified_usage
+        so_far = _child_usage(job_info, verified.job)
         is_new = state.job_id == child_id_for(parent.job_id, parent.handoff_id)
-        used = _child_usage(handoff_info, verified if is_new else ())
+        used = _child_usage(handoff_info, verified.job if is_new else verified.since_retry)
         return result_for_parent(state, ResultTexts(texts), answer, used, so_far)
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
@@ -416,10 +416,8 @@ def _child_usage(info: JobInfo | HandoffInfo, verified: Sequence[int]) -> ChildU
     taken over can lower the counters.
 
     Args:
-        verified: see `VerifiedUsage.job`; empty: the usage of the results is not known.
+        verified: amounts of the results, in the order of `AMOUNTS`.
     """
-    if not verified:
-        return ChildUsage(info.usage, info.turns)
     least = dict(zip(AMOUNTS, verified, strict=True))
     usage = info.usage
     amounts = {

@@ -191,6 +191,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         "started_at": at,
         "submitted": _submission_with_raised_limits(state, event),
         "handoffs": 0,
+        "verified_usage": state.verified_usage.after_retry(),
         "retries": state.retries + 1,
         "waits_for_all": event.fills_gaps,
         "kept": KeptResults(

@@ -26,6 +26,10 @@ class VerifiedUsage(Message):
     """Day of `today`, counted from 1970 in UTC."""
     today: tuple[int, ...] = (0,) * len(AMOUNTS)
     """Amounts of the handoffs that certainly began and ended on this day."""
+    since_retry: tuple[int, ...] = (0,) * len(AMOUNTS)
+    """Amounts of the handoffs that began and ended since the submission or the latest retry of the
+    ended job. No handoff is open at the end of a job.
+    """
     busy_since: float = 0.0
     """Unix time in seconds since which the job has had open handoffs."""
 
@@ -39,11 +43,17 @@ class VerifiedUsage(Message):
         """
         more = tuple(amount.used(event) or 0 for amount in AMOUNTS)
         changes: dict[str, object] = {"job": _sum(self.job, more)}
+        if is_open:
+            changes["since_retry"] = _sum(self.since_retry, more)
         day = int(at // DAY_S)
         if is_open and day == int(self.busy_since // DAY_S):
             today = self.today if self.day == day else (0,) * len(AMOUNTS)
             changes |= {"day": day, "today": _sum(today, more)}
         return self.model_copy(update=changes)
+
+    def after_retry(self) -> VerifiedUsage:
+        """Return the verified usage at the beginning of a retry."""
+        return self.model_copy(update={"since_retry": NO_VERIFIED_USAGE.since_retry})
 
 
 def _sum(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:

@@ -178,7 +178,7 @@ def test_a_job_with_a_false_figure_is_listed_with_an_unknown_cost(store: Store, 
     assert (info.status, info.cost_microusd) == (JobStatus.RUNNING, None)
 
 
-@pytest.mark.parametrize("text", [b"9" * 400, b"9" * 5_000, b"x", b"\xff", b""])
+@pytest.mark.parametrize("text", [b"9" * 400, b"9" * 5_000, b"-7", b"x", b"\xff", b""])
 def test_false_fields_of_a_handoff_stop_no_reader(store: Store, text: bytes) -> None:
     job_id = a_job(store)
     issue(store, job_id, "find.1")
@@ -215,10 +215,13 @@ def test_a_waiting_set_of_another_type_stops_no_statistics(store: Store) -> None
     assert "analyst" not in store.fleet_load.now().waiting
 
 
-def test_a_false_amount_in_the_progress_of_a_job_counts_as_nothing(store: Store) -> None:
+@pytest.mark.parametrize("amount", [2**53 + 1, -7])
+def test_a_false_amount_in_the_progress_of_a_job_counts_as_nothing(
+    store: Store, amount: int
+) -> None:
     job_id = a_job(store)
-    store.connection.redis.hset(keys.progress(job_id), "turns", 2**53 + 1)
+    store.connection.redis.hset(keys.progress(job_id), mapping=dict.fromkeys(FIGURES, amount))
 
     (info,) = store.jobs.read([job_id])
 
-    assert (info.status, info.turns) == (JobStatus.RUNNING, 0)
+    assert (info.status, info.turns, info.usage.input_tokens) == (JobStatus.RUNNING, 0, 0)

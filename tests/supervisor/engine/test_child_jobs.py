@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.types.budget_measures import SPENT_FIELDS
@@ -240,30 +239,78 @@ def test_a_crash_while_a_child_reports_gives_its_parent_one_result(
     assert sum(isinstance(event, HandoffFinished) for event in shell.events(job_id)) == 1
 
 
+def lower_counters(shell: Shell, child: JobId) -> tuple[int, int]:
+    """Set the counters of a child job to 0, as a worker can. Return its turns and output tokens."""
+    info = shell.jobs.info(child)
+    lowered = dict.fromkeys(SPENT_FIELDS, 0)
+    shell.store.connection.redis.hset(keys.progress(child), mapping=lowered)
+    return info.turns, info.usage.output_tokens
+
+
+def run_child(shell: Shell, child: JobId, failing: str = "") -> None:
+    """Run a child job to its end. Each handoff of the step `failing` fails."""
+    for _ in range(9):
+        shell.advance(child)
+        for event in shell.open(child):
+            status = ResultStatus.FAILED if event.step_id == failing else ResultStatus.OK
+            shell.do(child, event, status)
+
+
+def results_of_children(shell: Shell, job_id: JobId) -> list[HandoffFinished]:
+    events = shell.events(job_id)
+    issued = [event for event in events if isinstance(event, HandoffIssued)]
+    of_children = [event.handoff_id for event in issued if event.child]
+    finished = [event for event in events if isinstance(event, HandoffFinished)]
+    return [event for event in finished if event.handoff_id in of_children]
+
+
 def test_a_job_counts_the_results_of_its_child_if_a_worker_has_lowered_the_childs_counters(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker lowers them between the child's end and its report to the parent."""
-    spent: dict[str, tuple[int, int]] = {}
-
-    def lower(end: JobSpan) -> None:
-        info = shell.jobs.info(end.job_id)
-        spent[end.job_id] = (info.turns, info.usage.output_tokens)
-        lowered = dict.fromkeys(SPENT_FIELDS, 0)
-        shell.store.connection.redis.hset(keys.progress(end.job_id), mapping=lowered)
-
+    spent: list[tuple[int, int]] = []
     job_id = submit(shell, tmp_path)
     shell.advance(job_id)
     child = child_ids_of(shell, job_id)[0]
-    monkeypatch.setattr(shell.dispatcher, "tell_ended", lower)
-    while not shell.jobs.info(child).status.has_ended:
-        shell.advance(child)
-        for event in shell.open(child):
-            shell.do(child, event)
+    monkeypatch.setattr(
+        shell.dispatcher, "tell_ended", lambda _end: spent.append(lower_counters(shell, child))
+    )
 
-    (finished,) = [event for event in shell.events(job_id) if isinstance(event, HandoffFinished)]
-    assert min(spent[child]) > 0
-    assert (finished.turns, finished.usage.output_tokens) == spent[child]
+    run_child(shell, child)
+
+    (finished,) = results_of_children(shell, job_id)
+    assert min(spent[0]) > 0
+    assert [(finished.turns, finished.usage.output_tokens)] == spent
+
+
+def test_a_job_counts_the_results_of_a_child_that_continues_with_lowered_counters(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker lowers them between the second end and the second report."""
+    shell.serve("researcher", "writer")
+    steps = 'id: team, specialist: supervisor, task: "Compare Qdrant and Milvus."'
+    workflow = make_workflow(tmp_path, steps)
+    job_id = shell.jobs.submit(Request("Go.", workflow=workflow, is_reviewed=False))
+    shell.advance(job_id)
+    (child,) = child_ids_of(shell, job_id)
+    run_child(shell, child, failing="research_milvus")
+    shell.advance(job_id)
+    assert shell.jobs.info(job_id).status is JobStatus.PARTIAL, shell.kinds(job_id)
+    (first,) = results_of_children(shell, job_id)
+    shell.jobs.retry(job_id)
+    shell.advance(job_id)
+    assert child_ids_of(shell, job_id) == [child, child]
+    spent: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        shell.dispatcher, "tell_ended", lambda _end: spent.append(lower_counters(shell, child))
+    )
+
+    run_child(shell, child)
+
+    (_, second) = results_of_children(shell, job_id)
+    assert min(second.turns, second.usage.output_tokens) > 0
+    in_all = (first.turns + second.turns, first.usage.output_tokens + second.usage.output_tokens)
+    assert [in_all] == spent
 
 
 def test_a_child_cannot_be_retried_or_deleted_alone(shell: Shell, tmp_path: Path) -> None:

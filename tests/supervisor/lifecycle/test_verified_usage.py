@@ -44,6 +44,15 @@ def test_a_result_of_an_abandoned_handoff_does_not_count_today() -> None:
     assert (usage.job, usage.today) == ((1, 10, 2, 7), (0, 0, 0, 0))
 
 
+def test_after_a_retry_only_handoffs_that_began_later_count_for_it() -> None:
+    usage = VerifiedUsage(busy_since=NOON).with_result(result(), NOON, is_open=True).after_retry()
+    late = usage.with_result(result(), NOON, is_open=False)
+    new = late.with_result(result(), NOON, is_open=True)
+
+    assert (late.since_retry, new.since_retry) == ((0, 0, 0, 0), (1, 10, 2, 7))
+    assert new.job == (3, 30, 6, 21)
+
+
 def test_an_unknown_price_hides_no_known_price() -> None:
     usage = VerifiedUsage(busy_since=NOON)
     for microusd in (7, None, 7):

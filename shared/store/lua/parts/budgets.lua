@@ -154,13 +154,14 @@ end
 
 -- Return the amounts that a child job has spent for a handoff of its parent, by their names. An
 -- earlier handoff may have used the same child job: `before_` fields hold the amounts until then.
+-- A worker that was taken over may lower the counters below these amounts.
 local function amounts_for(h, child)
   local amounts = {}
   local now = redis.call('HMGET', progress_of(child), unpack(SPENT_FIELDS))
   for i, name in ipairs(SPENT_FIELDS) do
     if now[i] then
       local before = number_or(redis.call('HGET', h, 'before_' .. name), 0)
-      amounts[name] = integer(number_or(now[i], 0) - before)
+      amounts[name] = integer(math.max(0, number_or(now[i], 0) - before))
     end
   end
   return amounts
