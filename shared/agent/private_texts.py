@@ -422,8 +422,8 @@ def _add_long(numbers: Iterable[str], fewest: int, known: set[str]) -> None:
 
 
 def _min_digits(text: str, is_free: bool, is_coded: bool) -> int:
-    """Return the least number of digits that a number needs to count as a copy. A decoded text that is nothing but a
-    number was not decoded by chance.
+    """Return the least number of digits that a number needs to count as a copy. A decoded text
+    that is nothing but a number was not decoded by chance.
     """
     if is_coded and not _FIGURE.fullmatch(text):
         return _MIN_JOINED_DIGITS
