@@ -158,7 +158,7 @@ def _run_call(tool: UserTool | None, config: HostConfig) -> NoReturn:
         confine(config.limits)
         os.environ.update(request.secrets)
         os.environ.update(proxy)
-        result = _run_call(tool, request)
+        result = _call_tool(tool, request)
     _flush()
     line = result.model_dump_json().encode() + b"\n"
     if len(line) > MAX_RESULT_BYTES:
@@ -192,7 +192,7 @@ def _limit_network(access: NetworkAccess, connection: int) -> dict[str, str]:
     return variables
 
 
-def _run_call(tool: UserTool | None, request: CallRequest) -> Returned | Failed | Raised:
+def _call_tool(tool: UserTool | None, request: CallRequest) -> Returned | Failed | Raised:
     """Run a call of a tool, and return its result or its failure.
 
     Args:
