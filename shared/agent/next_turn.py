@@ -36,7 +36,9 @@ class NextTurn:
         return self._builder.dependencies
 
     def record_duration(self, seconds: float) -> None:
-        """Record the duration of a call. A handoff must have the time for its answer."""
+        """Record the duration of a call. A turn is the last one if two calls of the longest
+        duration would not fit into the time left.
+        """
         self._longest_turn_s = max(self._longest_turn_s, seconds)
 
     def is_last(self, conversation: Conversation) -> bool:

@@ -163,7 +163,7 @@ class PromptCaches:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The prefix of a call."""
+    """The beginning of a request that a provider can cache."""
 
     name: str
     is_worth_a_wait: bool
@@ -171,7 +171,8 @@ class Prefix:
 
 
 def prefix_of(role: str, call: ModelCall) -> Prefix:
-    """Return the prefix of a call.
+    """Return the prefix of a call, which has the model, the tools, the answer format and the
+    common part of the system prompt.
 
     Args:
         role: specialist or role that calls.

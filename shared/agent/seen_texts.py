@@ -40,7 +40,7 @@ class SeenText:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Everything that a handoff has seen so far."""
+    """The texts that a handoff has seen so far, and their origins."""
 
     origins: tuple[Origin, ...] = ()
     """Origins of all that the handoff has seen, also of texts that are not in `texts`."""

@@ -125,6 +125,11 @@ def output_of(name: str, value: Any) -> ToolOutput:
 
 
 def _json(name: str, value: Any, fallback: Callable[[Any], Any]) -> str:
+    """Return a tool's return value as JSON. `fallback` converts values of unknown types.
+
+    Raises:
+        ToolFailed: the value cannot be written as JSON.
+    """
     try:
         plain = to_jsonable_python(value, inf_nan_mode="null", fallback=fallback)
         return json.dumps(

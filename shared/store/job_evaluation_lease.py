@@ -76,14 +76,14 @@ class EvaluationLease:
     """Random id of the evaluation."""
 
     def begin(self, after: int = 0) -> list[RecordedEvent]:
-        """Note the evaluation, and return the events after a version, oldest first. A repeated
-        call is the same evaluation.
+        """Record that the evaluation has begun. Return the events after a version, oldest first.
+        A repeated call is the same evaluation.
 
         Raises:
             PoisonJob: evaluations of the job failed to end `MAX_FAILED_EVALUATIONS` times in a
-                row. This one is noted.
-            TooManyEvaluators: as many evaluations as may run have not ended. This one is not noted,
-                and the job is due again soon.
+                row. This one is recorded.
+            TooManyEvaluators: as many evaluations as may run have not ended. This one is not
+                recorded, and the job is due again soon.
         """
         frozen_s = self.lease_s * FROZEN_AFTER_LEASES
         answer = self._evaluate(

@@ -100,6 +100,7 @@ def _check_arguments(what: MemoryAction, path: str | None, text: str | None) -> 
 
 
 def _line(note: Note) -> str:
+    """Return a note in one line: its path, author and day, and its first 60 characters."""
     first = shorten(note.text, 60)
     return f"{plain(note.path)}  {plain(note.author)}, {_day(note.at)}  {first}"
 

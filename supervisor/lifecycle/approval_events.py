@@ -95,7 +95,7 @@ def apply_approval_event(
 
 
 def open_call_questions(state: JobState, handoffs: Container[HandoffId]) -> tuple[AskedCall, ...]:
-    """Return the open questions about tool calls of these handoffs."""
+    """Return the questions about tool calls that these open handoffs wait for."""
     return tuple(call for call in state.asked_calls if call.handoff_id in handoffs)
 
 
@@ -137,7 +137,7 @@ def call_questions_after(
 def _apply_rejection(
     state: JobState, question: Question, event: Rejected, at: float
 ) -> dict[str, Any]:
-    """Return the changes after a rejection. Without time or budget left, nothing is made
+    """Return the changes after a rejection. Without time or budget left, no step runs
     again.
 
     Args:

@@ -256,7 +256,7 @@ def keep_open_question(
 
 
 def retry_steps(state: JobState, event: StepsTriedAgain) -> dict[StepId, StepState]:
-    """Return the steps of the event before their next attempt."""
+    """Return the steps that an event names, open again for their next attempt."""
     steps: dict[StepId, StepState] = {}
     for retry in event.steps:
         step = state.steps[retry.step]

@@ -67,7 +67,7 @@ class StreamedCall:
     def wait(
         self, on_progress: Callable[[CallProgress], None], every_s: Callable[[], float]
     ) -> ModelReply:
-        """Return the complete reply. Until then, send reports.
+        """Wait for the complete reply and return it. Until then, report the progress.
 
         Args:
             on_progress: receives each report. See `shared.types.model.Model.reply`.

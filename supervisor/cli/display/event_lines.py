@@ -344,7 +344,7 @@ def _describe_needs(_: JobView, event: NeedsResolved) -> str:
 
 
 def _names_of_retried_steps(event: StepsTriedAgain) -> Iterator[str]:
-    """Yield the steps. A step with another specialist has its name: `left (writer)`."""
+    """Yield the names of the steps. A step with another specialist names it: `left (writer)`."""
     for item in event.steps:
         if item.specialist:
             yield f"{item.step} ({item.specialist})"

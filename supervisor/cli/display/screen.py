@@ -100,6 +100,7 @@ class Screen:
         return self._draft is not None and bool(self._draft.shown) and sys.stdout.isatty()
 
     def _say(self, line: str) -> None:
+        """Print a line above the tree, or on stderr without a tree."""
         if self._live is not None:
             self._live.console.print(line)
         else:
