@@ -1,4 +1,4 @@
-"""The body of every `specialist.<role>` task: it runs the specialist with its tools, and wakes
+"""The body of every `specialist.<name>` task: it runs the specialist with its tools, and wakes
 the supervisor early if a result needs it.
 """
 

@@ -155,7 +155,7 @@ def _check_specialists(request: Request, settings: Settings) -> None:
     Raises:
         UserError: a specialist does not exist. The message names its place.
     """
-    from handoff_queue.supervisor.cli.processes import check_roles, specialist_names
+    from handoff_queue.supervisor.cli.processes import check_specialists, specialist_names
 
     named = _named_specialists(request, settings)
     if not named:
@@ -163,7 +163,7 @@ def _check_specialists(request: Request, settings: Settings) -> None:
     known = specialist_names(settings)
     for where, name in named:
         try:
-            check_roles([name], known)
+            check_specialists([name], known)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
 

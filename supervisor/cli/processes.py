@@ -66,7 +66,7 @@ def supervisor(concurrency: Slots = None) -> int:
 
 
 def worker(
-    roles: Annotated[
+    served: Annotated[
         list[str],
         typer.Argument(
             metavar="SPECIALIST",
@@ -90,15 +90,15 @@ def worker(
     """
     settings = with_own(load_process_settings(), specialists, tools)
     known = specialist_names(settings)
-    if everyone == bool(roles):
+    if everyone == bool(served):
         raise UserError(f"name the specialists to serve, or give --all (known: {', '.join(known)})")
-    check_roles(roles, known)
+    check_specialists(served, known)
     _check_redis(settings)
-    if roles:
-        queues = ["-Q", ",".join(dict.fromkeys(roles))]
+    if served:
+        queues = ["-Q", ",".join(dict.fromkeys(served))]
     else:
         queues = []
-    name = "-".join(list(dict.fromkeys(roles))[:3]) or "everyone"
+    name = "-".join(list(dict.fromkeys(served))[:3]) or "everyone"
     return _become(
         "handoff_queue.workers.app", f"{name}-{os.getpid()}", queues, concurrency, settings
     )
@@ -150,19 +150,19 @@ def specialist_names(settings: Settings) -> list[str]:
     return list(load_specialists(find_specialists_folder(), *settings.specialists_dirs))
 
 
-def check_roles(roles: Collection[str], known: Collection[str]) -> None:
+def check_specialists(names: Collection[str], known: Collection[str]) -> None:
     """Check that the specialists exist.
 
     Raises:
         UserError: names the first unknown specialist, and the closest known name.
     """
-    for role in roles:
-        if role not in known:
+    for name in names:
+        if name not in known:
             otherwise = (
                 "name a known specialist, or add a folder of your own with --specialists DIR"
             )
-            hint = suggestion(role, known, otherwise=otherwise, limit=2)
-            raise UserError(f"there is no specialist {role[:64]!r}: {hint}")
+            hint = suggestion(name, known, otherwise=otherwise, limit=2)
+            raise UserError(f"there is no specialist {name[:64]!r}: {hint}")
 
 
 def _become(

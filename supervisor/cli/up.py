@@ -48,7 +48,7 @@ from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from handoff_queue.supervisor.cli.processes import (
     check_cache_folder,
     check_own,
-    check_roles,
+    check_specialists,
     reach_redis,
     specialist_names,
     with_own,
@@ -230,21 +230,21 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
     """
     counts: dict[str, int] = {}
     for item in wanted:
-        role, _, number = item.partition("=")
+        specialist, _, number = item.partition("=")
         if not number.isdigit() or not 1 <= int(number) <= MAX_PROCESSES:
             raise UserError(
                 f"--worker {item}: write SPECIALIST=N, with a number of processes from 1 to"
                 f" {MAX_PROCESSES}"
             )
-        check_roles([role], known)
-        counts[role] = int(number)
+        check_specialists([specialist], known)
+        counts[specialist] = int(number)
     if not counts:
         return {f"worker{n}": [] for n in range(1, WORKERS + 1)}
     queues: dict[str, list[str]] = {}
-    for role, count in counts.items():
+    for specialist, count in counts.items():
         for n in range(1, count + 1):
-            queues[f"{role}{n}"] = [role]
-    others = [role for role in known if role not in counts]
+            queues[f"{specialist}{n}"] = [specialist]
+    others = [name for name in known if name not in counts]
     if others:
         queues["others"] = others
     return queues
@@ -299,14 +299,14 @@ def _start(
             {**environment_of("supervisor"), **signing.variables(SUPERVISOR)},
         )
     )
-    for name, roles in queues.items():
+    for name, specialists in queues.items():
         options = ["-n", f"{name}@%h"]
-        if roles:
-            options += ["-Q", ",".join(roles)]
+        if specialists:
+            options += ["-Q", ",".join(specialists)]
         options += concurrency
         command = celery_command("handoff_queue.workers.app", "worker", *options)
         keys = signing.variables(signing.workers[name])
-        processes.start(ChildSpec(name, command, {**environment_of(_user_of(roles)), **keys}))
+        processes.start(ChildSpec(name, command, {**environment_of(_user_of(specialists)), **keys}))
     password = None
     if flower_port:
         onlooker = {**environment_of("flower"), **signing.variables(None)}
@@ -319,8 +319,8 @@ def _start(
         write(f"export HANDOFF_REDIS_URL={url}\n")  # an error must not repeat the password
     for line in signing.lines():
         write(f"{line}\n")
-    for name, roles in queues.items():
-        print_progress(f"{name}: {', '.join(roles) or 'all specialists'}")
+    for name, specialists in queues.items():
+        print_progress(f"{name}: {', '.join(specialists) or 'all specialists'}")
     _print_unserved(settings, url, queues, signing)
     _print_use(folder, settings, flower_port, password, console_port, signing)
 
@@ -377,12 +377,12 @@ def _print_use(
     )
 
 
-def _user_of(roles: Sequence[str]) -> str:
+def _user_of(specialists: Sequence[str]) -> str:
     """Return the Redis user of the workers that serve these specialists; none: all."""
-    if not roles:
+    if not specialists:
         return WORKER
-    if len(roles) == 1:
-        return f"{WORKER}-{roles[0]}"
+    if len(specialists) == 1:
+        return f"{WORKER}-{specialists[0]}"
     return f"{WORKER}-others"
 
 
@@ -391,8 +391,8 @@ def _workers_by_user(
 ) -> dict[str, Sequence[str]]:
     """Return the specialists of each Redis user of workers."""
     served: dict[str, Sequence[str]] = {}
-    for roles in queues.values():
-        served[_user_of(roles)] = roles or known
+    for specialists in queues.values():
+        served[_user_of(specialists)] = specialists or known
     return served
 
 
