@@ -26,7 +26,7 @@ from handoff_queue.shared.types.handoff import (
     only_announces_completion,
     result_of,
 )
-from handoff_queue.shared.types.memory_notes import MAX_NOTES, MEMORY_FULL
+from handoff_queue.shared.types.memory_notes import MAX_NOTES, MEMORY, MEMORY_FULL
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.origins import Origin
 
@@ -161,11 +161,16 @@ def why_declined(conversation: Conversation, words: str) -> str:
 
 
 def _notes_on_memory(conversation: Conversation) -> tuple[str, ...]:
-    """Return the note for people that the memory was full; empty if the tool did not say so."""
+    """Return the note for people that the memory was full; empty if the tool `memory` did not say
+    so.
+    """
     for checkpoint in conversation.checkpoints:
         if not isinstance(checkpoint, ToolObserved):
             continue
-        if checkpoint.is_error and MEMORY_FULL in checkpoint.text:
+        if not checkpoint.is_error or MEMORY_FULL not in checkpoint.text:
+            continue
+        name = conversation.call_names.get(checkpoint.tool_use_id, "")
+        if name.partition("#")[0] == MEMORY:
             return (
                 f"The memory is full ({MAX_NOTES:,} notes), so a new note was not kept: remove"
                 " some (handoff memory delete PATH).",

@@ -22,7 +22,6 @@ from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool, ToolFailed
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCache
-from handoff_queue.shared.specialists.specialist_files import MEMORY
 from handoff_queue.shared.store.claim import EndedRun
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.signatures import check_run
@@ -42,6 +41,7 @@ from handoff_queue.shared.types.handoff import (
     SharedRun,
 )
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.origins import origins_or_unknown
 from handoff_queue.shared.types.specialist import SpecialistSpec

@@ -32,6 +32,7 @@ from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
 from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage
+from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.message import each_problem, problems_of, with_value
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.names import RESERVED
@@ -155,8 +156,6 @@ MCP = "mcp"
 """The field that names MCP servers. A worker reads it; no message has it."""
 SANDBOX = "sandbox"
 """The field that says where a specialist runs code. It adds a tool; no message has it."""
-MEMORY = "memory"
-"""Name of the tool that writes notes."""
 TOOL_OF_SANDBOX = {"local": RUN_CODE, "provider": CODE_EXECUTION}
 """Value of the field -> the tool that it adds. `none` adds none."""
 FIELDS = (*(name for name in SpecialistSpec.model_fields if name != "instructions"), MCP, SANDBOX)

@@ -12,6 +12,8 @@ from handoff_queue.shared.types.ids import JobIdField
 from handoff_queue.shared.types.message import Message, OmitNone, UnixTime
 from handoff_queue.shared.types.origins import Origins
 
+MEMORY = "memory"
+"""Name of the tool that writes notes. No other tool has this name."""
 NOTE_PATH = r"^[a-z0-9][a-z0-9_-]{0,47}/[a-z0-9][a-z0-9_-]{0,79}$"
 """Pattern of a path: SUBJECT/NAME."""
 NotePath = Annotated[str, StringConstraints(pattern=NOTE_PATH)]

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolOutput
-from handoff_queue.shared.specialists.specialist_files import MEMORY
+from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.origins import tool_origin
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 

@@ -19,12 +19,12 @@ from anthropic.lib.tools import BetaAbstractMemoryTool
 from anthropic.types import beta
 
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
-from handoff_queue.shared.specialists.specialist_files import MEMORY
 from handoff_queue.shared.text.word_forms import stem
 from handoff_queue.shared.types.errors import NotesFull
 from handoff_queue.shared.types.handoff import Citation
 from handoff_queue.shared.types.memory_notes import (
     MAX_NOTE_CHARS,
+    MEMORY,
     MEMORY_FULL,
     NOTE_PATH,
     NewNote,

@@ -11,10 +11,10 @@ from pydantic import Field
 from handoff_queue.shared.agent.prompt_documents import was_shown
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_calls import SAME_RESULT
-from handoff_queue.shared.specialists.specialist_files import MEMORY
 from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.handoff import Document
+from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.origins import (
     DOCUMENT,
     UNKNOWN,

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.quote_verification import Sources
+from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.store import memory_notes
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.memory_notes import MAX_NOTE_CHARS, Note
+from handoff_queue.shared.types.memory_notes import MAX_NOTE_CHARS, MEMORY_FULL, Note
 from handoff_queue.shared.types.origins import DOCUMENT, MODEL, USER
 from handoff_queue.supervisor.client.memory_notes import write_note
 from handoff_queue.testing import tool_call_reply
@@ -401,3 +402,14 @@ def test_the_result_of_a_handoff_says_that_the_memory_was_full(
         "The memory is full (1,000 notes), so a new note was not kept: remove some"
         " (handoff memory delete PATH).",
     )
+
+
+def test_the_error_of_another_tool_does_not_say_that_the_memory_was_full() -> None:
+    def fail(_arguments: dict[str, Any]) -> str:
+        raise ToolFailed(MEMORY_FULL)
+
+    replies = (tool_call_reply(("look", {"q": "Qdrant"})), answer_reply())
+
+    result = run_with_replies(*replies, tools=(a_tool("look", fail),)).go()
+
+    assert result.notes == ()
