@@ -7,21 +7,29 @@ Only the provider has this endpoint. A server without it, or with another answer
 from __future__ import annotations
 
 import json
+import os
+import ssl
+import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
-from handoff_queue.shared.settings.http_values import split_credentials
-from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
-from handoff_queue.shared.types.context_edits import is_supported
+from handoff_queue.shared.settings.http_values import headers_in, split_credentials
+from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, MORE_HEADERS, Settings
+from handoff_queue.shared.types.context_edits import beta_header, is_supported
 
 API_VERSION = "2023-06-01"
 """The version header that the Messages API asks for."""
 WITHIN_S = 5.0
-"""Longest time of one request, in seconds."""
+"""Longest time of one request, in seconds, and longest wait for a part of its answer."""
+_HAS_NO_MODELS = (400, 404, 405, 501)
+"""HTTP status of servers without a Models API."""
+_READ_BYTES = 65_536
+"""Most bytes of one read of an answer."""
 EFFORT, THINKING = ("effort",), ("thinking",)
 CODE = ("server_tools", "code_execution")
 """Places of capabilities in the facts of a model."""
@@ -34,17 +42,38 @@ class ModelServer:
     """The server of the models, and the headers with the key."""
 
     base: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
+    tls: ssl.SSLContext | None = None
+    """Certificates of the client. None: those of the system."""
 
-    def facts(self, model: str, headers: Mapping[str, str] | None = None) -> Mapping[str, Any]:
-        """Return the server's facts about a model; empty if it gives none. `headers`: more headers
-        of the request.
+    def facts(self, model: str, betas: Sequence[str] = ()) -> Mapping[str, Any]:
+        """Return the server's facts about a model; empty if it gives none.
+
+        Args:
+            betas: betas of the API whose facts are asked for.
         """
-        return self._get(f"/v1/models/{quote(model, safe='')}", headers or {})
+        try:
+            return self.ask(model, betas)
+        except NoAnswer:
+            return {}
+
+    def ask(self, model: str, betas: Sequence[str] = ()) -> Mapping[str, Any]:
+        """Return the server's facts about a model; empty if it has none.
+
+        Args:
+            betas: see `facts`.
+
+        Raises:
+            NoAnswer: another request may have an answer.
+        """
+        return self._get(f"/v1/models/{quote(model, safe='')}", betas)
 
     def models_with(self, place: tuple[str, ...]) -> list[str]:
         """Return the models that are in use and have a capability. Empty: none, or unknown."""
-        listed = self._get("/v1/models?limit=1000", {}).get("data")
+        try:
+            listed = self._get("/v1/models?limit=1000", ()).get("data")
+        except NoAnswer:
+            return []
         if not isinstance(listed, list):
             return []
         names: list[str] = []
@@ -54,17 +83,49 @@ class ModelServer:
                 names.append(facts["id"])
         return names
 
-    def _get(self, path: str, more: Mapping[str, str]) -> Mapping[str, Any]:
-        headers = {**self.headers, **more}
+    def _get(self, path: str, betas: Sequence[str]) -> Mapping[str, Any]:
+        """Return the JSON object at a path; empty for another answer.
+
+        Raises:
+            NoAnswer: see `ask`.
+        """
+        headers = dict(self.headers)
+        if betas:
+            headers |= beta_header(headers, betas)
         request = urllib.request.Request(f"{self.base}{path}", headers=headers)  # noqa: S310 (http and https only)
         try:
-            with open_without_redirects(request) as response:
-                value = json.loads(response.read())
-        except (OSError, ValueError, HTTPException):
+            with open_without_redirects(request, self.tls) as response:
+                value = json.loads(_read(response))
+        except urllib.error.HTTPError as error:
+            if error.code in _HAS_NO_MODELS:
+                return {}
+            raise NoAnswer from error
+        except (OSError, HTTPException) as error:
+            raise NoAnswer from error
+        except ValueError:  # the answer is not JSON
             return {}
         if isinstance(value, dict):
             return value
         return {}
+
+
+class NoAnswer(Exception):
+    """The server cannot be reached, refuses the request or does not answer in time."""
+
+
+def _read(response: Any) -> bytes:
+    """Return the body of an answer.
+
+    Raises:
+        OSError: the body does not end within `WITHIN_S`.
+    """
+    until = time.monotonic() + WITHIN_S
+    parts: list[bytes] = []
+    while part := response.read1(_READ_BYTES):
+        parts.append(part)
+        if time.monotonic() > until:
+            raise TimeoutError
+    return b"".join(parts)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -74,18 +135,26 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def open_without_redirects(request: urllib.request.Request) -> Any:
+def open_without_redirects(
+    request: urllib.request.Request, tls: ssl.SSLContext | None = None
+) -> Any:
     """Send a request with the key, and return the response, which is a context manager.
+
+    Args:
+        tls: see `ModelServer`.
 
     Raises:
         HTTPError: the server answers with an error, or with a redirect.
         URLError: the server cannot be reached.
     """
-    return urllib.request.build_opener(_NoRedirects).open(request, timeout=WITHIN_S)
+    https = urllib.request.HTTPSHandler(context=tls)
+    return urllib.request.build_opener(_NoRedirects, https).open(request, timeout=WITHIN_S)
 
 
-def server_of(settings: Settings) -> ModelServer:
-    """Return the server of the settings, for the provider `anthropic`."""
+def server_of(settings: Settings, tls: ssl.SSLContext | None = None) -> ModelServer:
+    """Return the server of the settings, for the provider `anthropic`. Its headers include those of
+    the environment, as the SDK sends them.
+    """
     url = settings.anthropic_base_url or DEFAULT_BASE_URL
     base, of_url = split_credentials(url.rstrip("/"))
     headers = {"anthropic-version": API_VERSION}
@@ -93,7 +162,8 @@ def server_of(settings: Settings) -> ModelServer:
         headers["x-api-key"] = settings.anthropic_api_key.get_secret_value()
     elif settings.anthropic_auth_token:
         headers["Authorization"] = f"Bearer {settings.anthropic_auth_token.get_secret_value()}"
-    return ModelServer(base, {**headers, **of_url})
+    more = headers_in(os.environ.get(MORE_HEADERS, ""))
+    return ModelServer(base, {**headers, **more, **of_url}, tls)
 
 
 def lacks(facts: Mapping[str, Any], place: tuple[str, ...]) -> bool:

@@ -118,6 +118,16 @@ def check_headers(text: str) -> None:
         check_header_value(value.strip())
 
 
+def headers_in(text: str) -> dict[str, str]:
+    """Return the headers in a text that `check_headers` accepts. Other lines are left out."""
+    headers: dict[str, str] = {}
+    for line in text.split("\n"):
+        name, colon, value = line.partition(":")
+        if colon:
+            headers[name.strip()] = value.strip()
+    return headers
+
+
 def check_server_url(url: str) -> None:
     """Check the base address of an HTTP server, to which a client appends paths. It may hold a
     user and a password.

@@ -238,7 +238,7 @@ _URLS_OF_PROVIDERS = (
     "ANTHROPIC_VERTEX_BASE_URL",
     "ANTHROPIC_FOUNDRY_BASE_URL",
 )
-_MORE_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
+MORE_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
 """Headers that the SDK adds to each request: `Name: value`, one in each line."""
 
 
@@ -622,7 +622,7 @@ def _problems_beside(settings: Settings) -> Iterator[str]:
     checks = {
         **dict.fromkeys(_HEADERS_OF_PROVIDERS, check_header_value),
         **dict.fromkeys(_URLS_OF_PROVIDERS, check_server_url),
-        _MORE_HEADERS: check_headers,
+        MORE_HEADERS: check_headers,
     }
     for name, check in checks.items():
         yield from _problem(name, check)

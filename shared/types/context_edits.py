@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 CLEAR_TOOL_USES = "clear_tool_uses_20250919"
@@ -24,6 +24,15 @@ class ContextEdit(StrEnum):
 
 
 NO_EDITS: frozenset[ContextEdit] = frozenset()
+
+
+def beta_header(headers: Mapping[str, object], betas: Sequence[str]) -> dict[str, str]:
+    """Return the header that turns betas on, with the betas of the client's own headers."""
+    own: list[str] = []
+    for name, value in headers.items():
+        if name.lower() == BETA_HEADER and isinstance(value, str):
+            own += [word.strip() for word in value.split(",") if word.strip()]
+    return {BETA_HEADER: ",".join(dict.fromkeys([*own, *betas]))}
 
 
 def edits_in(facts: object) -> frozenset[ContextEdit]:

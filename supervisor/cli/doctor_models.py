@@ -22,7 +22,6 @@ from handoff_queue.shared.providers.model_facts import (
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.context_edits import (
-    BETA_HEADER,
     COMPACTION_BETA,
     ContextEdit,
     edits_in,
@@ -129,8 +128,8 @@ def check_models(
     options = options or {}
     for name in dict.fromkeys([*models, *managed, *options]):
         users = models.get(name, ())
-        headers = {BETA_HEADER: COMPACTION_BETA} if name in managed else {}
-        facts = server.facts(name, headers)
+        betas = [COMPACTION_BETA] if name in managed else []
+        facts = server.facts(name, betas)
         yield from _retirement(plain(name), facts, users)
         lacking = [place[0] for place in (EFFORT, THINKING) if lacks(facts, place)]
         if lacking:

@@ -16,6 +16,7 @@ import httpx2
 from handoff_queue.shared.providers.anthropic.http_client import WatchedClient
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.providers.anthropic.streamed_call import Client
+from handoff_queue.shared.providers.model_facts import server_of
 from handoff_queue.shared.settings.http_values import check_server_url, split_credentials
 from handoff_queue.shared.settings.settings import DEFAULT_BASE_URL, Settings
 from handoff_queue.shared.types.errors import MissingCredentials, UserError
@@ -51,7 +52,8 @@ def model_from(settings: Settings) -> Model:
         return AnthropicModel(_offline())
     match settings.model_provider:
         case "anthropic":
-            return AnthropicModel(_anthropic(settings))
+            client = _anthropic(settings)
+            return AnthropicModel(client, server_of(settings, load_certificates()))
         case "bedrock" | "vertex" | "foundry":
             return AnthropicModel(_make_cloud_client(settings.model_provider))
 

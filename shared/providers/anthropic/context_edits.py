@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from typing import Any
-from urllib.parse import quote
 
-import anthropic
-
-from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
-from handoff_queue.shared.providers.anthropic.streamed_call import beta_header
+from handoff_queue.shared.providers.model_facts import ModelServer, NoAnswer
 from handoff_queue.shared.types.context_edits import (
     COMPACTION_BETA,
     NO_EDITS,
@@ -19,16 +13,8 @@ from handoff_queue.shared.types.context_edits import (
     edits_in,
 )
 
-WITHIN_S = 5.0
-"""Longest time of one request about a model, in seconds."""
 AGAIN_AFTER_S = 300.0
 """Seconds from a request without an answer to the next request about the same model."""
-_HAS_NO_MODELS = (400, 404, 405, 501)
-"""HTTP status of servers without a Models API."""
-_NO_ANSWER = (anthropic.AnthropicError, OSError, TypeError, RuntimeError)
-"""Errors of a request without an answer, with those of the SDK about credentials that are missing
-or cannot be read, and about a client that is closed. The call of the model says the remedy.
-"""
 
 
 class OfferedEdits:
@@ -36,9 +22,8 @@ class OfferedEdits:
     `AGAIN_AFTER_S` without an answer. All threads of a process share it.
     """
 
-    def __init__(self, client: anthropic.AsyncAnthropic, loop: EventLoop) -> None:
-        self._client = client
-        self._loop = loop
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
         self._known: dict[str, frozenset[ContextEdit]] = {}
         self._asking = threading.Lock()
         self._failed_at: dict[str, float] = {}
@@ -60,28 +45,9 @@ class OfferedEdits:
         if failed_at is not None and time.monotonic() - failed_at < AGAIN_AFTER_S:
             return NO_EDITS
         try:
-            facts = self._loop.run(self._facts(model)).result()
-        except _NO_ANSWER:
+            facts = self._server.ask(model, [COMPACTION_BETA])
+        except NoAnswer:
             self._failed_at[model] = time.monotonic()
             return NO_EDITS
         self._known[model] = edits_in(facts)
         return self._known[model]
-
-    async def _facts(self, model: str) -> Any:
-        """Return the server's facts about a model, or None if the server has none.
-
-        Raises:
-            AnthropicError, OSError, TypeError, RuntimeError: see `_NO_ANSWER`.
-        """
-        headers = beta_header(self._client, [COMPACTION_BETA])
-        path = f"/v1/models/{quote(model, safe='')}"
-        options: anthropic.RequestOptions = {"timeout": WITHIN_S, "headers": headers}
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                return await self._client.get(path, cast_to=object, options=options)
-        except ValueError:  # the answer is not JSON
-            return None
-        except anthropic.APIStatusError as error:
-            if error.status_code in _HAS_NO_MODELS:
-                return None
-            raise

@@ -17,6 +17,7 @@ from handoff_queue.shared.providers.anthropic.context_edits import OfferedEdits
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
 from handoff_queue.shared.providers.anthropic.request import Option, request_of
 from handoff_queue.shared.providers.anthropic.streamed_call import Client, StreamedCall
+from handoff_queue.shared.providers.model_facts import ModelServer
 from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.context_edits import NO_EDITS, ContextEdit
 from handoff_queue.shared.types.errors import (
@@ -68,13 +69,18 @@ class AnthropicModel:
     not interrupt a blocked read.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, server: ModelServer | None = None) -> None:
+        """Make the model.
+
+        Args:
+            server: names the edits that it offers. None: it offers none.
+        """
         self._client = client
         self._refused: defaultdict[str, set[Option]] = defaultdict(set)
         """Options that the server refuses, by model."""
         self._offered: OfferedEdits | None = None
-        if type(client) is anthropic.AsyncAnthropic:  # not Bedrock, Vertex and Foundry
-            self._offered = OfferedEdits(client, READ_LOOP)
+        if server is not None:
+            self._offered = OfferedEdits(server)
         self._exchanges: set[StreamedCall] = set()
         self._is_open = False
 
@@ -111,7 +117,6 @@ class AnthropicModel:
         """
         if self._offered is None:
             return NO_EDITS
-        self._open()
         refused = {_EDITS[option] for option in self._refused[model] if option in _EDITS}
         return self._offered.of(model) - refused
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -25,7 +25,7 @@ from handoff_queue.shared.providers.anthropic.http_client import watch_sending
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import limits_of
 from handoff_queue.shared.providers.anthropic.request import betas_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
-from handoff_queue.shared.types.context_edits import BETA_HEADER
+from handoff_queue.shared.types.context_edits import beta_header
 from handoff_queue.shared.types.errors import (
     HandoffError,
     ModelUnreachable,
@@ -181,15 +181,6 @@ class StreamedCall:
                 self._awake.put(None)
 
 
-def beta_header(client: anthropic.AsyncAnthropic, betas: Sequence[str]) -> dict[str, str]:
-    """Return the header that turns betas on, with those of the client's own headers."""
-    own: list[str] = []
-    for name, value in client.default_headers.items():
-        if name.lower() == BETA_HEADER and isinstance(value, str):
-            own += [word.strip() for word in value.split(",") if word.strip()]
-    return {BETA_HEADER: ",".join(dict.fromkeys([*own, *betas]))}
-
-
 async def _post(client: Client, request: dict[str, Any], timeout: anthropic.Timeout) -> Any:
     """Send the request, and return the stream of the reply.
 
@@ -201,7 +192,7 @@ async def _post(client: Client, request: dict[str, Any], timeout: anthropic.Time
         return await client.messages.create(**request, timeout=timeout)
     options: anthropic.RequestOptions = {"timeout": timeout}
     if betas := betas_of(request):
-        options["headers"] = beta_header(client, betas)
+        options["headers"] = beta_header(client.default_headers, betas)
     return await client.post(
         "/v1/messages",
         content=to_json(request, inf_nan_mode="null"),

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.providers.model_facts import ModelServer
+from handoff_queue.shared.providers.model_facts import ModelServer, server_of
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
+from handoff_queue.shared.types.context_edits import COMPACTION_BETA
 from handoff_queue.shared.types.model import Effort, Thinking
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import ContextManager, ContextRules, Tier
+from handoff_queue.supervisor.cli.doctor import model_access
 from handoff_queue.supervisor.cli.doctor_models import (
     check_code_execution,
     check_contexts,
@@ -147,6 +149,22 @@ def test_the_key_does_not_follow_a_redirect_of_the_models_server() -> None:
             facts = ModelServer(f"http://127.0.0.1:{server.port}", {}).facts("small")
 
     assert facts == {}
+
+
+def test_doctor_sends_the_headers_of_the_user_to_the_models_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = "X-Team: red\nanthropic-beta: context-1m-2025-08-07"
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", own)
+    with serving({"/v1/models?limit=1": Page(b"{}")}) as server:
+        settings = Settings.model_validate(
+            {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{server.port}", "ANTHROPIC_API_KEY": "sk-k"}
+        )
+        list(check_models(server_of(settings), {}, {"small": ["reader"]}))
+        assert model_access(settings)[0] == "ok"
+    about_model, about_key = server.request_headers
+    assert (about_model["X-Team"], about_key["X-Team"]) == ("red", "red")
+    assert about_model["Anthropic-Beta"] == f"context-1m-2025-08-07,{COMPACTION_BETA}"
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>", b'{"capabilities": {"effort": 1}}'])

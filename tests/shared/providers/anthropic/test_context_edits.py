@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import anthropic
+from handoff_queue.shared.providers import model_facts
 from handoff_queue.shared.providers.anthropic import context_edits
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
 from handoff_queue.shared.runtime.models import Models
@@ -58,7 +59,7 @@ def test_a_server_that_names_no_edits_has_none(
 ) -> None:
     """Most gateways have no Models API. After a passing error, the server is asked again."""
     monkeypatch.setattr(context_edits, "AGAIN_AFTER_S", 0.0)
-    monkeypatch.setattr(context_edits, "WITHIN_S", 0.5 if page.hangs else 5.0)
+    monkeypatch.setattr(model_facts, "WITHIN_S", 0.5 if page.hangs else 5.0)
     with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
         assert model.context_edits(MODEL) == frozenset()
         assert model.context_edits(MODEL) == frozenset()
@@ -70,11 +71,24 @@ def test_a_server_that_cannot_be_reached_has_no_edits() -> None:
         assert model.context_edits(MODEL) == frozenset()
 
 
-def test_a_model_has_no_edits_if_the_request_about_them_cannot_be_made() -> None:
-    """The SDK raises a TypeError for credentials that are gone."""
-    client = anthropic.AsyncAnthropic(api_key="k", base_url="http://127.0.0.1:9")
-    client.api_key = None
-    assert AnthropicModel(client).context_edits(MODEL) == frozenset()
+def test_a_question_about_edits_has_the_headers_of_the_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = "X-Team: red\nanthropic-beta: context-1m-2025-08-07"
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", own)
+    with serving({}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
+        model.context_edits(MODEL)
+    (headers,) = server.request_headers
+    assert (headers["X-Team"], headers["X-Api-Key"]) == ("red", "sk-canary-0123456789")
+    assert headers["Anthropic-Beta"] == f"context-1m-2025-08-07,{COMPACTION_BETA}"
+
+
+def test_a_question_about_edits_follows_no_redirect() -> None:
+    with serving({}) as other:
+        page = Page(status=302, headers={"Location": f"http://127.0.0.1:{other.port}/"})
+        with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
+            assert model.context_edits(MODEL) == frozenset()
+    assert other.requests == []
 
 
 def test_turns_do_not_wait_again_for_a_server_that_does_not_answer() -> None:
@@ -88,7 +102,7 @@ def test_turns_do_not_wait_again_for_a_server_that_does_not_answer() -> None:
 def test_threads_that_begin_together_ask_a_server_that_hangs_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(context_edits, "WITHIN_S", 0.5)
+    monkeypatch.setattr(model_facts, "WITHIN_S", 0.5)
     page = Page(b"{}" * 1_000, "application/json", hangs=True)
     with serving({PATH: page}) as server, model_at(f"http://127.0.0.1:{server.port}") as model:
         with ThreadPoolExecutor(8) as threads:
