@@ -1,5 +1,5 @@
-"""A reply that is slow to read. A worker does no other handoff while one expression searches it, or
-while it copies a long text for each new piece.
+"""A reply that is slow to read, or that never ends. A worker does no other handoff while one
+expression searches a reply, or while it copies a long text for each new piece.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ import pytest
 
 from handoff_queue.shared.agent.compaction import call_names_in, quoted_passages_in
 from handoff_queue.shared.providers.anthropic.stream import PartialReply
+from handoff_queue.shared.types.errors import ModelUnreachable
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS
+from tests.doubles.raw_server import HEADERS, START, STOP, Conversation, RawServer, chunk
+from tests.doubles.served_model import model_at
+from tests.shared.agent.scripted_server import CALL, ignore
 
 MAX_S = 10.0
 """Each text takes less than 1 s. Before, each took more than 20 s."""
@@ -25,6 +29,18 @@ DELTAS: dict[str, dict[str, Any]] = {
     "thinking": {"type": "thinking_delta", "thinking": "a" * 50},
     "citations": {"type": "citations_delta", "citation": {"type": "char_location"}},
 }
+_JSON = "content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+_DELTA = (
+    'data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "'
+)
+ENDLESS: dict[str, tuple[bytes, bytes]] = {
+    "text": (HEADERS + chunk(START), chunk(_DELTA + "word " * 20_000 + '"}}\n\n')),
+    "comments": (HEADERS, chunk(":" + "a" * 100_000 + "\n\n")),
+    "a line": (HEADERS + chunk("data: "), chunk("a" * 100_000)),
+    "JSON": (f"HTTP/1.1 200 OK\r\n{_JSON}".encode(), chunk('{"content": [' + "[]," * 30_000)),
+    "an error": (f"HTTP/1.1 500 Error\r\n{_JSON}".encode(), chunk("a" * 100_000)),
+}
+"""The beginning of each reply, and the part that the server repeats."""
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -52,3 +68,45 @@ def test_a_reply_of_many_pieces_is_put_together_in_a_short_time(kind: str) -> No
     reply.take({"type": "message_stop"})
     (block,) = reply.reply(None).content
     assert len(block[kind]) >= 200_000
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_reply_without_an_end_is_cut(kind: str) -> None:
+    begin, repeated = ENDLESS[kind]
+
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        conversation.say(begin)
+        while True:
+            conversation.say(repeated)
+
+    with RawServer(talk) as server, model_at(server.url) as model:
+        with pytest.raises(ModelUnreachable, match="50,000,000 bytes"):
+            model.reply(CALL, ignore)
+        assert server.left.wait(10)
+
+
+def test_an_event_of_many_lines_is_read_in_a_short_time() -> None:
+    def talk(conversation: Conversation) -> None:
+        conversation.request()
+        conversation.say(HEADERS + chunk(START))
+        for _ in range(300):
+            conversation.say(chunk(":      \n" * 1_000))
+        conversation.say(chunk("\n" + STOP) + b"0\r\n\r\n")
+
+    begun = time.process_time()
+
+    with RawServer(talk) as server, model_at(server.url) as model:
+        model.reply(CALL, ignore)
+
+    assert time.process_time() - begun < MAX_S
+
+
+def test_a_reply_of_too_many_blocks_is_refused() -> None:
+    reply = PartialReply("model", NO_RATE_LIMITS)
+    begin = {"type": "content_block_start", "content_block": {"type": "text"}}
+    for index in range(10_000):
+        reply.take({**begin, "index": index})
+
+    with pytest.raises(ValueError, match="too many blocks"):
+        reply.take({**begin, "index": 10_000})

@@ -1,7 +1,9 @@
-"""An HTTP client for the SDK that reports whether a request was sent."""
+"""An HTTP client for the SDK that reports whether a request was sent, and limits responses."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +11,13 @@ from typing import Any
 import aiohttp
 import anthropic
 import httpx2
+
+from handoff_queue.shared.types.errors import ModelUnreachable
+
+MAX_RESPONSE_BYTES = 50_000_000
+"""Most bytes of a response, without its compression. A stream of 128,000 output tokens has about
+17 MB, because each token can be an event.
+"""
 
 
 @dataclass
@@ -31,11 +40,15 @@ def watch_sending() -> RequestProgress:
 
 class WatchedClient(anthropic.DefaultAioHttpClient):
     """The SDK's client over aiohttp. It sets `has_begun` in the progress that `watch_sending`
-    returned.
+    returned. The body of a response ends with an error after `MAX_RESPONSE_BYTES`, also the body of
+    an error or a file.
 
     aiohttp reports the first part of a request's body just before it writes the headers and
     this part. It does not report a CONNECT request to a proxy.
     """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(event_hooks={"response": [_limit]}, **options)
 
     def _init_transport(self, *args: Any, **options: Any) -> httpx2.AsyncBaseTransport:
         return _add_trace(super()._init_transport(*args, **options))
@@ -56,6 +69,24 @@ def _add_trace(transport: Any) -> httpx2.AsyncBaseTransport:
     transport.client = open_session
     watched: httpx2.AsyncBaseTransport = transport
     return watched
+
+
+async def _limit(response: httpx2.Response) -> None:
+    """Limit the bytes that any reader of this response gets. `aread` uses `aiter_bytes`, too."""
+    read = response.aiter_bytes
+
+    async def read_part(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
+        count = 0
+        async with aclosing(read(chunk_size)) as parts:
+            async for part in parts:
+                count += len(part)
+                if count > MAX_RESPONSE_BYTES:
+                    raise ModelUnreachable(
+                        f"the model's server sent more than {MAX_RESPONSE_BYTES:,} bytes"
+                    )
+                yield part
+
+    response.aiter_bytes = read_part  # type: ignore[method-assign]
 
 
 async def _mark(*_: object) -> None:

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from typing import Any, cast
-
-import anthropic
+from typing import Any
 
 from handoff_queue.shared.agent.prices import CONTAINER_MICROUSD, WEB_SEARCH_MICROUSD
 from handoff_queue.shared.providers.anthropic.errors import error_of_event, is_error
@@ -30,6 +28,8 @@ _DONE = "[DONE]"
 """Last data of a stream from some servers that also implement OpenAI's protocol."""
 _MAX_ERROR_BYTES = 16_000
 """Bytes of a body without events that are searched for an error. The last piece may exceed it."""
+_MAX_BLOCKS = 10_000
+"""Most blocks of a reply. Each report of the progress reads all of them."""
 _MAX_TOKENS = 10**9
 """Largest number that counts as a number of tokens."""
 
@@ -37,8 +37,9 @@ _MAX_TOKENS = 10**9
 async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
     """Yield the events of a stream that the SDK has opened, as the server sent them.
 
-    The SDK's own parser is not used, because it costs more than reading the stream. The type
-    of an event is taken from its data, because some servers send no `event:` line.
+    The SDK's own parser is not used. It costs more than reading the stream, and copies an event
+    of many lines once for each line. The type of an event is taken from its data, because some
+    servers send no `event:` line.
 
     Raises:
         ModelError: the server sent an error in place of an event or of the whole stream.
@@ -49,20 +50,54 @@ async def events_of(stream: Any) -> AsyncGenerator[dict[str, Any]]:
         return
     body = _Remembered(stream.response)
     has_events = False
-    async for sent in anthropic.AsyncStream.raw_events(cast(Any, body)):
-        if sent.event == "error":
-            raise error_of_event(sent.data)
-        if sent.event == "ping" or not sent.data or sent.data.strip() == _DONE:
+    async for kind, data in _sent_events(body.aiter_bytes()):
+        if kind == "error":
+            raise error_of_event(data)
+        if kind == "ping" or not data or data.strip() == _DONE:
             continue
         has_events = True
-        event = STRICT.decode(sent.data)
+        event = STRICT.decode(data)
         if is_error(event):
-            raise error_of_event(sent.data)
-        if sent.event and "type" not in event:
-            event["type"] = sent.event
+            raise error_of_event(data)
+        if kind and "type" not in event:
+            event["type"] = kind
         yield event
     if not has_events:
         _check_no_error(body.beginning)
+
+
+async def _sent_events(parts: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, str]]:
+    """Yield the kind, which may be '', and the data of each server-sent event.
+
+    Raises:
+        UnicodeDecodeError: the stream is not UTF-8.
+    """
+    kind = ""
+    data: list[str] = []
+    async for line in _lines(parts):
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if not line and (kind or data):
+            yield kind, "\n".join(data)
+            kind, data = "", []
+        elif field == "event":
+            kind = value
+        elif field == "data":
+            data.append(value)
+
+
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str]:
+    """Yield the lines of a stream that end with a line break of any kind."""
+    begun: list[bytes] = []
+    ends_with_cr = False
+    async for part in parts:
+        rest = part.removeprefix(b"\n") if ends_with_cr else part
+        for line in rest.splitlines(keepends=True):
+            begun.append(line)
+            if line.endswith((b"\n", b"\r")):
+                yield b"".join(begun).rstrip(b"\r\n").decode()
+                begun = []
+        ends_with_cr = part.endswith(b"\r")
 
 
 class _Remembered:
@@ -141,9 +176,9 @@ class PartialReply:
                 self.usage.update(_drop_null_fields(message.get("usage")))
                 self.context.update(_drop_null_fields(message.get("context_management")))
             case "content_block_start":
-                self.blocks[_place(event["index"])] = dict(event["content_block"])
+                self.blocks[self._place(event["index"])] = dict(event["content_block"])
             case "content_block_delta":
-                self._delta(_place(event["index"]), event["delta"])
+                self._delta(self._place(event["index"]), event["delta"])
             case "message_delta":
                 delta = event.get("delta") or {}
                 self.stop_reason = _word(delta.get("stop_reason")) or self.stop_reason
@@ -215,6 +250,14 @@ class PartialReply:
             cleared_calls=cleared_calls,
             cleared_tokens=cleared_tokens,
         )
+
+    def _place(self, value: object) -> int:
+        """Return the place of a block. Raises TypeError or ValueError for another value."""
+        if not isinstance(value, int):
+            raise TypeError("the place of a block was expected")
+        if value not in self.blocks and len(self.blocks) >= _MAX_BLOCKS:
+            raise ValueError("too many blocks")
+        return value
 
     def _delta(self, index: int, delta: dict[str, Any]) -> None:
         block = self.blocks.setdefault(index, {"type": "text", "text": ""})
@@ -327,12 +370,6 @@ def _word(value: object) -> str | None:
     if value is None:
         return None
     return printable(replace_lone_surrogates(_text(value)))
-
-
-def _place(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError("the place of a block was expected")
-    return value
 
 
 def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
