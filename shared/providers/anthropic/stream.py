@@ -29,7 +29,7 @@ _DONE = "[DONE]"
 _MAX_ERROR_BYTES = 16_000
 """Bytes of a body without events that are searched for an error. The last piece may exceed it."""
 _MAX_BLOCKS = 10_000
-"""Most blocks of a reply. Each report of the progress reads all of them."""
+"""Most blocks of a reply. Each report of the progress reads all blocks."""
 _MAX_TOKENS = 10**9
 """Largest number that counts as a number of tokens."""
 
