@@ -97,6 +97,7 @@ class ModelServer:
             with open_without_redirects(request, self.tls) as response:
                 value = json.loads(_read(response))
         except urllib.error.HTTPError as error:
+            error.close()
             if error.code in _HAS_NO_MODELS:
                 return {}
             raise NoAnswer from error

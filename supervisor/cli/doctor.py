@@ -518,7 +518,8 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
         with open_without_redirects(request):
             return "ok", f"{base} accepts the key ({names})", ""
     except urllib.error.HTTPError as error:
-        return _refused_request(base, error.code, names)
+        with error:  # its connection is open
+            return _refused_request(base, error.code, names)
     except (OSError, ValueError, HTTPException) as error:
         fix = _CHECK
         if "Tunnel connection failed: 407" in str(error):
