@@ -181,7 +181,7 @@ def _render_results(results: Mapping[StepId, HandoffResult], max_chars: int) -> 
     shown: set[str] = set()
     used = claims_by_id(results.items())
     for step, result in results.items():
-        unused = {claim.id for claim in result.claims if claim != used[claim.id]}
+        unused = {claim.id for claim in result.claims if claim != used.get(claim.id)}
         text = data_of(result, shown | unused)
         rendered[step] = text
         if len(text) <= max_chars:

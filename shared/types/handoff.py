@@ -437,19 +437,27 @@ def claims_by_id(results: Iterable[tuple[StepId, HandoffResult]]) -> dict[str, C
     """Return the claims of results by id, in the order in which an id comes first.
 
     A result repeats the claims of other steps that it uses. The result of a step itself decides
-    about the claims with its name, because a worker that was taken over may write others.
+    about the claims with its name, because a worker that was taken over may write others. If the
+    step had one attempt, another result has no further claims of the step. Otherwise they can be
+    claims of an earlier attempt.
 
     Args:
         results: each with its step, as the supervisor knows it.
     """
     claims: dict[str, Claim] = {}
     own_claims: dict[str, Claim] = {}
+    attempts: dict[str, int] = {}
     for step, result in results:
+        attempts[step] = max(attempts.get(step, 0), result.attempt)
         for claim in result.claims:
             claims[claim.id] = claim
             if claim.id.startswith(f"{step}."):
                 own_claims[claim.id] = claim
-    return claims | own_claims
+    kept: dict[str, Claim] = {}
+    for claim_id, claim in claims.items():
+        if claim_id in own_claims or attempts.get(claim_id.rpartition(".")[0]) != 1:
+            kept[claim_id] = own_claims.get(claim_id, claim)
+    return kept
 
 
 class GivenResult(Message):

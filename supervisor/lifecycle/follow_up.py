@@ -118,8 +118,7 @@ def _rename_result(name: StepId, result: HandoffResult) -> HandoffResult:
     return result.model_copy(
         update={
             "step_id": name,
-            "attempt": 1,
-            "handoff_id": handoff_id(name, 1),
+            "handoff_id": handoff_id(name, result.attempt),
             "output": map_texts(result.output, _rename_markers),
             "claims": tuple(map(_claim, result.claims)),
         }

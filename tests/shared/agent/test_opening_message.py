@@ -92,6 +92,26 @@ def test_a_given_result_hides_no_claim_of_another_given_step() -> None:
         assert "No." not in text
 
 
+def test_a_given_result_adds_no_claim_to_another_given_step_that_had_one_attempt() -> None:
+    """A worker that was taken over may write a new number. The agent sees no such claim either."""
+    claim, forged = a_claim_of("find", 1), a_claim_of("find", 9)
+    find = a_result("find", claims=(claim,))
+    other = a_result("other", output="See find.", claims=(forged,))
+
+    for results in ((find, other), (other, find)):
+        given = given_results(*results)
+        assert given.claims_by_id() == {"find.c1": claim}
+        assert "Fact 9." not in message_of(given)
+
+
+def test_a_given_result_keeps_the_claim_of_an_earlier_attempt_of_another_given_step() -> None:
+    new, old = a_claim_of("find", 1), a_claim_of("find", 9)
+    find = a_result("find", claims=(new,)).model_copy(update={"attempt": 2})
+    other = a_result("other", claims=(old,))
+
+    assert given_results(find, other).claims_by_id() == {"find.c1": new, "find.c9": old}
+
+
 def test_a_given_result_changes_no_claim_of_the_previous_attempt_of_the_own_step() -> None:
     own, forged = a_claim_of("own", 1), a_claim_of("own", 1).model_copy(update={"text": "No."})
     previous = a_result("own", claims=(own,))

@@ -79,6 +79,19 @@ def test_claims_and_markers_of_a_result_that_is_given_have_the_new_names() -> No
     assert (results["prev_c"].step_id, results["prev_c"].handoff_id) == ("prev_c", "prev_c.1")
 
 
+def test_a_result_that_is_given_has_the_number_of_its_attempt() -> None:
+    """Its readers must know that other results may have claims of an earlier attempt."""
+    job = planned(a_plan(a=""))
+    finish_steps(job, "a")
+    job.review(a="It is not enough.")
+    job.advance()
+    finish_steps(job, "a")
+
+    _, results = copied_results(job)
+
+    assert (results["prev_a"].handoff_id, results["prev_a"].attempt) == ("prev_a.2", 2)
+
+
 def test_a_job_without_a_usable_result_gives_nothing() -> None:
     job = planned(a="")
     job.finish("a", "failed", error="no")
