@@ -166,12 +166,14 @@ class LazyWorker:
         self._app.amqp.queues.deselect(needing)
 
     def _code_fault(self, spec: SpecialistSpec) -> str:
-        """Return why no model of a specialist can run code at the provider, or "". A model is
-        asked for, and a server that does not know counts as able.
+        """Return why no model of a specialist can run code at the provider, or "". The model of
+        the jobs, if it is known, replaces those of the specialist. A server that does not know
+        whether a model can counts as able.
         """
         if self._settings.is_offline or self._settings.model_provider != "anthropic":
             return ""
-        models = spec.models or (Models(self._settings).name_of(None, spec),)
+        choices = Models(self._settings).choices_of(self._settings.job_model, spec)
+        models = [choice.name for choice in choices]
         unable = dict(without_code(server_of(self._settings), models))
         if len(unable) < len(models):
             return ""

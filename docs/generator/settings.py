@@ -38,6 +38,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "supervisor_model": "all",
         "specialist_model": "all",
         "review_model": "all",
+        "job_model": "workers",
         "price_as": "all",
         "offline": "all",
         "model_silence_s": "supervisor, workers",

@@ -302,6 +302,11 @@ class Settings(BaseSettings):
     """The model of the assessor, the judge and the grader of an evaluation. A job's own model does
     not replace it. Not set: `HANDOFF_SUPERVISOR_MODEL`, or the model of the job.
     """
+    job_model: Name | None = None
+    """The model that all jobs of these workers name with `--model`. A worker asks at its start
+    whether this model can do the work of its specialists. `handoff run --model` sets it for its
+    workers.
+    """
     anthropic_api_key: HeaderValue | None = Field(
         default=None, validation_alias="ANTHROPIC_API_KEY"
     )

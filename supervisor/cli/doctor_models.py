@@ -164,8 +164,8 @@ def check_code_execution(
     for spec in specialists:
         if CODE_EXECUTION not in spec.tools:
             continue
-        models = spec.models or (Models(settings).name_of(None, spec),)
-        for model, remedy in without_code(server, models):
+        choices = Models(settings).choices_of(settings.job_model, spec)
+        for model, remedy in without_code(server, [choice.name for choice in choices]):
             report = f"{plain(model)} has no code execution, which `sandbox: provider` needs"
             yield Finding(Level.WARN, f"specialist {spec.name}", report, plain(remedy))
 

@@ -221,6 +221,8 @@ def worker_variables_of(settings: Settings) -> dict[str, str]:
     }
     if settings.offline is not None:
         variables["HANDOFF_OFFLINE"] = str(settings.offline).lower()
+    if settings.job_model is not None:
+        variables["HANDOFF_JOB_MODEL"] = settings.job_model
     return variables
 
 

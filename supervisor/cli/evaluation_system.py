@@ -49,6 +49,8 @@ def whole_system(
         return
     for model in models:
         check_model(model, settings)
+    if len({*models}) == 1 and models[0] is not None:
+        settings = settings.model_copy(update={"job_model": models[0]})
     interrupted = None
     if interrupted_runs.is_kept(settings, name):
         interrupted = name

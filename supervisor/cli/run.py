@@ -177,6 +177,8 @@ def _private_settings(
     check_model(request_options.model, settings)
     if request_options.model == OFFLINE_MODEL:
         changes["offline"] = True
+    elif request_options.model is not None:
+        changes["job_model"] = request_options.model
     changed = settings.model_copy(update=changes)
     check_cache_folder(changed)
     check_own(changed)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, interrupt
+from tests.workers.tools.servers import Page, serving
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +67,29 @@ def test_a_run_that_can_do_without_such_a_specialist_only_names_it(
 
     assert ended.returncode == 0
     assert UNSERVED in ended.stderr
+
+
+def test_a_run_asks_whether_the_model_of_its_job_can_run_code(
+    handoff: Handoff, tmp_path: Path
+) -> None:
+    (tmp_path / "own" / "coder.md").write_text(CODER.replace("local", "provider"))
+    pages: dict[str, Page] = {}
+    for model, can_run_code in (("claude-haiku-5-5", True), ("claude-haiku-4-5", False)):
+        tools = {"server_tools": {"code_execution": {"supported": can_run_code}}}
+        pages[f"/v1/models/{model}"] = Page(json.dumps({"capabilities": tools}).encode())
+    with serving(pages) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        options = ("--specialists", "own", "--workflow", "workflow.yaml")
+        ended = handoff.run(
+            *("run", "Write it", *options, "--model", "claude-haiku-4-5"),
+            ANTHROPIC_BASE_URL=url,
+            HANDOFF_OFFLINE="false",
+        )
+
+    assert ended.returncode == BAD_INPUT
+    assert "no worker of this run serves coder: no code execution: claude-haiku-4-5 cannot run" in (
+        ended.stderr
+    )
 
 
 def test_up_names_the_specialists_that_its_workers_cannot_serve(

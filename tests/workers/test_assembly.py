@@ -152,9 +152,22 @@ def test_a_worker_that_can_serve_no_specialist_does_not_start(
         worker.check()
 
 
-@pytest.mark.parametrize("models", [("small",), ("small", "large")])
+@pytest.mark.parametrize(
+    ("models", "job_model", "is_served"),
+    [
+        (("small",), None, False),
+        (("small", "large"), None, True),
+        (("small",), "large", True),
+        (("small", "large"), "small", False),
+    ],
+)
 def test_a_worker_does_not_serve_a_specialist_whose_models_cannot_run_code(
-    redis_url: str, tmp_path: Path, models: tuple[str, ...]
+    redis_url: str,
+    tmp_path: Path,
+    models: tuple[str, ...],
+    job_model: str | None,
+    *,
+    is_served: bool,
 ) -> None:
     pages: dict[str, Page] = {}
     for name, can in (("small", False), ("large", True)):
@@ -165,13 +178,13 @@ def test_a_worker_does_not_serve_a_specialist_whose_models_cannot_run_code(
     worker._specialists = {**worker._specialists, coder.name: coder}
     with serving(pages) as server:
         url = f"http://127.0.0.1:{server.port}"
-        changes = {"anthropic_base_url": url, "offline": False}
+        changes = {"anthropic_base_url": url, "offline": False, "job_model": job_model}
         worker._settings = worker._settings.model_copy(update=changes)
 
         worker.check()
 
     fault = "small cannot run code; write `sandbox: local`, or name another model"
-    not_served = {coder.name: f"no code execution: {fault}"} if models == ("small",) else {}
+    not_served = {} if is_served else {coder.name: f"no code execution: {fault}"}
     assert worker._not_served == not_served
 
 
