@@ -51,7 +51,7 @@ class PlannedNote:
 
     @property
     def document(self) -> str:
-        return f"# Towers\n\n{self.text}\n"
+        return f"# Towers\n\n{self.text}"
 
     @property
     def path(self) -> str:
@@ -69,8 +69,8 @@ class PlannedNote:
 
     @property
     def text(self) -> str:
-        """Text of the note after all calls."""
-        return "\n".join(self.lines)
+        """Text of the note after all calls. The last call writes a final line break."""
+        return "".join(f"{line}\n" for line in self.lines)
 
 
 def documents_of(job: PlannedJob) -> dict[str, bytes] | None:

@@ -110,7 +110,7 @@ def _whole(note: Note) -> str:
     about = f"{plain(note.author)}, {_day(note.at)}, expires {_day(note.expires_at)}"
     if note.job_id is not None:
         about += f", {note.job_id}"
-    parts = [f"{plain(note.path)}  ({about})", plain(note.text)]
+    parts = [f"{plain(note.path)}  ({about})", plain(note.text.rstrip("\n"))]
     if note.evidence is not None:
         parts.append(f"Quote from {plain(note.evidence.source)}:\n{plain(note.evidence.quote)}")
     return "\n\n".join(parts)

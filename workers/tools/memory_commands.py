@@ -109,7 +109,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
         if note is None:
             return self._directory(path, stored)
         self._show(note)
-        lines = _number_lines(note.text, *_range_of(command))
+        lines = _number_lines(note.text, _range_of(command))
         about = json.dumps(self._about(note), ensure_ascii=False)
         heading = f"Here's the content of {_full(path)} with line numbers:"
         return "\n".join([heading, *lines, about])
@@ -135,8 +135,9 @@ class MemoryCommands(BetaAbstractMemoryTool):
             text = _replace_once(note, command.old_str, command.new_str)
             self._write(path, text, note)
         self._show(note)
-        changed = _line_at(text, max(place, 0))
-        snippet = _number_lines(text, changed - _LINES_AROUND, changed + _LINES_AROUND)
+        changed = text[: max(place, 0)].count("\n")
+        around = slice(max(0, changed - _LINES_AROUND), changed + _LINES_AROUND + 1)
+        snippet = _number_lines(text, around)
         heading = "The memory file has been edited. Here is the snippet showing the change"
         return "\n".join([f"{heading} (with line numbers):", *snippet])
 
@@ -145,14 +146,15 @@ class MemoryCommands(BetaAbstractMemoryTool):
         path = _validate_path(command.path)
         note = self._note_at(path)
         if note.call != self._call:
-            lines = note.text.splitlines()
+            lines = note.text.removesuffix("\n").split("\n")
             if not 0 <= command.insert_line <= len(lines):
                 raise ToolFailed(
                     f"Invalid `insert_line` parameter: {command.insert_line}. It should be within"
                     f" the range [0, {len(lines)}]."
                 )
             lines.insert(command.insert_line, command.insert_text.rstrip("\n"))
-            self._write(path, "\n".join(lines), note)
+            text = "\n".join(lines)
+            self._write(path, text if text.endswith("\n") else f"{text}\n", note)
         return f"The file {_full(path)} has been edited."
 
     def delete(self, command: beta.BetaMemoryTool20250818DeleteCommand) -> str:
@@ -377,7 +379,7 @@ def _replace_once(note: Note, old: str, new: str) -> str:
     lines: list[str] = []
     start = note.text.find(old)
     while start >= 0:
-        lines.append(str(_line_at(note.text, start)))
+        lines.append(str(note.text[:start].count("\n") + 1))
         start = note.text.find(old, start + 1)
     raise ToolFailed(
         f"No replacement was performed. Multiple occurrences of old_str `{shown}` in lines:"
@@ -385,27 +387,22 @@ def _replace_once(note: Note, old: str, new: str) -> str:
     )
 
 
-def _line_at(text: str, position: int) -> int:
-    """Return the number of the line that a position of the text is in."""
-    return len(f"{text[:position]}.".splitlines())
-
-
-def _range_of(command: beta.BetaMemoryTool20250818ViewCommand) -> tuple[int, int | None]:
-    """Return the first and the last line to show; None: the end."""
+def _range_of(command: beta.BetaMemoryTool20250818ViewCommand) -> slice:
+    """Return the lines to show. A command counts them from 1, and -1 is the last line."""
     if command.view_range is None or len(command.view_range) != 2:
-        return 1, None
+        return slice(None)
     first, last = command.view_range
-    return first, None if last == -1 else last
+    return slice(max(1, first) - 1, None if last == -1 else last)
 
 
-def _number_lines(text: str, first: int = 1, last: int | None = None) -> list[str]:
-    """Return the lines of a text from the first to the last one, with their numbers."""
-    lines = text.splitlines()
+def _number_lines(text: str, shown: slice) -> list[str]:
+    """Return the shown lines of a text with their numbers, from 1. As in the SDK, only a line feed
+    ends a line, and an empty line comes after a line feed at the end.
+    """
     numbered: list[str] = []
-    for number, line in enumerate(lines, start=1):
-        if first <= number <= (last or len(lines)):
-            numbered.append(f"{number:>{_NUMBER_WIDTH}}\t{line}")
-    return numbered
+    for number, line in enumerate(text.split("\n"), start=1):
+        numbered.append(f"{number:>{_NUMBER_WIDTH}}\t{line}")
+    return numbered[shown]
 
 
 def _words_of(note: Note) -> set[str]:
@@ -422,7 +419,8 @@ def _bytes_of(note: Note) -> int:
 
 
 def _size(size: int) -> str:
-    """Return a number of bytes in the form of the SDK, such as `35B` and `1.5K`."""
-    if size < 1024:
-        return f"{size}B"
-    return f"{size / 1024:.1f}K"
+    """Return a number of bytes in the form of the SDK, such as `35B`, `1K` and `1.5K`."""
+    power = max(0, size.bit_length() - 1) // 10
+    scaled = size / 1024**power
+    digits = 0 if scaled == int(scaled) else 1
+    return f"{scaled:.{digits}f}{'BKMG'[power]}"

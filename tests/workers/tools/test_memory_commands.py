@@ -23,13 +23,17 @@ CREATE = {"command": "create", "path": PATH, "file_text": TEXT}
 REPLACE = {"command": "str_replace", "path": PATH}
 INSERT = {"command": "insert", "path": PATH}
 RENAME = {"command": "rename", "old_path": PATH}
+VIEW = {"command": "view", "path": PATH}
 ABSENT = "/memories/qdrant/absent"
 COMMANDS: dict[str, list[dict[str, Any]]] = {
     "create": [],
     "create-again": [CREATE],
-    "view": [{"command": "view", "path": PATH}],
-    "view-lines": [{"command": "view", "path": PATH, "view_range": [2, 3]}],
-    "view-to-the-end": [{"command": "view", "path": PATH, "view_range": [3, -1]}],
+    "view": [VIEW],
+    "view-lines": [{**VIEW, "view_range": [2, 3]}],
+    "view-to-the-end": [{**VIEW, "view_range": [3, -1]}],
+    "view-from-the-top": [{**VIEW, "view_range": [0, 2]}],
+    "view-no-lines": [{**VIEW, "view_range": [2, 0]}],
+    "view-lines-outside": [{**VIEW, "view_range": [4, 9]}],
     "view-absent": [{"command": "view", "path": ABSENT}],
     "str_replace": [{**REPLACE, "old_str": "free", "new_str": "open"}],
     "str_replace-by-an-earlier-word": [{**REPLACE, "old_str": "red", "new_str": "Qdrant"}],
@@ -66,6 +70,15 @@ def reply(harness: ToolHarness, command: dict[str, Any]) -> str:
         return str(error)
 
 
+TEXTS = {
+    "a-final-newline": f"{TEXT}\n",
+    "two-final-newlines": f"{TEXT}\n\n",
+    "a-line-separator": TEXT.replace("free.\n", "free.\u2028"),
+    "a-carriage-return": TEXT.replace("\n", "\r\n"),
+    "a-form-feed": f"{TEXT}\f",
+}
+
+
 @pytest.fixture
 def harness(store: Store) -> ToolHarness:
     return harness_for(store, a_job(store, "acme"), {"guide.md": GUIDE})
@@ -79,6 +92,36 @@ def test_a_reply_begins_with_that_of_the_sdks_own_tool(
 
     for command in (CREATE, *COMMANDS[name]):
         assert reply(harness, command).startswith(reply_of_sdk(own, command))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_lines_of_a_note_are_those_of_the_sdks_own_tool(
+    harness: ToolHarness, tmp_path: Path, name: str
+) -> None:
+    own = BetaLocalFilesystemMemoryTool(str(tmp_path))
+    commands = (
+        {**CREATE, "file_text": TEXTS[name]},
+        VIEW,
+        {**REPLACE, "old_str": "Its", "new_str": "The"},
+        {**REPLACE, "old_str": "Rust", "new_str": "Go"},
+        {**INSERT, "insert_line": 9, "insert_text": "The end."},
+        {**INSERT, "insert_line": 3, "insert_text": "The end.\n"},
+        VIEW,
+        {**VIEW, "view_range": [5, -1]},
+    )
+
+    for command in commands:
+        assert reply(harness, command).startswith(reply_of_sdk(own, command))
+
+
+def test_the_sizes_of_notes_have_the_form_of_the_sdk(harness: ToolHarness, tmp_path: Path) -> None:
+    own = BetaLocalFilesystemMemoryTool(str(tmp_path))
+    for size in (1, 1_023, 1_024, 1_536):
+        created = {**CREATE, "path": f"/memories/sizes/{size}", "file_text": "x" * size}
+        assert reply(harness, created) == reply_of_sdk(own, created)
+    listing = {"command": "view", "path": "/memories/sizes"}
+
+    assert reply(harness, listing).splitlines()[2:] == reply_of_sdk(own, listing).splitlines()[2:]
 
 
 def test_the_list_of_notes_is_that_of_the_sdks_own_tool(
