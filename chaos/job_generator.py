@@ -26,7 +26,7 @@ from handoff_queue.chaos.shortened_requests import SKIMS_FOR_TURNS
 from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.workflows import Items, Workflow
@@ -202,7 +202,7 @@ class _StepGenerator:
         child = PlannedJob(name, shape, steps or self.steps(shape, name), self.seed, parent=of)
         if takes_from:
             child = replace(child, takes_from=takes_from)
-        return PlannedStep(id_, SUB_SUPERVISOR, team=child)
+        return PlannedStep(id_, CHILD_JOB_SPECIALIST, team=child)
 
     def next_after(self, name: str) -> PlannedJob:
         """Return the job that follows the job of this name."""

@@ -88,8 +88,8 @@ class CallAttribution:
             return CallKey(step[2], f"{step[1]}.{attempt}", turn)
         if whole := _WHOLE.search(text):  # one step that does the whole request
             above, _, step_id = whole[1].rpartition("-")
-            replaces_team = _STANDS_IN in text  # the child job of this step has failed
-            if replaces_team:
+            replaces_child_job = _STANDS_IN in text  # the child job of this step has failed
+            if replaces_child_job:
                 return CallKey(above, f"{step_id}.{attempt}", turn)
             return CallKey(whole[1], f"answer.{attempt}", turn)
         if check := _CHECK.search(text):

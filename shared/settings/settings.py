@@ -342,7 +342,7 @@ class Settings(BaseSettings):
     `single` if no job is.
     """
     max_depth: Depth = 2
-    """Levels of sub-supervisors in a job that sets no limit. 0: a plan can use none."""
+    """Levels of child jobs in a job that sets no limit. 0: a plan can use none."""
 
     gates: PlainPath | None = None
     """A file of gates, for jobs that have no gates and whose workflow has none. A process

@@ -64,8 +64,8 @@ class JobInfo(SpentAmounts):
     """Tools of the calls that wait for an approval, one for each call."""
     asked_at: float | None = None
     """Time since which it waits for a person; None if it does not wait."""
-    teams_lack: str = ""
-    """Words for the amount that is too small for the sub-teams of the plan; empty if it is
+    child_jobs_lack: str = ""
+    """Words for the amount that is too small for the child jobs of the plan; empty if it is
     enough.
     """
     parent: JobId | None = None
@@ -171,7 +171,7 @@ def _parse(
             call.partition(":")[2] for call in name_in(fields.get(b"calls", b"")).split()
         ),
         asked_at=asked_at if is_waiting else None,
-        teams_lack=text(b"teams_lack"),
+        child_jobs_lack=text(b"child_jobs_lack"),
         parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,
         children=tuple(map(JobId, text(b"children").split())),
     )

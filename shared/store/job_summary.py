@@ -51,7 +51,7 @@ _JOB_FIELDS = (
     "asks",
     "asked_at",
     "calls",
-    "teams_lack",
+    "child_jobs_lack",
     "parent",
 )
 """Fields of a job's hash that are read. The hash also has a field for each chord, so it can

@@ -44,7 +44,7 @@ from handoff_queue.shared.types.events import (
     parse_event,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, ROLES
 
 LONG_EVENT = "it is long, and was not read before the check of its signature"
 """The `problem` of an event with more than `MAX_UNSIGNED_VALUES` values."""
@@ -476,9 +476,9 @@ def _check_kind(signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) ->
 
 def _does(signer: Signer, role: str) -> bool:
     """Return whether an identity does the handoffs of a role. The supervisor does the handoffs of
-    its own roles, and its child jobs do those of sub-supervisors.
+    its own roles, and child jobs do the handoffs of their steps.
     """
-    if role in (*ROLES, SUB_SUPERVISOR):
+    if role in (*ROLES, CHILD_JOB_SPECIALIST):
         return signer.may(Right.DECIDE)
     return signer.may(Right.RESULT) and signer.identity.serves(role)
 

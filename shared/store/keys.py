@@ -122,7 +122,7 @@ def due(role: str) -> str:
     the sweeper must evaluate it. Workers of the role write it. The set of a supervisor's own role
     is `DUE`.
     """
-    if role in (*names.ROLES, names.SUB_SUPERVISOR):
+    if role in (*names.ROLES, names.CHILD_JOB_SPECIALIST):
         return DUE
     return f"{DUE}:{role}"
 

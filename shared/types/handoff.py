@@ -319,7 +319,7 @@ class HandoffResult(Message):
     acted: Annotated[bool | None, OmitNone] = None
     """True if a tool with effects may have run."""
     to_finish_microusd: Annotated[Figure | None, OmitNone] = None
-    """The likely cost to fill the gaps of a sub-team's answer; None: no gaps, or unknown."""
+    """The likely cost to fill the gaps of a child job's answer; None: no gaps, or unknown."""
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of all that the handoff has seen, which its claims inherit; None: unknown."""
     shared: Annotated[SharedRun | None, OmitNone] = None

@@ -106,7 +106,7 @@ class Fork(Message):
 
 
 class JobSubmitted(Message):
-    """A user submitted the job, or a supervisor made it for a step of a sub-supervisor."""
+    """A user submitted the job, or a supervisor made it for a step of a parent job."""
 
     type: Literal["job_submitted"] = "job_submitted"
     request: BlobRef

@@ -44,7 +44,7 @@ FACT_GATE = "fact_gate"
 """The step of fact-check handoffs. It is not in any plan."""
 TAKES_NO_MESSAGES = ("judge", FACT_GATE)
 """Steps of the handoffs whose agents decide by evidence alone, without messages of users."""
-SUB_SUPERVISOR = "supervisor"
+CHILD_JOB_SPECIALIST = "supervisor"
 """The specialist of a step that becomes a child job with its own plan."""
 KEYS_OF_CELERY = ("unacked", "unacked_index", "unacked_mutex", "celery", "celeryev")
 """Keys of kombu and Celery: unacknowledged messages, the default queue, and the exchange of
@@ -53,7 +53,14 @@ events.
 A queue is a Redis key with the name of the queue. So a specialist with one of these names
 would wait forever. All other keys contain a character that names may not have.
 """
-RESERVED = (*ROLES, SUB_SUPERVISOR, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE, *KEYS_OF_CELERY)
+RESERVED = (
+    *ROLES,
+    CHILD_JOB_SPECIALIST,
+    SUBMISSIONS_QUEUE,
+    ROLES_QUEUE,
+    UNROUTED_QUEUE,
+    *KEYS_OF_CELERY,
+)
 """Names that no specialist can take."""
 
 

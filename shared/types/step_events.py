@@ -133,7 +133,7 @@ class CountedFanIn(Message):
 
 
 class Child(Message):
-    """The child job that does a handoff for a sub-supervisor, and its part of the budget."""
+    """The child job that does a handoff of its parent, and its part of the budget."""
 
     job_id: JobIdField
     limits: JobLimits

@@ -89,7 +89,7 @@ def chaos(
 
     The command starts a private Redis, supervisors, workers, two HTTP servers and a model
     server. It kills, stops and freezes processes at random, cuts connections and delivers
-    messages twice. The jobs have all modes, with sub-teams, joins, patches and approvals.
+    messages twice. The jobs have all modes, with child jobs, joins, patches and approvals.
     Users submit jobs, answer questions and use schedules through the HTTP API.
 
       handoff chaos --kills 200

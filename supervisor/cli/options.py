@@ -133,7 +133,7 @@ MaxDepth = Annotated[
         metavar="N",
         min=0,
         max=MAX_DEPTH,
-        help="Levels of sub-teams; 0: no sub-teams. Default: 2.",
+        help="Levels of child jobs; 0: no child jobs. Default: 2.",
         rich_help_panel=ADVANCED,
     ),
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.supervisor.cli.connection import with_this_user
 from handoff_queue.supervisor.cli.display.terminal import (
     OutputFailed,
@@ -175,7 +175,7 @@ def _named_specialists(request: Request, settings: Settings) -> list[tuple[str, 
     named: list[tuple[str, str]] = []
     steps = request.workflow.steps if request.workflow else ()
     for step in steps:
-        if step.specialist != SUB_SUPERVISOR:
+        if step.specialist != CHILD_JOB_SPECIALIST:
             named.append((step.where, step.specialist))
     gates = answer_gates(request, settings).gates
     if gates and gates.fact_checker:

@@ -85,7 +85,7 @@ def _print_quote(
     is_refused = exceeds(quoted, microusd(max_usd))
     if is_refused:
         jobs.cancel(job_id)
-    teams = (jobs.result(job_id).plan or {}).get("sub_teams")
+    teams = (jobs.result(job_id).plan or {}).get("child_jobs")
     if as_json:
         write_line(json.dumps(quote_json(state, teams, is_refused=is_refused)))
     else:

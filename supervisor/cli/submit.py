@@ -25,7 +25,7 @@ from handoff_queue.shared.types.limits import (
     Tokens,
 )
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.names import SUB_SUPERVISOR, SUPERVISOR_QUEUE
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.connection import client_of_broker
 from handoff_queue.supervisor.cli.display.terminal import (
     BrokenPipe,
@@ -159,7 +159,7 @@ def submit(
     for submitted in requests:
         if submitted.workflow:
             specialists.update(submitted.workflow.specialists)
-    _print_missing_processes(jobs, specialists - {SUB_SUPERVISOR})
+    _print_missing_processes(jobs, specialists - {CHILD_JOB_SPECIALIST})
     return OK
 
 

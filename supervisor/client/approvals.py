@@ -27,7 +27,7 @@ from handoff_queue.shared.types.handoff import BlobRef, ref
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_answer
 from handoff_queue.shared.types.message import each_problem
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.plan_validation import (
     count_problems,
@@ -55,7 +55,7 @@ MAX_NOTE_CHARS = 10_000
 """Most characters of a note."""
 MAX_KEYS_IN_ERROR = 20
 """Most keys of rows that an error names."""
-_OF_A_REPORT = frozenset({"degraded", "method", "sub_teams"})
+_OF_A_REPORT = frozenset({"degraded", "method", "child_jobs"})
 """Fields of `JobResult.plan` that a plan does not have."""
 _OF_A_PLAN = frozenset(Plan.model_fields)
 _Problem = tuple[str, Sequence[str]]
@@ -502,7 +502,7 @@ def _specialists_for_own_plan(state: JobState, served: Collection[str]) -> set[s
     for step in state.steps.values():
         allowed.add(step.outline.specialist)
     if may_have_children(state.submitted):
-        allowed.add(SUB_SUPERVISOR)
+        allowed.add(CHILD_JOB_SPECIALIST)
     return allowed
 
 

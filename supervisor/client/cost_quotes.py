@@ -81,7 +81,7 @@ def quote_json(state: JobState, teams: str | None, *, is_refused: bool) -> dict[
     return {
         "job_id": state.job_id,
         "steps": len(state.steps),
-        "sub_teams": teams,
+        "child_jobs": teams,
         "quote": quote_as_json(state.quote or Quote()),
         "is_refused": is_refused,
     }

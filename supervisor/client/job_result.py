@@ -66,11 +66,11 @@ from handoff_queue.supervisor.client.repeated_step_rows import (
 from handoff_queue.supervisor.client.user_messages import messages_in, notes_on_missed_messages
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
+from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.conflict_resolution import disputes_of
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.team_costs import bill_of, bill_text
 from handoff_queue.supervisor.quoting.quote_history import quote_as_json, working_seconds
 from handoff_queue.supervisor.roles.router import Route
 
@@ -211,7 +211,7 @@ class JobResult(Message):
     """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
     plan: dict[str, Any] | None = None
     """{steps: [{id, title, specialist, task, depends_on, fallback}], synthesis, why, degraded,
-    method, sub_teams}. `sub_teams` is the bill of the child jobs, if there are any.
+    method, child_jobs}. `child_jobs` is the bill of the child jobs, if there are any.
     """
     handoffs: tuple[dict[str, Any], ...] = ()
     """Each AgentHandoff in full, with `group`, `worker`, `state`, `claims`, times (Unix
@@ -567,9 +567,9 @@ def _plan(
     fields |= {"degraded": why, "method": method}
     layers = bill_of(state)
     if layers:
-        fields["sub_teams"] = bill_text(layers)
-        if record.job.teams_lack:
-            fields["sub_teams"] += f"; {record.job.teams_lack}"
+        fields["child_jobs"] = bill_text(layers)
+        if record.job.child_jobs_lack:
+            fields["child_jobs"] += f"; {record.job.child_jobs_lack}"
     return fields
 
 

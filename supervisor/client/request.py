@@ -36,7 +36,7 @@ from handoff_queue.shared.types.job_options import (
 )
 from handoff_queue.shared.types.limits import MAX_SECONDS, JobLimits
 from handoff_queue.shared.types.message import Message, problems_of
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
 from handoff_queue.shared.types.step import OnFailure
@@ -113,7 +113,7 @@ def check_names(request: Request) -> None:
     for name in request.specialists:
         check_specialist(name)
     for step in _workflow_steps(request):
-        if step.specialist != SUB_SUPERVISOR:
+        if step.specialist != CHILD_JOB_SPECIALIST:
             check_specialist(step.specialist, f"step {step.id}: ")
     if request.webhook_url is not None:
         check_webhook(request.webhook_url)
@@ -441,9 +441,9 @@ def _workflow_steps(request: Request) -> Sequence[WorkflowStep]:
 
 def _check_depth(request: Request) -> None:
     for step in _workflow_steps(request):
-        if step.specialist == SUB_SUPERVISOR and not request.limits.max_depth:
+        if step.specialist == CHILD_JOB_SPECIALIST and not request.limits.max_depth:
             raise UserError(
-                f"step {step.id} names a sub-supervisor, and max_depth (--max-depth) is 0: raise"
+                f"step {step.id} needs a child job, and max_depth (--max-depth) is 0: raise"
                 " it, or name a specialist"
             )
 

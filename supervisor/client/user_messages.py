@@ -160,7 +160,7 @@ def _check_is_no_child(state: JobState, step: StepId | None) -> None:
         if step in (None, issued.step_id) and issued.child is not None:
             child = issued.child.job_id
             raise UserError(
-                f"a team does step {issued.step_id}, as {child}: use `handoff say {child} TEXT`"
+                f"child job {child} does step {issued.step_id}: use `handoff say {child} TEXT`"
             )
 
 

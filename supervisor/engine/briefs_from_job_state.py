@@ -124,8 +124,8 @@ class RoleBriefs:
             candidates.append(Candidate(name, spec.description, spec.tools, specialist.queued))
         return candidates
 
-    def _candidates_and_team(self, state: JobState) -> list[Candidate]:
-        """Return the served specialists and, where allowed, a sub-supervisor."""
+    def _candidates_and_child_job(self, state: JobState) -> list[Candidate]:
+        """Return the served specialists and, where allowed, a child job."""
         candidates = self._candidates(state)
         if may_have_children(state.submitted):
             candidates.append(SUB_TEAM)
@@ -143,7 +143,7 @@ class RoleBriefs:
                 return self._planning(state, request, writes)
             case "replanner":
                 plan = self._loader.plan(state, writes)
-                candidates = self._candidates_and_team(state)
+                candidates = self._candidates_and_child_job(state)
                 return replanning(state, request, plan, candidates, self._job_context(state))
             case "judge":
                 return judge_task(
@@ -231,7 +231,7 @@ class RoleBriefs:
 
     def _first_plan(self, state: JobState, request: str) -> RoleTask:
         """Return the planner's task to make the first plan of a job."""
-        candidates = self._candidates_and_team(state)
+        candidates = self._candidates_and_child_job(state)
         given = tuple(result.step for result in state.submitted.given)
         most_steps = state.submitted.limits.max_steps
         reading = PlanFormat(

@@ -1,4 +1,4 @@
-"""Child jobs, which do the steps of sub-supervisors. A supervisor hands a step over, starts
+"""Child jobs, each of which does a step of its parent. A supervisor hands a step over, starts
 its child job, and gives the result to the parent.
 
 If a supervisor is killed in between, another supervisor repeats its work, and the work counts
@@ -59,7 +59,7 @@ from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork, make_handoff_issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
 from handoff_queue.supervisor.lifecycle.child_job_assignment import (
-    SUB_SUPERVISOR_SPEC,
+    CHILD_JOB_SPEC,
     child_of,
     child_to_continue,
     has_gaps_alone,
@@ -120,8 +120,8 @@ def hand_over(
     handoff = step_handoff(
         state,
         step,
-        SUB_SUPERVISOR_SPEC,
-        SUB_SUPERVISOR_SPEC.content_digest,
+        CHILD_JOB_SPEC,
+        CHILD_JOB_SPEC.content_digest,
         texts,
         answer_schema,
         contract,
@@ -133,7 +133,7 @@ def hand_over(
             budget[measure.limit] = limit
     limits = handoff.limits.model_copy(update=budget)
     handoff = handoff.model_copy(update={"limits": limits})
-    writes.ref(SUB_SUPERVISOR_SPEC.to_json())
+    writes.ref(CHILD_JOB_SPEC.to_json())
     counts = fan_ins_to_count(state, state.dependents[step.id])
     issued = make_handoff_issued(handoff, writes.ref(handoff.to_json()), counts=counts)
     writes.events.append(issued.model_copy(update={"child": child}))

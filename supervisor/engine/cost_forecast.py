@@ -1,5 +1,5 @@
 """Upper bounds of calls before they are made: the calls that bring a job to its end, and the
-first call of a sub-team.
+first call of a child job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.lifecycle.child_job_budgets import describe_team_shortage, has_teams
+from handoff_queue.supervisor.lifecycle.child_job_budgets import (
+    describe_child_job_shortage,
+    has_child_jobs,
+)
 from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.job_budget import closing_roles, reserve_for_closing_roles
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -66,7 +69,7 @@ class CostForecast:
 
     def fields(self, state: JobState) -> dict[str, str | int]:
         """Return fields of the job's hash: the reserve that steps may not use, and a text
-        about the resources that its sub-teams lack.
+        about the resources that its child jobs lack.
 
         The costs of closing calls are computed only for a job with a limit on tokens or money.
         """
@@ -77,9 +80,9 @@ class CostForecast:
                 closing_calls = self.foreseen(state)
                 break
         lacks = ""
-        if has_teams(state):
-            lacks = describe_team_shortage(state, self.first_team_call(state))
-        return {"teams_lack": lacks, **reserve_for_closing_roles(state, closing_calls)}
+        if has_child_jobs(state):
+            lacks = describe_child_job_shortage(state, self.first_child_job_call(state))
+        return {"child_jobs_lack": lacks, **reserve_for_closing_roles(state, closing_calls)}
 
     def foreseen(self, state: JobState) -> Sequence[WorstCase]:
         """Return the upper bound of one call of each closing role and of the fact-checker."""
@@ -89,9 +92,9 @@ class CostForecast:
         input_tokens = _input_tokens(state)
         return [self._worst_call(role, state, input_tokens) for role in roles]
 
-    def first_team_call(self, state: JobState) -> WorstCase:
-        """Return the upper bound of the first call of a sub-team's planner, without the texts
-        of its step. Every team needs at least that.
+    def first_child_job_call(self, state: JobState) -> WorstCase:
+        """Return the upper bound of the first call of a child job's planner, without the texts
+        of its step. Every child job needs at least that.
         """
         return self._worst_call("planner", state, HIDDEN_TOKENS)
 

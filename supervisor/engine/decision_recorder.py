@@ -45,7 +45,7 @@ from handoff_queue.shared.types.handoff import (
     ref,
 )
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec, placeholder_spec, spec_from
 from handoff_queue.shared.types.step import Step
@@ -426,7 +426,7 @@ class DecisionRecorder:
         refs = [*payloads_for_remarks(state.steps[step_id]), *texts_of_messages(state, step_id)]
         texts = self._loader.texts(state, refs, writes)
         step = self._loader.plan(state, writes).by_id[step_id]
-        contract = self._contract(state, step, SUB_SUPERVISOR)
+        contract = self._contract(state, step, CHILD_JOB_SPECIALIST)
         schema = self._answer_schema(state)
         hand_over(self._store, state, step, texts, writes, schema, contract)
 
@@ -437,10 +437,10 @@ class DecisionRecorder:
 
     def _contract(self, state: JobState, step: Step, assigned_to: str) -> SpecialistSpec | None:
         """Return the specialist that the step was planned for. None: it does the step, or the
-        step was planned for a sub-supervisor.
+        step was planned for a child job.
         """
         planned_for = step.contract_of or step.specialist
-        if planned_for in (assigned_to, SUB_SUPERVISOR):
+        if planned_for in (assigned_to, CHILD_JOB_SPECIALIST):
             return None
         return pin_spec(state, planned_for, self._payload_cache, self._store.presence)[0]
 

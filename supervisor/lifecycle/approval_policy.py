@@ -14,6 +14,7 @@ from handoff_queue.shared.types.events import AnsweredCall, JobStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, OnTimeout
 from handoff_queue.shared.types.names import CLOSING_ROLES
 from handoff_queue.shared.types.usage import dollars
+from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     ApproveOnTimeout,
@@ -54,7 +55,6 @@ from handoff_queue.supervisor.lifecycle.state import (
     Question,
     StepState,
 )
-from handoff_queue.supervisor.lifecycle.team_costs import bill_of, bill_text
 
 
 def ask_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, ...]:

@@ -1,6 +1,6 @@
-"""The steps of sub-supervisors, and the child jobs that do them. Pure.
+"""The steps that child jobs do. Pure.
 
-A team, which is a separate job, does the step of a sub-supervisor.
+A plan gives such a step to `supervisor`. A separate job then does the step.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from handoff_queue.shared.types.events import Child, JobSubmitted
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import JobId, StepId, child_id_for, handoff_id
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.child_job_budgets import child_limits
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueToChild
-from handoff_queue.supervisor.lifecycle.state import JobState, PreviousTeam
+from handoff_queue.supervisor.lifecycle.state import JobState, PreviousChildJob
 
-SUB_SUPERVISOR_SPEC = SpecialistSpec(
-    name=SUB_SUPERVISOR,
+CHILD_JOB_SPEC = SpecialistSpec(
+    name=CHILD_JOB_SPECIALIST,
     description=(
         "Takes a part of the request that needs several specialists, and plans and supervises a"
         " team for it. Expensive. Not for work that one specialist can do alone."
     ),
     instructions=(
-        "A sub-supervisor runs a separate job: its planner, its steps and its assessor have their"
+        "A child job runs a separate job: its planner, its steps and its assessor have their"
         " own instructions."
     ),
 )
@@ -33,7 +33,7 @@ have their own.
 
 
 def may_have_children(submitted: JobSubmitted) -> bool:
-    """Return whether a step of this job may go to a sub-supervisor."""
+    """Return whether a step of this job may go to a child job."""
     return submitted.depth < submitted.limits.max_depth
 
 
@@ -46,7 +46,7 @@ def separate_child_steps(
     of_agents: list[StepId] = []
     commands: list[Command] = []
     for step_id in ready:
-        if state.steps[step_id].specialist == SUB_SUPERVISOR:
+        if state.steps[step_id].specialist == CHILD_JOB_SPECIALIST:
             commands.append(IssueToChild(step_id))
         else:
             of_agents.append(step_id)
@@ -64,9 +64,9 @@ def child_of(state: JobState, step_id: StepId, before: JobId | None) -> Child:
     return Child(job_id=job_id, limits=child_limits(state))
 
 
-def record_team(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
+def record_child_job(state: JobState, step_id: StepId, child: Child) -> PreviousChildJob:
     """Return the record of a child job that gets a step."""
-    return PreviousTeam(
+    return PreviousChildJob(
         job_id=child.job_id,
         knows=_results_of_dependencies(state, step_id),
         remarks_received=len(state.steps[step_id].remarks),
@@ -76,8 +76,12 @@ def record_team(state: JobState, step_id: StepId, child: Child) -> PreviousTeam:
 def child_to_continue(state: JobState, step_id: StepId) -> JobId | None:
     """Return the child job that only needs to fill its gaps; None if a new child does the step."""
     step = state.steps[step_id]
-    if step.gaps_only and step.team and step.team.knows == _results_of_dependencies(state, step_id):
-        return step.team.job_id
+    if (
+        step.gaps_only
+        and step.child_job
+        and step.child_job.knows == _results_of_dependencies(state, step_id)
+    ):
+        return step.child_job.job_id
     return None
 
 

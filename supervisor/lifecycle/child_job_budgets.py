@@ -13,14 +13,14 @@ from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import StepOutline
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.usage import NOTHING_USED
 from handoff_queue.supervisor.lifecycle.job_budget import amount, reserve_for_closing_roles
 from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
 from handoff_queue.supervisor.lifecycle.state import LAST_CHANCE_S, JobState, outlines_of
 
 SHARES_OF_A_CHILD = 4
-"""Shares of a child in its parent's budget; a step of one agent has one. A team calls at least
+"""Shares of a child in its parent's budget; a step of one agent has one. A child job calls at least
 a planner, two steps and an assessor.
 """
 MIN_TIME_LEFT_SHARE = 0.05
@@ -79,25 +79,25 @@ def _shares(steps: Sequence[StepOutline]) -> int:
     """Return the number of shares into which a plan divides its job's budget."""
     shares = 0
     for step in steps:
-        shares += SHARES_OF_A_CHILD if step.specialist == SUB_SUPERVISOR else 1
+        shares += SHARES_OF_A_CHILD if step.specialist == CHILD_JOB_SPECIALIST else 1
     return max(SHARES_OF_A_CHILD, shares)
 
 
-def has_teams(state: JobState) -> bool:
-    """Return whether the plan gives any step to a sub-supervisor."""
-    return state.plan is not None and plan_graph_of(state.plan.steps).has_teams
+def has_child_jobs(state: JobState) -> bool:
+    """Return whether the plan gives any step to a child job."""
+    return state.plan is not None and plan_graph_of(state.plan.steps).has_child_jobs
 
 
-def describe_team_shortage(state: JobState, first: WorstCase) -> str:
-    """Return a sentence about the limits that are too small for a team.
+def describe_child_job_shortage(state: JobState, first: WorstCase) -> str:
+    """Return a sentence about the limits that are too small for a child job.
 
-    Only facts from before the first team count. The result is '' if the limits are large
-    enough, or if the plan has no teams.
+    Only facts from before the first child job count. The result is '' if the limits are large
+    enough, or if the plan has no child job.
 
     Args:
-        first: upper bound of a team's first call.
+        first: upper bound of a child job's first call.
     """
-    if not has_teams(state):
+    if not has_child_jobs(state):
         return ""
     limits = first_child_limits(state)
     needed = {"max_turns": SHARES_OF_A_CHILD, "max_handoffs": SHARES_OF_A_CHILD}
@@ -108,11 +108,11 @@ def describe_team_shortage(state: JobState, first: WorstCase) -> str:
         limit = getattr(limits, name)
         if limit is not None and limit < least:
             shortages.append(
-                f"{amount(name, limit)} where a team needs room for {amount(name, least)}"
+                f"{amount(name, limit)} where a child job needs room for {amount(name, least)}"
             )
     if shortages:
         return (
-            f"too little: {', '.join(shortages)}; the generalist tries the parts that a team"
+            f"too little: {', '.join(shortages)}; the generalist tries the parts that a child job"
             " cannot do"
         )
     return ""

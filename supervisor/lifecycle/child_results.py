@@ -92,12 +92,14 @@ def result_for_parent(
     has_failed = status is ResultStatus.FAILED
     error = None
     if answer and answer.gaps and (status is ResultStatus.PARTIAL or not is_new):
-        error = f"its team {state.job_id} lacks {gaps_in_words(answer.gaps)}"
+        error = f"its child job {state.job_id} lacks {gaps_in_words(answer.gaps)}"
     elif has_failed and answer and output is None:
-        error = f"its team {state.job_id}: its answer is not in the form that the step asks for"
+        error = (
+            f"its child job {state.job_id}: its answer is not in the form that the step asks for"
+        )
     elif has_failed:
         why = texts.why(state.ended.because) or state.ended.reason or "it has no answer"
-        error = f"its team {state.job_id}: {why}"
+        error = f"its child job {state.job_id}: {why}"
     if error is not None:
         error = error[:MAX_ERROR_CHARS]
     if has_failed:

@@ -62,7 +62,7 @@ class IssueGroup:
 
 @dataclass(frozen=True, slots=True)
 class IssueToChild:
-    """Give this step to a sub-supervisor, as a child job."""
+    """Start a child job for this step."""
 
     step: StepId
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from handoff_queue.shared.types.answer import Gap
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.names import CLOSING_ROLES, FACT_GATE, SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, CLOSING_ROLES, FACT_GATE
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState
@@ -70,7 +70,7 @@ def to_finish(state: JobState) -> int | None:
 
 def _prices(state: JobState) -> dict[StepId, int | None]:
     """Return the likely micro-dollars of each missing or incomplete step and of its
-    dependents. A team that continues only fills its gaps; any other attempt does the whole
+    dependents. A child job that continues only fills its gaps; any other attempt does the whole
     step.
     """
     incomplete = frozenset(state.incomplete_steps)
@@ -82,7 +82,9 @@ def _prices(state: JobState) -> dict[StepId, int | None]:
         step = state.steps[step_id]
         prices[step_id] = costs.of(step.specialist)
         continues = (
-            step.specialist == SUB_SUPERVISOR and step.team_knows_all and step_id not in dependents
+            step.specialist == CHILD_JOB_SPECIALIST
+            and step.child_job_knows_all
+            and step_id not in dependents
         )
         if continues and step.to_finish_microusd is not None:
             prices[step_id] = step.to_finish_microusd

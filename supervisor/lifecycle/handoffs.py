@@ -12,7 +12,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextRe
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.names import FACT_GATE, PLANNING_ROLES, SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, FACT_GATE, PLANNING_ROLES
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.usage import microusd
@@ -195,11 +195,11 @@ def _effects_allowed(
     """Return the tools with effects that an attempt may use. None: all tools of `spec`.
 
     Helpers and steps of a child job may use none, because no person approves them before they
-    begin. A specialist that replaces a team may use none either, because the team had none.
-    Any other replacement may only use tools of the planned specialist.
+    begin. A specialist that replaces a child job may use none either, because the child job had
+    none. Any other replacement may only use tools of the planned specialist.
     """
-    of_a_team = state.steps[step_id].outline.specialist == SUB_SUPERVISOR
-    if state.submitted.parent or of_a_team or step_id in helpers_of(state):
+    is_of_child_job = state.steps[step_id].outline.specialist == CHILD_JOB_SPECIALIST
+    if state.submitted.parent or is_of_child_job or step_id in helpers_of(state):
         return ()
     if planned is not spec:
         return planned.tools

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.handoff import BUDGETS, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import NewLimits, raise_limits
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.supervisor.lifecycle.approval_events import ask_again_on_retry, clear_approvals
 from handoff_queue.supervisor.lifecycle.conflict_resolution import keep_good_judgement
 from handoff_queue.supervisor.lifecycle.fact_gate import reset_checks
@@ -60,7 +60,7 @@ def retry_of(
 
     Raises:
         UserError: the job is a child, has not ended, is `ok`, or has no such step; a new limit
-            is below the usage; or the budget of the job or of one of its teams stays spent.
+            is below the usage; or the budget of the job or of one of its child jobs stays spent.
     """
     if state.submitted.parent:
         raise UserError(
@@ -96,9 +96,9 @@ def retry_of(
             f"the budget of {state.job_id} is spent ({_usage_text(state, used)}): {RAISE_LIMITS}"
         )
     if not new_limits and state.ended:
-        teams = ", ".join(_cut_short(state, from_step))
-        if teams:
-            why = f"the budget of {state.job_id} leaves too small a share for the team of {teams}"
+        steps = ", ".join(_cut_short(state, from_step))
+        if steps:
+            why = f"the budget of {state.job_id} leaves a child job of {steps} too small a share"
             raise UserError(f"{why}: {RAISE_LIMITS}")
     return RetryRequested(
         from_step=StepId(from_step) if from_step else None,
@@ -142,7 +142,7 @@ def _usage_text(state: JobState, used: Mapping[str, int]) -> str:
 
 
 def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
-    """Return the steps whose teams would start again and reach the end of the same slice. A
+    """Return the steps whose child jobs would start again and reach the end of the same slice. A
     team with an answer only fills its gaps, with a new slice.
     """
     step_ids: list[StepId] = []
@@ -293,11 +293,12 @@ def _roots(state: JobState, event: RetryRequested) -> frozenset[StepId]:
 
 def _without_failures(step: StepState, event: RetryRequested) -> StepState:
     """Return the step without its failures and the specialists that tried it. The planned
-    specialist does it again. A step of a team goes to the team only if the retry raises a budget.
+    specialist does it again. A child job gets its step again only if the retry raises
+    a budget.
     """
     has_more = any(measure.of(event) for measure in MEASURES)
     given_to = None
-    if step.outline.specialist == SUB_SUPERVISOR and not has_more:
+    if step.outline.specialist == CHILD_JOB_SPECIALIST and not has_more:
         given_to = step.given_to
     return step.model_copy(
         update={"failures": 0, "tried": (), "is_released": False, "given_to": given_to}
@@ -305,8 +306,8 @@ def _without_failures(step: StepState, event: RetryRequested) -> StepState:
 
 
 def _reset_for_attempt(step: StepState, event: RetryRequested) -> StepState:
-    """Return the step before another attempt. A team that has received all feedback only fills
-    its gaps. A step that may have acted runs again only if the user names it.
+    """Return the step before another attempt. A child job that has received all feedback only
+    fills its gaps. A step that may have acted runs again only if the user names it.
     """
     remark = None
     if step.result:
@@ -314,7 +315,7 @@ def _reset_for_attempt(step: StepState, event: RetryRequested) -> StepState:
     is_named = step.outline.id == event.from_step
     if step.acted and not is_named:
         return _keep_acted_step(step)
-    gaps_only = event.keeps_results and step.team_knows_all
+    gaps_only = event.keeps_results and step.child_job_knows_all
     return reopen_step(step, remark, is_named=is_named).model_copy(update={"gaps_only": gaps_only})
 
 

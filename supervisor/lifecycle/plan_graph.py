@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.types.events import StepOutline
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 
 MAX_CACHED_GRAPHS = 64
 """Most plans whose graphs a process keeps. It decides on fewer jobs at once."""
@@ -34,8 +34,8 @@ class PlanGraph:
     """
     steps_after: Mapping[StepId, int]
     """Number of steps in the longest chain of dependents after each step."""
-    has_teams: bool
-    """True if a sub-supervisor does any step."""
+    has_child_jobs: bool
+    """True if a child job does any step."""
 
 
 _lock = threading.Lock()
@@ -63,9 +63,9 @@ def plan_graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
 
 def _graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
     direct_dependents: dict[StepId, set[StepId]] = {step.id: set() for step in steps}
-    has_teams = False
+    has_child_jobs = False
     for step in steps:
-        has_teams = has_teams or step.specialist == SUB_SUPERVISOR
+        has_child_jobs = has_child_jobs or step.specialist == CHILD_JOB_SPECIALIST
         for dependency in step.depends_on:
             direct_dependents[dependency].add(step.id)
     dependents: dict[StepId, frozenset[StepId]] = {}
@@ -82,7 +82,7 @@ def _graph_of(steps: tuple[StepOutline, ...]) -> PlanGraph:
         places=places,
         after_review=_ids_after_review(steps, dependents),
         steps_after=_steps_after(steps, dependents),
-        has_teams=has_teams,
+        has_child_jobs=has_child_jobs,
     )
 
 

@@ -58,7 +58,7 @@ from handoff_queue.supervisor.lifecycle.approval_events import (
     call_questions_after,
     open_call_questions,
 )
-from handoff_queue.supervisor.lifecycle.child_job_assignment import record_team
+from handoff_queue.supervisor.lifecycle.child_job_assignment import record_child_job
 from handoff_queue.supervisor.lifecycle.conflict_resolution import apply_conflicts
 from handoff_queue.supervisor.lifecycle.fact_gate import (
     apply_check_result,
@@ -329,9 +329,9 @@ def _apply_handoff_issued(state: JobState, event: HandoffIssued, at: float) -> d
     given_to = None
     if event.assigned_to != step.outline.specialist:
         given_to = event.assigned_to
-    team = step.team
+    child_job = step.child_job
     if event.child:
-        team = record_team(state, event.step_id, event.child)
+        child_job = record_child_job(state, event.step_id, event.child)
     running = step.model_copy(
         update={
             "status": StepStatus.RUNNING,
@@ -340,7 +340,7 @@ def _apply_handoff_issued(state: JobState, event: HandoffIssued, at: float) -> d
             "given_to": given_to,
             "attempt": event.attempt,
             "handoff_id": event.handoff_id,
-            "team": team,
+            "child_job": child_job,
             "acted": bool(event.acts),
             "gaps_only": False,
         }

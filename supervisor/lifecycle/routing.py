@@ -7,7 +7,7 @@ from typing import assert_never
 
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
@@ -61,7 +61,7 @@ def default_specialist(specialists: Collection[str]) -> str:
     """
     agents: list[str] = []
     for name in specialists:
-        if name != SUB_SUPERVISOR:
+        if name != CHILD_JOB_SPECIALIST:
             agents.append(name)
     if GENERALIST in agents or not agents:
         return GENERALIST

@@ -79,7 +79,7 @@ class AttemptFeedback(Message):
         return self.author == "user" and self.result is None and not self.follows
 
 
-class PreviousTeam(Message):
+class PreviousChildJob(Message):
     """The child job that last did a step, and its inputs."""
 
     job_id: JobId
@@ -242,8 +242,8 @@ class StepState(Message):
     cost_microusd: NonNegativeInt | None = None
     """Cost of the latest ended handoff; None: there is none, or its price is unknown."""
     to_finish_microusd: NonNegativeInt | None = None
-    """Likely cost of filling only the team's gaps, as the team reported it; None: no report,
-    or no team.
+    """Likely cost of filling only the gaps of the child job, as it reported it; None: no report, or
+    no child job.
     """
     began_at: float = 0.0
     """Issue time of the latest handoff. Unix time in seconds."""
@@ -283,10 +283,10 @@ class StepState(Message):
     """The usable result of an earlier attempt. It counts if the attempts after it have no usable
     result.
     """
-    team: PreviousTeam | None = None
+    child_job: PreviousChildJob | None = None
     """The child job that did the step last; None: no child job did."""
     gaps_only: bool = False
-    """True if its next attempt only needs to fill that team's gaps."""
+    """True if its next attempt only needs to fill that child job's gaps."""
     origins: tuple[Origin, ...] = ()
     """Origins of the results of all its attempts."""
 
@@ -296,13 +296,13 @@ class StepState(Message):
         return self.given_to or self.outline.specialist
 
     @property
-    def team_knows_all(self) -> bool:
-        """Return whether a team did the step last and has received all feedback, except the
+    def child_job_knows_all(self) -> bool:
+        """Return whether a child job did the step last and has received all feedback, except the
         request for missing parts.
         """
-        if self.team is None:
+        if self.child_job is None:
             return False
-        for remark in self.remarks[self.team.remarks_received :]:
+        for remark in self.remarks[self.child_job.remarks_received :]:
             is_no_news = remark.author == "supervisor" or remark.asks_for_the_rest
             if not is_no_news:
                 return False

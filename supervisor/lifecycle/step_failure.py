@@ -10,7 +10,7 @@ from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.events import StepRetry
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, StepId
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.lifecycle.commands import Command, PublishAgain, RunRole, StartChild
 from handoff_queue.supervisor.lifecycle.joins import is_wanted
@@ -28,8 +28,8 @@ model calls, and a retry would reach a limit again.
 REASSIGNED = RETRIED | {StopReason.REFUSED}
 """Stop reasons after which another specialist, with other instructions, tries the step."""
 SLICE_SPENT = frozenset(measure.stop_reason for measure in MEASURES)
-"""Stop reasons of a team whose slice of the job's budget is spent. One agent, which needs less
-than a team, may then do the step with the rest of the job's budget.
+"""Stop reasons of a child job whose slice of the job's budget is spent. One agent, which needs less
+than a child job, may then do the step with the rest of the job's budget.
 """
 
 
@@ -98,10 +98,10 @@ def has_failed(step: StepState) -> bool:
 
 
 def had_too_small_slice(step: StepState) -> bool:
-    """Return whether a team did the step last, and its slice of the budget ended it. The same
+    """Return whether a child job did the step last, and its slice of the budget ended it. The same
     slice would end it again.
     """
-    return step.specialist == SUB_SUPERVISOR and step.stop_reason in SLICE_SPENT
+    return step.specialist == CHILD_JOB_SPECIALIST and step.stop_reason in SLICE_SPENT
 
 
 def steps_to_ask_about(
@@ -170,10 +170,10 @@ def _step_retry(step_id: StepId, step: StepState, observations: Observations) ->
     """Return the next attempt at a step; None if no specialist is left to try it.
 
     The current specialist retries up to MAX_RETRIES failures of the step. After that, the
-    next specialist with the same capability tries it, and at last the generalist. A team does
+    next specialist with the same capability tries it, and at last the generalist. A child job does
     not retry, because its own steps had second chances.
     """
-    is_child = step.outline.specialist == SUB_SUPERVISOR
+    is_child = step.outline.specialist == CHILD_JOB_SPECIALIST
     if step.stop_reason in RETRIED and step.failures <= MAX_RETRIES and not is_child:
         return StepRetry(step=step_id)
     candidates = list(observations.able_specialists(step.outline.specialist))

@@ -17,7 +17,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.cost_quote import Estimate, Quote
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.ids import JobId, StepId
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.lifecycle.job_budget import closing_roles
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -164,12 +164,12 @@ def _work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingW
 
 def _has_batches(name: str, served: ServedSpecialist | None) -> bool:
     """Return whether calls of a specialist or role may go through batches. The specialists of a
-    sub-team are not known, so its cost counts as if all its calls were live.
+    child job are not known, so its cost counts as if all its calls were live.
 
     Args:
         served: None for a role, and if no worker serves the specialist now.
     """
-    if name == SUB_SUPERVISOR:
+    if name == CHILD_JOB_SPECIALIST:
         return False
     if served is None:
         return True

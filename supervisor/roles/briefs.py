@@ -32,7 +32,7 @@ from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step_events import CheckVerdict
-from handoff_queue.supervisor.lifecycle.child_job_assignment import SUB_SUPERVISOR_SPEC
+from handoff_queue.supervisor.lifecycle.child_job_assignment import CHILD_JOB_SPEC
 from handoff_queue.supervisor.roles.answer_text import clip, object_schema, values_of
 
 MAX_REQUEST_CHARS = 60_000
@@ -101,8 +101,8 @@ class Candidate:
     """Handoffs that wait for it."""
 
 
-SUB_TEAM = Candidate(SUB_SUPERVISOR_SPEC.name, SUB_SUPERVISOR_SPEC.description)
-"""The sub-supervisor, as the planners see it."""
+SUB_TEAM = Candidate(CHILD_JOB_SPEC.name, CHILD_JOB_SPEC.description)
+"""The child job, as the planners see it."""
 
 
 @dataclass(frozen=True, slots=True)

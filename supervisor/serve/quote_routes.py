@@ -69,7 +69,7 @@ async def quote(
     is_refused = exceeds(state.quote or Quote(), request.limits.max_microusd)
     if is_refused:
         await access.jobs.cancel(job_id)
-    teams: Any = ((await access.jobs.result(job_id)).plan or {}).get("sub_teams")
+    teams: Any = ((await access.jobs.result(job_id)).plan or {}).get("child_jobs")
     return JSONResponse(quote_json(state, teams, is_refused=is_refused), 200, headers)
 
 

@@ -77,7 +77,7 @@ class TimelineBar:
     at_most: bool
     """True if the tokens and the cost are an upper bound, because a call was cut off."""
     child: JobId | None
-    """The child job of a handoff to a sub-supervisor."""
+    """The child job that does the handoff."""
     is_critical: bool = False
     """True if the handoff is on the critical path."""
 

@@ -17,7 +17,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.plan_validation import problems_by_step
 from handoff_queue.shared.types.specialist import check_specialist
@@ -230,7 +230,7 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         )
     except ValidationError as error:
         raise UserError(f"{where}: {problems_of(error)}; fix this field") from error
-    if specialist != SUB_SUPERVISOR:
+    if specialist != CHILD_JOB_SPECIALIST:
         check_specialist(specialist, f"{where}: ")
     approve = None
     if "approve" in fields:

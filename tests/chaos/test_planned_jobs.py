@@ -28,7 +28,7 @@ from handoff_queue.chaos.planned_jobs import (
 )
 from handoff_queue.shared.specialists.specialist_files import load_specialists, read_specialist
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.names import FACT_GATE, ROLES, SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, FACT_GATE, ROLES
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.cli.processes import find_specialists_folder
 from handoff_queue.supervisor.roles.planner import PlanFormat
@@ -96,7 +96,7 @@ def test_child_jobs_are_two_deep_at_most_and_their_parents_steps() -> None:
     for tree in trees:
         for job in tree:
             for step in job.steps:
-                assert (step.specialist == SUB_SUPERVISOR) == (step.team is not None)
+                assert (step.specialist == CHILD_JOB_SPECIALIST) == (step.team is not None)
                 assert step.team is None or (step.team.parent, step.team.name) == (
                     job.name,
                     f"{job.name}-{step.id}",
@@ -237,7 +237,7 @@ def test_two_attempts_at_a_step_have_different_texts() -> None:
 
 
 def test_every_plan_is_valid_at_its_first_try_except_the_plan_for_repair() -> None:
-    specialists = (*SPECIALISTS, SWITCHING, KEEPER, SKIMMER, EXTERNAL, SUB_SUPERVISOR)
+    specialists = (*SPECIALISTS, SWITCHING, KEEPER, SKIMMER, EXTERNAL, CHILD_JOB_SPECIALIST)
     plan_format = PlanFormat(specialists, max_steps=20)
     model_request = {"messages": [{"content": [{"type": "text", "text": "Make the plan."}]}]}
 

@@ -174,7 +174,7 @@ def issue(
 
 
 def issue_to_a_child(store: Store, job_id: JobId, handoff_id: str) -> JobId:
-    """Issue a handoff to a sub-supervisor, and return the id of the child job, which is not
+    """Issue a handoff for a child job, and return the id of the child job, which is not
     submitted yet.
     """
     child = Child(job_id=new_job_id(), limits=JobLimits())

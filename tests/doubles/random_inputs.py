@@ -7,7 +7,7 @@ from random import Random
 
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Patch, Plan, Repeat, Synthesis
 from handoff_queue.shared.types.step import Join, OnFailure, Step
 
@@ -83,7 +83,7 @@ def any_plan(dice: Random) -> Plan:
     steps = tuple(
         Step(
             id=name,
-            specialist=SUB_SUPERVISOR if dice.random() < 0.1 else "researcher",
+            specialist=CHILD_JOB_SPECIALIST if dice.random() < 0.1 else "researcher",
             task=f"Do {name}.",
             depends_on=before,
             on_failure=dice.choice(list(OnFailure)),

@@ -22,7 +22,7 @@ TIMEOUT_S = 90
 
 
 def a_team(fleet: Fleet, name: str, step: str, *, turns: int = 1, **plan: str) -> str:
-    """Let a sub-supervisor do this step with its own plan. Return the name of the team."""
+    """Let a child job do this step with its own plan. Return the name of the team."""
     team = f"{name}-{step}"
     fleet.model.teams[name, step] = team
     fleet.model.plans[team] = plan
@@ -134,7 +134,7 @@ def test_a_share_too_small_for_a_team_is_reported_and_the_generalist_takes_the_s
     fleet.jobs.approve(job_id)
     fleet.wait_for_end(job_id, TIMEOUT_S)
 
-    assert "too little: 12800 tokens where a team needs room for " in plan["sub_teams"]
+    assert "too little: 12800 tokens where a child job needs room for " in plan["child_jobs"]
     specialists = [event.assigned_to for event in fleet.issued(job_id) if event.step_id == "x"]
     assert specialists == ["supervisor", "generalist"]
 

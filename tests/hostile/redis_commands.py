@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 
 OTHER_JOB = "j-0123456789ab"
 JOB = f"handoff:{{{OTHER_JOB}}}"
@@ -111,7 +111,7 @@ WRITERS_TURNS = keys.turns(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
 WRITERS_DRAFT = keys.draft(JobId(OTHER_JOB), "writer", HandoffId("write.1"))
 ANALYSTS_DRAFT = keys.draft(JobId(OTHER_JOB), "analyst", HandoffId("a.1"))
 PLANNERS_HANDOFF = keys.handoff(JobId(OTHER_JOB), "planner", HandoffId("planner.1"))
-TEAMS_HANDOFF = keys.handoff(JobId(OTHER_JOB), SUB_SUPERVISOR, HandoffId("team.1"))
+TEAMS_HANDOFF = keys.handoff(JobId(OTHER_JOB), CHILD_JOB_SPECIALIST, HandoffId("team.1"))
 HANDOFFS_OF_OTHER_ROLES: tuple[Command, ...] = (
     ("HGET", TEAMS_HANDOFF, "digest"),
     ("HMGET", TEAMS_HANDOFF, "result"),

@@ -18,7 +18,7 @@ from handoff_queue.shared.providers.offline.request_text import (
     why_not_answerable,
 )
 from handoff_queue.shared.providers.offline.words import content_stems, content_words, join_with_and
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 
 _GENERALIST = "generalist"
 _RESEARCHERS = ("researcher", _GENERALIST, "analyst")
@@ -61,7 +61,7 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     """
     step_fields = _property(conversation.schema, "steps")["items"]
     offered = _property(step_fields, "specialist")["enum"]
-    names = [name for name in offered if name != SUB_SUPERVISOR] or [_GENERALIST]
+    names = [name for name in offered if name != CHILD_JOB_SPECIALIST] or [_GENERALIST]
     brief, _, request = conversation.task.partition("\nRequest:\n")
     request = request[:MAX_CHARS]
     earlier_ids: list[Any] = []

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.names import (
+    CHILD_JOB_SPECIALIST,
     ROLES,
     ROLES_QUEUE,
-    SUB_SUPERVISOR,
     SUBMISSIONS_QUEUE,
     SUPERVISOR_QUEUE,
     UNROUTED_QUEUE,
@@ -298,7 +298,7 @@ def worker_access(specialists: Sequence[str]) -> Access:
             # not `hset`, `hdel`: a worker changes and removes no payload
             Selector(("hget", "hmget", "hexists", "hsetnx"), (_BLOB,)),
             # not `hget`: the digests of its task and of its result open the texts
-            Selector(("exists", "hexists"), _handoffs((SUB_SUPERVISOR,))),
+            Selector(("exists", "hexists"), _handoffs((CHILD_JOB_SPECIALIST,))),
             Selector(("rpush", "llen", "lrange", "del", "pexpire"), _turns(specialists)),
             Selector(("set", "del"), _drafts(specialists)),
             Selector(("hget",), (_ROLES,)),

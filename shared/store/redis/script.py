@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError
 
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, Amount, Measure
-from handoff_queue.shared.types.names import ROLES, SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, ROLES
 
 PARTS = (
     "parts/metrics",
@@ -149,7 +149,7 @@ def _block(definitions: Sequence[Definition], wanted: Collection[str]) -> str:
 @cache
 def _parts() -> tuple[tuple[Definition, ...], ...]:
     """Return the definitions of each part. The tables of Python are the first part."""
-    own_roles = [f"{name} = true" for name in (*ROLES, SUB_SUPERVISOR)]
+    own_roles = [f"{name} = true" for name in (*ROLES, CHILD_JOB_SPECIALIST)]
     tables = (
         _table("AMOUNTS", map(_amount, AMOUNTS)),
         _table("MEASURES", map(_measure, MEASURES)),

@@ -67,10 +67,10 @@ from handoff_queue.supervisor.cli.display.job_view import (
 )
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 from handoff_queue.supervisor.client.plan_changes import change_in_words, change_of
+from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState
-from handoff_queue.supervisor.lifecycle.team_costs import bill_of, bill_text
 
 
 def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[tuple[float, str]]:
@@ -291,8 +291,8 @@ def _describe_issued_handoff(view: JobView, event: HandoffIssued) -> str | None:
     if event.assigned_to in ROLES:
         return None
     lacks = ""
-    if view.job and view.job.teams_lack:
-        lacks = f", with {view.job.teams_lack}"
+    if view.job and view.job.child_jobs_lack:
+        lacks = f", with {view.job.child_jobs_lack}"
     child = ""
     if event.child:
         child = f", as {event.child.job_id}{lacks}"

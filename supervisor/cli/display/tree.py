@@ -237,11 +237,11 @@ def _will_be_planned(state: JobState) -> bool:
 def _missing(view: JobView) -> list[str]:
     """Return the reasons why the job and its child jobs wait, each once.
 
-    They also say which sub-teams get too small a part of the budget.
+    They also say which child jobs get too small a part of the budget.
     """
     reasons = list(map(str, view.waiting_reasons))
-    if view.job and view.job.teams_lack:
-        reasons.append(f"its sub-teams get {view.job.teams_lack}")
+    if view.job and view.job.child_jobs_lack:
+        reasons.append(f"its child jobs get {view.job.child_jobs_lack}")
     for child in view.children.values():
         reasons += _missing(child)
     return list(dict.fromkeys(reasons))

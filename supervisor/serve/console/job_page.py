@@ -19,7 +19,7 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import ROLES, ROLES_QUEUE, SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, ROLES, ROLES_QUEUE
 from handoff_queue.shared.types.presence import WAITS_FOR
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.job_result import JobRecord, JobResult, record_of, report_of
@@ -283,7 +283,7 @@ def _describe_awaited_processes(
     role: str, served: dict[str, ServedSpecialist], load: FleetLoad
 ) -> str:
     """Return the processes that an unclaimed handoff of a role waits for."""
-    if role == SUB_SUPERVISOR:
+    if role == CHILD_JOB_SPECIALIST:
         return "waits for a supervisor, which begins its child job"
     if role in ROLES and not load.supervisors:
         return "waits for a supervisor, and none runs"

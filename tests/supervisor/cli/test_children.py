@@ -100,7 +100,7 @@ def test_a_plan_with_sub_supervisors_is_logged_with_its_cost() -> None:
         if line.startswith("plan: ")
     )
 
-    assert shown.startswith("plan: 1 step: team (supervisor); 1 sub-team of at most ")
+    assert shown.startswith("plan: 1 step: team (supervisor); 1 child job of at most ")
 
 
 def test_a_slice_that_is_too_small_for_a_team_is_reported_at_its_start() -> None:
@@ -112,14 +112,14 @@ def test_a_slice_that_is_too_small_for_a_team_is_reported_at_its_start() -> None
         "",
         100.0,
         cancelled=False,
-        teams_lack="too little: 1 turn",
+        child_jobs_lack="too little: 1 turn",
     )
     view = replace(view, job=info)
 
     assert f"team (supervisor): handed over, as {CHILD_ID}, with too little: 1 turn" in changes(
         None, update_of(view, {JOB: recorded(SUBMITTED, TEAM_PLAN, TEAM_ISSUED)})
     )
-    assert "! its sub-teams get too little: 1 turn" in "\n".join(rendered(view))
+    assert "! its child jobs get too little: 1 turn" in "\n".join(rendered(view))
 
 
 def test_the_tree_has_the_steps_of_a_child_below_its_own() -> None:

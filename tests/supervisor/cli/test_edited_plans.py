@@ -95,7 +95,7 @@ def test_every_fault_is_reported_with_file_and_line(tmp_path: Path) -> None:
         (int(line), fault[:44].strip())
         for line, _, fault in (message.partition(": ") for message in messages)
     ] == [
-        (2, "a plan has no field colour: use one of degra"),
+        (2, "a plan has no field colour: use one of child"),
         (11, "step 3: task: is missing: add it"),
         (13, "step 3: tsk: there is no such field: did you"),
         (14, "step 4: on_failure: must be 'drop', 'retry'"),

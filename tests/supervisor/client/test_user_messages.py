@@ -20,7 +20,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, new_word
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.user_messages import MAX_MESSAGE_CHARS
@@ -49,7 +49,7 @@ def job_of_a_team(shell: Shell) -> tuple[JobId, JobId]:
     job_id = shell.submit()
     plan = PlanMade(
         plan=ref("{}"),
-        steps=(StepOutline(id=StepId("team"), specialist=SUB_SUPERVISOR, title="Do it."),),
+        steps=(StepOutline(id=StepId("team"), specialist=CHILD_JOB_SPECIALIST, title="Do it."),),
         is_reviewed=False,
     )
     shell.store.journal.append(job_id, plan)
@@ -221,7 +221,7 @@ def test_a_message_to_a_job_of_one_team_belongs_to_its_child_job(shell: Shell) -
 
     refusal = refusal_of(shell.jobs.say, job_id, SHORTER) or ""
 
-    assert refusal == f"a team does step team, as {child}: use `handoff say {child} TEXT`"
+    assert refusal == f"child job {child} does step team: use `handoff say {child} TEXT`"
 
 
 def test_an_ended_job_takes_no_message(shell: Shell, job_id: JobId) -> None:
@@ -318,7 +318,7 @@ def test_a_message_to_a_step_of_a_team_belongs_to_its_child_job(shell: Shell) ->
 
     refusal = refusal_of(shell.jobs.say, job_id, SHORTER, "team") or ""
 
-    assert refusal == f"a team does step team, as {child}: use `handoff say {child} TEXT`"
+    assert refusal == f"child job {child} does step team: use `handoff say {child} TEXT`"
 
 
 def missed(shell: Shell, job_id: JobId) -> list[str]:

@@ -1,4 +1,4 @@
-"""Each step of a sub-supervisor has one child job and gets one result, after every crash."""
+"""Each step of `supervisor` has one child job and gets one result, after every crash."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.client.request import Request
@@ -352,7 +352,7 @@ def test_no_child_is_in_the_list_of_jobs(shell: Shell, tmp_path: Path) -> None:
 def test_a_workflow_with_sub_supervisors_is_refused_if_the_job_may_have_no_child(
     shell: Shell, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="step qdrant names a sub-supervisor, and max_depth"):
+    with pytest.raises(UserError, match="step qdrant needs a child job, and max_depth"):
         submit(shell, tmp_path, JobLimits(max_depth=0))
 
 
@@ -377,7 +377,7 @@ def test_a_team_has_a_review_unless_the_team_that_made_its_step_has_none(
     shell: Shell, tmp_path: Path
 ) -> None:
     workflow = make_workflow(tmp_path, "id: team, specialist: supervisor, task: Look.")
-    plan = Plan(steps=(Step(id=StepId("team"), specialist=SUB_SUPERVISOR, task="Look."),))
+    plan = Plan(steps=(Step(id=StepId("team"), specialist=CHILD_JOB_SPECIALIST, task="Look."),))
     event, text = make_plan_event(plan, is_reviewed=False)
     own = Request("Go.", mode=Mode.TEAM)
     reviewed: dict[str, bool] = {}

@@ -185,7 +185,7 @@ def test_no_team_begins_with_less_than_the_forecast_of_its_first_call(shell: She
     shell.advance(job_id)
     with_key = Settings(anthropic_api_key=SecretStr("k"), offline=False)
 
-    least = CostForecast(Models(with_key), Prices(), shell.fact_checker).first_team_call(
+    least = CostForecast(Models(with_key), Prices(), shell.fact_checker).first_child_job_call(
         state_of(shell, job_id)
     )
 

@@ -1,4 +1,4 @@
-"""A plan may give steps to sub-supervisors. Each child job gets a share of the budget and reports
+"""A plan may give steps to child jobs. Each child job gets a share of the budget and reports
 one result.
 """
 
@@ -34,6 +34,7 @@ from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_children
 from handoff_queue.supervisor.lifecycle.child_job_budgets import child_limits
+from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of
 from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
@@ -46,7 +47,6 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from handoff_queue.supervisor.lifecycle.job_end import TELL_AGAIN_AFTER_S, next_due
 from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 from handoff_queue.supervisor.lifecycle.state import StepStatus
-from handoff_queue.supervisor.lifecycle.team_costs import bill_of
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import submission
 from tests.doubles.simulated_job import LEASE_S, SimulatedJob
@@ -64,7 +64,7 @@ LIMITS = st.builds(
 
 
 def plan_with_teams(agents: int = 1, children: int = 2) -> Plan:
-    """Return a plan of sub-supervisors and independent agents."""
+    """Return a plan of child jobs and independent agents."""
     names = [(f"t{n}", "supervisor") for n in range(children)] + [
         (f"a{n}", "researcher") for n in range(agents)
     ]
@@ -136,7 +136,7 @@ def test_a_question_about_a_plan_includes_its_bill() -> None:
     (question,) = job.next_commands()
 
     assert question == AskApproval(
-        ApprovalOf.PLAN, "its plan is made (2 steps: 1 sub-team of at most 159 turns each)"
+        ApprovalOf.PLAN, "its plan is made (2 steps: 1 child job of at most 159 turns each)"
     )
 
 
@@ -324,7 +324,7 @@ def test_a_child_without_an_answer_is_a_failed_result_that_says_why() -> None:
     result = parent_result(job, None)
 
     assert (result.status, result.output) == (ResultStatus.FAILED, None)
-    assert result.error == f"its team {JOB}: it broke"
+    assert result.error == f"its child job {JOB}: it broke"
 
 
 def test_a_spent_share_is_a_limit_of_the_step_and_a_spent_budget_above_is_the_parents() -> None:
@@ -351,8 +351,8 @@ def test_a_child_stopped_by_its_share_reports_the_size_of_the_share() -> None:
     job.advance()
 
     why = (
-        f"its team {JOB}: its share of the budget (88 turns, $0.32) was too small, and no step has"
-        " a usable result"
+        f"its child job {JOB}: its share of the budget (88 turns, $0.32) was too small, and no step"
+        " has a usable result"
     )
     assert parent_result(job, None).error == why
 

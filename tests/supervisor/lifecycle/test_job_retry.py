@@ -127,7 +127,7 @@ def test_a_team_stopped_by_its_share_is_not_retried_with_the_same_share(
 
     with pytest.raises(
         UserError,
-        match=r"too small a share for the team of t: raise max_turns \(--max-turns N\) or",
+        match=r"leaves a child job of t too small a share: raise max_turns \(--max-turns N\) or",
     ):
         retry_of(state, USAGE, from_step, NewLimits())
     assert (

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.plan_validation import problems_by_step
 from handoff_queue.shared.types.review import Side
@@ -472,7 +472,7 @@ def test_an_input_step_gets_no_tool_with_effects() -> None:
 
 def test_a_substitute_for_a_team_gets_no_tool_with_effects() -> None:
     plan = a_plan(a="")
-    team = plan.steps[0].model_copy(update={"specialist": SUB_SUPERVISOR})
+    team = plan.steps[0].model_copy(update={"specialist": CHILD_JOB_SPECIALIST})
     job = SimulatedJob()
     job.advance()
     job.make_plan(plan.model_copy(update={"steps": (team,)}))

@@ -263,7 +263,7 @@ def test_an_unchanged_answer_is_not_a_new_result_for_a_parent_that_has_it(
     result = parent_result(job, Answer(status=JobStatus.PARTIAL, text="-", gaps=(gap,)))
 
     assert result.status is (ResultStatus.FAILED if is_known else ResultStatus.PARTIAL)
-    assert result.error == f"its team {JOB} lacks b (researcher): it broke"
+    assert result.error == f"its child job {JOB} lacks b (researcher): it broke"
     assert result.turns == 2
 
 

@@ -13,7 +13,7 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import RunnerKind
@@ -30,7 +30,7 @@ CHECKER = "analyst"
 @pytest.fixture
 def store_with_samples(store: Store) -> Store:
     """Return a store in which each handoff of the past cost 100 micro-dollars."""
-    names = [keys.history(name) for name in ("writer", SUB_SUPERVISOR, "assessor", CHECKER)]
+    names = [keys.history(name) for name in ("writer", CHILD_JOB_SPECIALIST, "assessor", CHECKER)]
     for name in names:
         store.connection.redis.lpush(name, SAMPLE)
         store.connection.redis.expire(name, 600)
@@ -86,7 +86,7 @@ def test_a_wait_for_a_person_before_the_quote_moves_the_quoted_deadline(
         {"model": "bedrock"},
         {"runner": RunnerKind.AGENT_SDK},
         {"celery_task": "their.task"},
-        {"specialist": SUB_SUPERVISOR},
+        {"specialist": CHILD_JOB_SPECIALIST},
     ],
     ids=lambda without: next(iter(without)),
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.names import RESERVED, ROLES, SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, RESERVED, ROLES
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.workflows import ForEach, read_workflow
 from handoff_queue.supervisor.workflows.expansion import expand
@@ -426,7 +426,7 @@ def test_a_folder_with_an_ambiguous_workflow_name_is_refused(tmp_path: Path) -> 
     assert "cannot be listed (No such file or directory)" in refusal("test", tmp_path / "missing")
 
 
-@pytest.mark.parametrize("name", [name for name in RESERVED if name != SUB_SUPERVISOR])
+@pytest.mark.parametrize("name", [name for name in RESERVED if name != CHILD_JOB_SPECIALIST])
 def test_no_step_is_assigned_to_a_reserved_name(tmp_path: Path, name: str) -> None:
     message = refusal(write_workflow(tmp_path, f"id: a, specialist: {name}, task: Write"))
 

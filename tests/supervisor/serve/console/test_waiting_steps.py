@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.presence import HandoffWait, Node
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve.console.job_page import read_job
@@ -58,7 +58,7 @@ def open_role(shell: Shell, role: str) -> tuple[JobId, HandoffIssued]:
     """Return a job, and its handoff of a role of the supervisor that no process has claimed."""
     job_id, spec = a_job(shell.store), a_spec(name=role).to_json()
     handoff = a_handoff(job_id=job_id, assigned_to=role, specialist=digest_of(spec)).to_json()
-    child = Child(job_id=new_job_id(), limits=JobLimits()) if role == SUB_SUPERVISOR else None
+    child = Child(job_id=new_job_id(), limits=JobLimits()) if role == CHILD_JOB_SPECIALIST else None
     facts = {"handoff": ref(handoff), "specialist": digest_of(spec), "child": child}
     issued = issued_event("a.1", role, group=None).model_copy(update=facts)
     shell.store.journal.commit(
@@ -202,7 +202,7 @@ def test_a_role_without_a_supervisor_says_so(shell: Shell, local: Visitor) -> No
 
 
 def test_a_step_of_a_sub_supervisor_waits_for_its_child_job(shell: Shell) -> None:
-    job_id, _ = open_role(shell, SUB_SUPERVISOR)
+    job_id, _ = open_role(shell, CHILD_JOB_SPECIALIST)
 
     (step,) = read_job(shell.store, job_id).open_steps
 

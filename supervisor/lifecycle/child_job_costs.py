@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.types.names import SUB_SUPERVISOR
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.usage import dollars
 from handoff_queue.supervisor.lifecycle.child_job_budgets import first_child_limits
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 
 @dataclass(frozen=True, slots=True)
-class TeamLayer:
+class ChildJobLayer:
     """The child jobs of one depth below a job: how many there may be, and the most that each
     may use.
     """
@@ -24,20 +24,20 @@ class TeamLayer:
     max_microusd: int | None
 
 
-def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
+def bill_of(state: JobState) -> tuple[ChildJobLayer, ...]:
     """Return the child jobs to which the plan can lead, by depth. Empty if the plan has no
-    steps of sub-supervisors.
+    steps for child jobs.
     """
     teams = 0
     for step in state.steps.values():
-        if step.outline.specialist == SUB_SUPERVISOR:
+        if step.outline.specialist == CHILD_JOB_SPECIALIST:
             teams += 1
     if not teams:
         return ()
     limits = first_child_limits(state)
-    layers: list[TeamLayer] = []
+    layers: list[ChildJobLayer] = []
     for depth in range(state.submitted.depth + 1, state.submitted.limits.max_depth + 1):
-        layers.append(TeamLayer(depth, teams, limits.max_turns, limits.max_microusd))
+        layers.append(ChildJobLayer(depth, teams, limits.max_turns, limits.max_microusd))
         most_steps = limits.max_steps
         if limits.max_turns:
             most_steps = min(most_steps, limits.max_turns)
@@ -45,7 +45,7 @@ def bill_of(state: JobState) -> tuple[TeamLayer, ...]:
     return tuple(layers)
 
 
-def bill_text(layers: Sequence[TeamLayer]) -> str:
+def bill_text(layers: Sequence[ChildJobLayer]) -> str:
     """Return the bill in one line; '' if there are no teams."""
     texts: list[str] = []
     for layer in layers:
@@ -53,8 +53,8 @@ def bill_text(layers: Sequence[TeamLayer]) -> str:
     return "; ".join(texts)
 
 
-def _layer_text(layer: TeamLayer, *, is_first: bool) -> str:
-    noun = "sub-team" if layer.at_most == 1 else "sub-teams"
+def _layer_text(layer: ChildJobLayer, *, is_first: bool) -> str:
+    noun = "child job" if layer.at_most == 1 else "child jobs"
     teams = f"{layer.at_most} {noun}"
     limits_in_words: list[str] = []
     if layer.max_turns:

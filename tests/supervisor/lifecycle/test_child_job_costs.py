@@ -1,4 +1,4 @@
-"""The cost of a plan with sub-teams is known before it runs. A share that is too small is
+"""The cost of a plan with child jobs is known before it runs. A share that is too small is
 reported.
 """
 
@@ -8,8 +8,8 @@ import pytest
 
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.lifecycle.child_job_budgets import describe_team_shortage
-from handoff_queue.supervisor.lifecycle.team_costs import bill_of, bill_text
+from handoff_queue.supervisor.lifecycle.child_job_budgets import describe_child_job_shortage
+from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
 from tests.supervisor.lifecycle.test_child_job_budgets import plan_with_teams, planned_job
 
 
@@ -17,10 +17,10 @@ from tests.supervisor.lifecycle.test_child_job_budgets import plan_with_teams, p
     ("limits", "lacks"),
     [
         (JobLimits(max_turns=200, max_tokens=100_000, max_microusd=2_000_000), ""),
-        (JobLimits(max_turns=8), "3 turns where a team needs room for 4 turns"),
-        (JobLimits(max_handoffs=5), "2 handoffs where a team needs room for 4 handoffs"),
-        (JobLimits(max_tokens=20_000), "7111 tokens where a team needs room for 9000 tokens"),
-        (JobLimits(max_microusd=1_000_000), "$0.355555 where a team needs room for $0.4"),
+        (JobLimits(max_turns=8), "3 turns where a child job needs room for 4 turns"),
+        (JobLimits(max_handoffs=5), "2 handoffs where a child job needs room for 4 handoffs"),
+        (JobLimits(max_tokens=20_000), "7111 tokens where a child job needs room for 9000 tokens"),
+        (JobLimits(max_microusd=1_000_000), "$0.355555 where a child job needs room for $0.4"),
     ],
 )
 def test_a_share_too_small_for_a_team_to_begin_is_reported_before_it_runs(
@@ -28,14 +28,14 @@ def test_a_share_too_small_for_a_team_to_begin_is_reported_before_it_runs(
 ) -> None:
     state = planned_job(plan_with_teams(), limits).state
 
-    assert describe_team_shortage(state, WorstCase(4_000, 5_000, 400_000)) == (
-        lacks and f"too little: {lacks}; the generalist tries the parts that a team cannot do"
+    assert describe_child_job_shortage(state, WorstCase(4_000, 5_000, 400_000)) == (
+        lacks and f"too little: {lacks}; the generalist tries the parts that a child job cannot do"
     )
 
 
 def test_a_plan_without_teams_lacks_nothing() -> None:
     assert (
-        describe_team_shortage(
+        describe_child_job_shortage(
             planned_job(plan_with_teams(children=0), JobLimits(max_turns=1)).state,
             WorstCase(1, 1, 1),
         )
@@ -51,7 +51,7 @@ def test_the_bill_is_breadth_by_depth() -> None:
     assert [(line.depth, line.at_most) for line in bill_of(life.state)] == [(1, 2), (2, 40)]
     assert (
         bill_text(bill_of(life.state))
-        == "2 sub-teams of at most 88 turns and $3.2 each; below them, at depth 2, 40 sub-teams at"
-        " most, out of what those above them may use"
+        == "2 child jobs of at most 88 turns and $3.2 each; below them, at depth 2, 40 child jobs"
+        " at most, out of what those above them may use"
     )
     assert bill_of(planned_job(plan_with_teams(children=0)).state) == ()
