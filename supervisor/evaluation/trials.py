@@ -117,7 +117,7 @@ class EvaluationPlan:
     priority: Priority | None = None
     """Priority of each job."""
     deadline_s: int | None = None
-    """Deadline of each job, as in `Request`. The jobs of the grader have none."""
+    """Deadline of each job, as in `Request`, also of the grader's jobs."""
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -147,8 +147,7 @@ class EvaluationPlan:
         if case.docs:
             documents = self.documents[case.docs]
         request = trial.variant.request(case.request, documents, self.limits, self.workflow)
-        request = replace(request, priority=self.priority, deadline_s=self.deadline_s)
-        return EvaluationJob(self._key(trial), request)
+        return self._job(self._key(trial), request)
 
     def grader_job_of(self, trial: Trial, result: JobResult) -> EvaluationJob:
         """Return the grader's job that scores the answer of a trial."""
@@ -156,7 +155,11 @@ class EvaluationPlan:
         assert self.grader is not None
         assert case.rubric is not None
         request = self.grader.scoring(case.request, case.rubric, result, case.reference)
-        return EvaluationJob(f"{self._key(trial)} graded", request)
+        return self._job(f"{self._key(trial)} graded", request)
+
+    def _job(self, key: str, request: Request) -> EvaluationJob:
+        request = replace(request, priority=self.priority, deadline_s=self.deadline_s)
+        return EvaluationJob(key, request)
 
     def _key(self, trial: Trial) -> str:
         return f"eval {self.name}: {trial.case.id}, {trial.variant.name}, {trial.number}"

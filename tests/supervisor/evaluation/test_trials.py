@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import pytest
+
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.gates import Gates
+from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode, Priority
+from handoff_queue.shared.types.review import Criterion, Rubric
+from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import check_request
 from handoff_queue.supervisor.client.submission import submission_of
+from handoff_queue.supervisor.evaluation.answer_grader import AnswerGrader
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Variant
 
 SETTINGS = Settings(offline=True)
 
 
-def test_the_jobs_of_an_evaluation_with_a_deadline_go_through_batches() -> None:
-    case = GoldenCase(id="one", request="How does HNSW work?", gates=Gates(required=("graph",)))
+@pytest.mark.parametrize("is_of_the_grader", [False, True])
+def test_the_jobs_of_an_evaluation_with_a_deadline_go_through_batches(
+    *, is_of_the_grader: bool
+) -> None:
+    rubric = Rubric(criteria=(Criterion(name="depth", means="It names the layers."),))
+    case = GoldenCase(id="one", request="How does HNSW work?", rubric=rubric)
     plan = EvaluationPlan(
-        "nightly", (case,), (Variant(Mode.SINGLE),), priority=Priority.BATCH, deadline_s=21_600
+        "nightly",
+        (case,),
+        (Variant(Mode.SINGLE),),
+        grader=AnswerGrader(),
+        priority=Priority.BATCH,
+        deadline_s=21_600,
     )
-    request = plan.job_of(plan.trials[0]).request
+    (trial,) = plan.trials
+    job = plan.job_of(trial)
+    if is_of_the_grader:
+        answered = JobResult(job_id=job.job_id, status=JobStatus.OK, answer="By layers.")
+        job = plan.grader_job_of(trial, answered)
+    request = job.request
     check_request(request, SETTINGS)
     event = submission_of(request, SETTINGS).event
     assert (event.is_batched, event.limits.max_seconds) == (True, 21_600)
