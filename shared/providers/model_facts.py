@@ -28,6 +28,10 @@ WITHIN_S = 5.0
 """Longest time of one request, in seconds, and longest wait for a part of its answer."""
 _HAS_NO_MODELS = (400, 404, 405, 501)
 """HTTP status of servers without a Models API."""
+MAX_ANSWER_BYTES = 8_000_000
+"""Most bytes of an answer. The facts about a model take about 2,000 bytes, and the longest list has
+1,000 models.
+"""
 _READ_BYTES = 65_536
 """Most bytes of one read of an answer."""
 EFFORT, THINKING = ("effort",), ("thinking",)
@@ -118,15 +122,15 @@ def _read(response: Any) -> bytes:
     """Return the body of an answer.
 
     Raises:
-        OSError: the body does not end within `WITHIN_S`.
+        OSError: the body does not end within `WITHIN_S`, or is too long.
     """
     until = time.monotonic() + WITHIN_S
-    parts: list[bytes] = []
+    body = bytearray()
     while part := response.read1(_READ_BYTES):
-        parts.append(part)
-        if time.monotonic() > until:
-            raise TimeoutError
-    return b"".join(parts)
+        body += part
+        if time.monotonic() > until or len(body) > MAX_ANSWER_BYTES:
+            raise OSError
+    return bytes(body)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

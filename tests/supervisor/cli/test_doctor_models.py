@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.providers import model_facts
 from handoff_queue.shared.providers.model_facts import ModelServer, server_of
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.context_edits import COMPACTION_BETA
@@ -172,6 +173,14 @@ def test_a_server_without_these_facts_gives_no_finding(body: bytes) -> None:
     with serving({"/v1/models/any": Page(body)}) as server:
         at = ModelServer(f"http://127.0.0.1:{server.port}", {})
         assert list(check_models(at, {"any": [], "unknown": []})) == []
+
+
+def test_an_answer_that_is_too_long_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b'{"lifecycle": "retired"}'
+    monkeypatch.setattr(model_facts, "MAX_ANSWER_BYTES", len(body) - 1)
+    with serving({"/v1/models/old": Page(body)}) as server:
+        at = ModelServer(f"http://127.0.0.1:{server.port}", {})
+        assert list(check_models(at, {"old": []})) == []
 
 
 WINDOW_200K, STEP_100K, WINDOW_1M = "claude-haiku-4-5", "claude-haiku-5-5", "claude-opus-5-5"
