@@ -159,6 +159,8 @@ class HandoffIssued(Message):
     """Time at which the handoff must end, in Unix seconds."""
     max_microusd: PositiveInt | None = None
     """The most that the handoff may cost; None: only the job's budget counts."""
+    max_tokens: Annotated[PositiveInt | None, OmitNone] = None
+    """Token budget of the handoff; None: unknown."""
     closes: bool = False
     """True if the handoff may use the reserve for the end of the job, although its role
     normally may not.

@@ -89,6 +89,7 @@ def make_handoff_issued(
         index=index,
         deadline=handoff.limits.deadline,
         max_microusd=handoff.limits.max_microusd,
+        max_tokens=handoff.limits.max_tokens,
         closes=closes,
         counts=counts,
     )

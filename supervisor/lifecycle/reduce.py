@@ -101,6 +101,7 @@ from handoff_queue.supervisor.lifecycle.step_state import (
     with_result,
 )
 from handoff_queue.supervisor.lifecycle.user_messages import after_issue, apply_message_event
+from handoff_queue.supervisor.lifecycle.verified_usage import within_limits
 
 Steps = Mapping[StepId, StepState]
 
@@ -353,6 +354,7 @@ def _apply_handoff_finished(state: JobState, event: HandoffFinished, at: float) 
     counts for the usage.
     """
     issued = state.open.get(event.handoff_id)
+    event = within_limits(event, issued, state.submitted.limits)
     models = tuple(dict.fromkeys((*state.models, *event.models)))
     changes: dict[str, Any] = {
         "open": state.open.without(event.handoff_id),

@@ -7,14 +7,25 @@ cannot change the signed results of other workers. So the budgets count at least
 from __future__ import annotations
 
 from handoff_queue.shared.types.budget_measures import AMOUNTS
-from handoff_queue.shared.types.events import HandoffFinished
-from handoff_queue.shared.types.limits import MAX_MICROUSD
+from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued
+from handoff_queue.shared.types.limits import MAX_COUNT, MAX_MICROUSD, BudgetLimits
 from handoff_queue.shared.types.message import Message
 
 DAY_S = 86_400
 MAX_VERIFIED = MAX_MICROUSD
 """Largest sum of an amount, as in `store/lua/parts/verified_usage.lua`. No limit is larger. A
 worker that was taken over may report any number.
+"""
+
+TOLERANCE = 2
+"""A result counts at most this many times the limits of its handoff. The last call may exceed the
+tokens of a handoff, and a provider may charge more than the upper bound of a call.
+"""
+MAX_MICROUSD_PER_TOKEN = 75
+"""Highest price of a token of Claude models, in micro-dollars: output of Claude Opus 4.1."""
+UNKNOWN_MAX_TOKENS = 10_000_000
+"""Token budget if it is not known. The event of an earlier version does not have it, and an
+abandoned handoff is forgotten. A handoff of 100 turns has 10 million tokens.
 """
 
 
@@ -61,3 +72,39 @@ def _sum(amounts: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
 
 
 NO_VERIFIED_USAGE = VerifiedUsage()
+
+
+def within_limits(
+    event: HandoffFinished, issued: HandoffIssued | None, limits: BudgetLimits
+) -> HandoffFinished:
+    """Return the event of a result with at most `TOLERANCE` times the turns, tokens and money that
+    the handoff and its job allow. A worker that was taken over may report any number. A supervisor
+    reports the usage of roles and child jobs.
+
+    Args:
+        issued: None: the handoff was abandoned before.
+    """
+    if issued and (issued.child or issued.is_role_handoff):
+        return event
+    own_tokens = issued.max_tokens if issued else None
+    own_money = issued.max_microusd if issued else None
+    tokens = _least(limits.max_tokens, own_tokens or UNKNOWN_MAX_TOKENS)
+    money = _least(limits.max_microusd, own_money, tokens * MAX_MICROUSD_PER_TOKEN)
+    turns = _least(limits.max_turns, MAX_COUNT)
+    most = {
+        "input_tokens": TOLERANCE * tokens,
+        "output_tokens": TOLERANCE * tokens,
+        "cost_microusd": TOLERANCE * money,
+    }
+    lowered: dict[str, int] = {}
+    for name, figure in most.items():
+        if (getattr(event.usage, name) or 0) > figure:
+            lowered[name] = figure
+    if not lowered and event.turns <= TOLERANCE * turns:
+        return event
+    usage = event.usage.model_copy(update=lowered)
+    return event.model_copy(update={"usage": usage, "turns": min(event.turns, TOLERANCE * turns)})
+
+
+def _least(*limits: int | None) -> int:
+    return min(limit for limit in limits if limit)

@@ -89,6 +89,8 @@ DIGESTS = {
     "second-chances.jsonl": "4c2b779fcde3cdd8267cc9ef46f5b35ea1ac595451ab57d838ad008809f9984d",
     "shared.json": "170c473abe29be652cb9a9b1947e81c17a878d715c75e8171e1c9fe8f15e5fcd",
     "shared.jsonl": "b921da4b017bb9b9ef1a04d007ee9f16c054925f54d0fd6c3775b7eaf383f527",
+    "token-limits.json": "53fb202d47e472c6a3452aa97d9b716c5c9e865614c084b6c958a255567d9476",
+    "token-limits.jsonl": "f7385a1e4e48ea9c729d4deb5c2d87c2b0bc2ae31139a19e6325b43ad97aaf30",
     "tool-calls.json": "cdca06578cad8da416e5b5f5ac649e5536cb93931834883955465a5758ae097b",
     "tool-calls.jsonl": "c18815855337a4e919c926c100adce36ffc93442c6510cbe8bec8cb47e2eb963",
 }

@@ -314,3 +314,14 @@ def test_the_decisions_book_the_usage_of_the_results(shell: Shell) -> None:
             turns += event.turns
     verified = shell.store.connection.redis.hget(keys.job(job_id), "verified_turns")
     assert int(verified) == turns > 0
+
+
+def test_the_event_of_a_handoff_has_its_limits(shell: Shell) -> None:
+    job_id = shell.submit()
+    run_to_end(shell, job_id)
+
+    for event in shell.events(job_id):
+        if isinstance(event, HandoffIssued):
+            text = shell.store.payloads.get(job_id, [event.handoff.digest])[event.handoff.digest]
+            limits = AgentHandoff.from_json(text).limits
+            assert (event.max_tokens, event.deadline) == (limits.max_tokens, limits.deadline)
