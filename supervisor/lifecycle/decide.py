@@ -62,7 +62,7 @@ from handoff_queue.supervisor.lifecycle.side_effects import (
     find_unapproved_steps,
     has_open_condition,
     is_ready_for_review,
-    may_begin,
+    startable_steps,
 )
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
 from handoff_queue.supervisor.lifecycle.step_failure import (
@@ -217,7 +217,7 @@ def _decide_about_steps(
         unbegun = _steps_that_need_handoff(state)
         if unbegun:
             return (AbandonSteps(unbegun, why_over(state)),)
-    ready = may_begin(state, ready_steps(state, now))
+    ready = startable_steps(state, ready_steps(state, now))
     to_approve = find_unapproved_steps(state, observations, ready)
     unapproved = set(to_approve)
     can_begin = [step_id for step_id in ready if step_id not in unapproved]
@@ -284,7 +284,7 @@ def _check_conditions(state: JobState, now: float) -> tuple[Command, ...] | None
     """
     if state.spent is not None or not _with_open_conditions(state, state.step_index.next):
         return None
-    conditional = _with_open_conditions(state, may_begin(state, ready_steps(state, now)))
+    conditional = _with_open_conditions(state, startable_steps(state, ready_steps(state, now)))
     if conditional:
         return (CheckConditions(tuple(conditional[:MAX_CONDITIONS])),)
     return None

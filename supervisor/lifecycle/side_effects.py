@@ -90,7 +90,7 @@ def is_passed(state: JobState) -> bool:
     return state.is_reviewed and state.review_over and is_accepted(state)
 
 
-def may_begin(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
+def startable_steps(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
     """Return the steps among these that may start now. A step that waits for the review may
     start after the review has passed.
     """

@@ -174,7 +174,7 @@ class StepIndex:
     """Waiting steps that may begin: all their dependencies are settled, or they have a join.
     In the plan's order, like `in_need` and `unusable`. Steps of this list can also be abandoned
     or skipped (`side_effects.py`, `joins.py`). A step that only must not start yet stays in the
-    list, and `may_begin` leaves it out.
+    list, and `startable_steps` leaves it out.
     """
     in_need: tuple[StepId, ...] = ()
     """Steps with a question that the planner must answer."""
