@@ -255,7 +255,7 @@ def next_due(
         quarter_of_age_s = (now - state.started_at) / 4
         wait_s = min(max(soonest_s, quarter_of_age_s), latest_s)
         return min(now + wait_s, max(state.deadline, now + 1.0))
-    if not _needs_no_claim(state, observations).issuperset(state.step_index.outside_chords):
+    if not _handoffs_without_claim(state, observations).issuperset(state.step_index.outside_chords):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)
 
@@ -272,7 +272,7 @@ def _report_due(state: JobState, now: float) -> float | None:
     return min((time for time in times if time is not None), default=None)
 
 
-def _needs_no_claim(state: JobState, observations: Observations | None) -> set[HandoffId]:
+def _handoffs_without_claim(state: JobState, observations: Observations | None) -> set[HandoffId]:
     """Return the observed handoffs that are on hold, or whose child jobs have begun."""
     handoff_ids: set[HandoffId] = set()
     if observations is None:
