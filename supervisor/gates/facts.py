@@ -230,7 +230,7 @@ def _rows_of_database(
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
             database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
             parts = _read_stored_parts(file, database, table, columns, named)
-            database.set_authorizer(_may_read(table))
+            database.set_authorizer(_authorizer_of(table))
             selected = ", ".join(f'"{table}"."{columns[part]}"' for part in parts)
             cursor = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MAX_FACTS + 1}')  # noqa: S608 (names are checked above)
             for number, row in enumerate(cursor, start=1):
@@ -280,7 +280,7 @@ def _read_stored_parts(
     return parts
 
 
-def _may_read(table: str) -> Any:
+def _authorizer_of(table: str) -> Any:
     """Return an authorizer for SQLite that allows SELECT of the columns of one table and
     denies functions, other tables and writes.
     """
