@@ -107,9 +107,9 @@ class StreamedCall:
 
     def give_up(self) -> None:
         """End the exchange with the reply, if it is complete, or else with an error."""
-        self._is_over(self._reply or ModelUnreachable("the process ends"))
+        self._end_with(self._reply or ModelUnreachable("the process ends"))
 
-    def _is_over(self, end: ModelReply | BaseException) -> None:
+    def _end_with(self, end: ModelReply | BaseException) -> None:
         self._end = end
         self._awake.put(None)
 
@@ -126,12 +126,12 @@ class StreamedCall:
                     self._reply = await self._gather(stream)
                 finally:
                     await stream.close()
-            self._is_over(self._reply)
+            self._end_with(self._reply)
         except asyncio.CancelledError:
             self.give_up()  # the caller has stopped, or the process ends
             raise
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
-            self._is_over(error)
+            self._end_with(error)
 
     async def _gather(self, stream: Any) -> ModelReply:
         """Read the whole reply, as a stream of events or as one JSON object.
