@@ -134,7 +134,7 @@ class ApprovalAsked(Message):
     """The call of a tool; None: the question is about something else."""
 
     @model_validator(mode="after")
-    def _is_about_one_thing(self) -> Self:
+    def _check_subject(self) -> Self:
         """Refuse a question about a call that is also about a plan, an answer or steps: a worker
         asks about calls only.
         """
