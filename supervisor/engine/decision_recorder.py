@@ -97,7 +97,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TryAgain,
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import find_conflicts, results_in
-from handoff_queue.supervisor.lifecycle.fact_gate import apply_fact_check
+from handoff_queue.supervisor.lifecycle.fact_gate import make_fact_check_event
 from handoff_queue.supervisor.lifecycle.gates import check_gates, payloads_for_gates
 from handoff_queue.supervisor.lifecycle.handoffs import (
     fact_check_handoff,
@@ -514,7 +514,7 @@ class DecisionRecorder:
                 self._issue_fact_check(state, command, writes)
             case TakeFactCheck():
                 texts = self._loader.texts(state, [command.result], writes)
-                writes.events.append(apply_fact_check(state, command, texts))
+                writes.events.append(make_fact_check_event(state, command, texts))
             case _:
                 assert_never(command)
 

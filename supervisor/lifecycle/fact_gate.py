@@ -98,7 +98,9 @@ def _fact_check_of_answer(state: JobState) -> BlobRef | None:
     return None
 
 
-def apply_fact_check(state: JobState, command: TakeFactCheck, texts: ResultTexts) -> FactsChecked:
+def make_fact_check_event(
+    state: JobState, command: TakeFactCheck, texts: ResultTexts
+) -> FactsChecked:
     """Return the event for a fact-checker's result. If the answer may be sent back, it names
     the steps to run again, or none if a synthesizer wrote the answer.
 
