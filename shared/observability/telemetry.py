@@ -140,7 +140,7 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 _NO_SPAN: AbstractContextManager[Span] = nullcontext(Span())
 _OFF = Telemetry()
 _chosen: list[Telemetry] = []
-"""The implementation that `choose` has set, at most one."""
+"""The implementation that `set_telemetry` has set, at most one."""
 
 
 def telemetry() -> Telemetry:
@@ -150,13 +150,13 @@ def telemetry() -> Telemetry:
     return _OFF
 
 
-def choose(implementation: Telemetry) -> None:
+def set_telemetry(implementation: Telemetry) -> None:
     """Set the implementation of this process."""
     _chosen[:] = [implementation]
 
 
 def is_chosen() -> bool:
-    """Return whether `choose` has set the implementation of this process."""
+    """Return whether `set_telemetry` has set the implementation of this process."""
     return bool(_chosen)
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.observability.redaction import Redactor, secrets_of
 from handoff_queue.shared.observability.telemetry import (
     Telemetry,
-    choose,
     endpoint_variable,
     is_chosen,
     is_wanted,
+    set_telemetry,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
     """
     if is_chosen():
         return
-    choose(Telemetry())
+    set_telemetry(Telemetry())
     if not is_wanted():
         return
     from handoff_queue.shared.observability.otel.environment_checks import problems_of_exporter
@@ -49,7 +49,7 @@ def start_telemetry(service: str, settings: Settings, *, flush_s: float | None =
     try:
         from handoff_queue.shared.observability.otel.spans import open_telemetry
 
-        choose(open_telemetry(service, settings, flush_s))
+        set_telemetry(open_telemetry(service, settings, flush_s))
     except ImportError:
         logging.getLogger(__name__).warning(_MISSING, endpoint_variable())
     except Exception as error:  # noqa: BLE001 - an error of the SDK must not stop a job
