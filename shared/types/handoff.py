@@ -494,7 +494,7 @@ def answers_in(given: Sequence[GivenResult]) -> tuple[StepId, ...]:
     return tuple(answers)
 
 
-def own(depends_on: Sequence[StepId], given: Collection[StepId]) -> tuple[StepId, ...]:
+def own_dependencies(depends_on: Sequence[StepId], given: Collection[StepId]) -> tuple[StepId, ...]:
     """Return the dependencies that are steps of this job, and not given results."""
     steps: list[StepId] = []
     for step in depends_on:

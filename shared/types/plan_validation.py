@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.condition_syntax import problem_with
-from handoff_queue.shared.types.handoff import own
+from handoff_queue.shared.types.handoff import own_dependencies
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
 from handoff_queue.shared.types.step import AFTER_REVIEW, Join, Step
@@ -127,7 +127,7 @@ def _step_problems(step: Step, known: Collection[str], given: Collection[StepId]
             yield f"step {step.id} depends on {unknown}, which is not a step"
     if len(set(step.depends_on)) != len(step.depends_on):
         yield f"step {step.id} names a dependency twice"
-    for problem in join_problems(step.join, own(step.depends_on, given)):
+    for problem in join_problems(step.join, own_dependencies(step.depends_on, given)):
         yield f"the join of step {step.id} {problem}"
     if step.when is not None:
         problem_of_condition = problem_with(step.when)

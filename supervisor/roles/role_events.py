@@ -30,7 +30,7 @@ from handoff_queue.shared.types.handoff import (
     HandoffResult,
     ResultStatus,
     answers_in,
-    own,
+    own_dependencies,
     ref,
 )
 from handoff_queue.shared.types.ids import StepId
@@ -257,7 +257,7 @@ def outline_of(
     return StepOutline(
         id=step.id,
         specialist=step.specialist,
-        depends_on=own(step.depends_on, given),
+        depends_on=own_dependencies(step.depends_on, given),
         given=tuple(dependency for dependency in step.depends_on if dependency in given),
         title=step.title or title_of(step.task),
         is_titled=step.title is not None,
