@@ -49,7 +49,7 @@ async def login_page(
     request: Request, target: Annotated[str, Query(alias="next")] = "/"
 ) -> Response:
     """Show the form for the login."""
-    return render(request, "login.html", target=_local(target), problem="")
+    return render(request, "login.html", target=_local_path(target), problem="")
 
 
 @router.post("/login")
@@ -57,7 +57,7 @@ async def login(request: Request, state: SharedState) -> Response:
     """Store the token of the form in a cookie of the browser."""
     await check_csrf(request, make_csrf_token(browser_of(request), ""))
     form = await request.form()
-    target = _local(str(form.get("next", "/")))
+    target = _local_path(str(form.get("next", "/")))
     secret = str(form.get("token", "")).strip()
     if await run_in_threadpool(state.store.api_tokens.find, secret) is None:
         address = address_of(request, state.settings)
@@ -77,7 +77,7 @@ async def logout(_: Reads) -> Response:
     return response
 
 
-def _local(target: str) -> str:
+def _local_path(target: str) -> str:
     """Return a path of this server. A target on another server becomes the first page."""
     is_path = target.startswith("/") and not target.startswith(("//", "/\\"))
     if is_path and target.isprintable():
