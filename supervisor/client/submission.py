@@ -331,7 +331,7 @@ def _limits_of(request: Request, plan: Plan | None) -> JobLimits:
         limits = limits.model_copy(update={"max_seconds": request.deadline_s})
     if plan is None:
         return limits
-    return _enough_for(limits, len(plan.steps))
+    return _limits_for_steps(limits, len(plan.steps))
 
 
 def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
@@ -380,7 +380,7 @@ def _reading(request: Request) -> FolderReading | None:
     return request.documents
 
 
-def _enough_for(limits: JobLimits, steps: int) -> JobLimits:
+def _limits_for_steps(limits: JobLimits, steps: int) -> JobLimits:
     """Return limits that let each of `steps` steps run and be repeated.
 
     A limit of turns that the user set stays, and so does any other limit of handoffs than the
