@@ -23,7 +23,10 @@ import httpx2
 
 from handoff_queue.shared.observability.redaction import HIDDEN, without_credentials
 from handoff_queue.shared.providers.anthropic.http_client import RequestProgress
-from handoff_queue.shared.providers.anthropic.rate_limit_headers import limits_of, retry_after_s_in
+from handoff_queue.shared.providers.anthropic.rate_limit_headers import (
+    rate_limits_in,
+    retry_after_s_in,
+)
 from handoff_queue.shared.settings.http_values import proxy_of
 from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
 from handoff_queue.shared.types.errors import (
@@ -326,7 +329,7 @@ def _status_error(error: anthropic.APIStatusError) -> ModelError:
                 f"{reason} ({status}){message}",
                 status=status,
                 retry_after_s=retry_after_s_in(headers),
-                limits=limits_of(headers),
+                limits=rate_limits_in(headers),
             )
         case 407:
             return ModelRejected(proxy_refuses(error.request.url.scheme), status=status)
