@@ -15,7 +15,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.workers.tools.hosted_tools import host_tools
 from handoff_queue.workers.tools.network_proxy import Network
 from handoff_queue.workers.tools.tenant_credentials import Provider
-from handoff_queue.workers.tools.tool_host import limits_of
+from handoff_queue.workers.tools.tool_host import tool_limits_of
 from handoff_queue.workers.tools.tool_host_protocol import ToolLimits
 
 
@@ -60,7 +60,7 @@ def hosted(
     """
     hosted_tools = host_tools(
         (folder,),
-        limits or limits_of(Settings(offline=True)),
+        limits or tool_limits_of(Settings(offline=True)),
         provider,
         rules or PolicyRules(),
         network or Network(),

@@ -29,7 +29,7 @@ from handoff_queue.workers.tools.tenant_credentials import (
     without_values,
 )
 from handoff_queue.workers.tools.tool_call_process import run_in_process
-from handoff_queue.workers.tools.tool_host import ToolHost, clean_output, limits_of
+from handoff_queue.workers.tools.tool_host import ToolHost, clean_output, tool_limits_of
 from handoff_queue.workers.tools.tool_host_protocol import (
     CallRequest,
     NetworkAccess,
@@ -62,7 +62,7 @@ def start_user_tools(settings: Settings) -> HostedTools:
         return HostedTools()
     return host_tools(
         settings.tools_dirs,
-        limits_of(settings),
+        tool_limits_of(settings),
         provider_of(settings),
         rules_in(settings.policy_file),
     )

@@ -47,7 +47,7 @@ _PIECE = 65_536
 _log = log_of(__name__)
 
 
-def limits_of(settings: Settings) -> ToolLimits:
+def tool_limits_of(settings: Settings) -> ToolLimits:
     return ToolLimits(
         memory_bytes=settings.tool_memory_bytes,
         cpu_s=settings.tool_cpu_s,
