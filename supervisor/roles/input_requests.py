@@ -34,7 +34,9 @@ MAX_ANSWER_CHARS = 20_000
 """Most characters of an answer, and of the task of a helper step."""
 
 
-class Action(StrEnum):
+class ResolutionAction(StrEnum):
+    """The planner's action on a step that needs input."""
+
     ANSWER = "answer"
     """The step runs again with the answer as feedback."""
     ADD_STEP = "add_step"
@@ -89,9 +91,9 @@ class NeedsFormat:
     @property
     def schema(self) -> Mapping[str, Any]:
         text = {"type": "string"}
-        actions = values_of(Action)
+        actions = values_of(ResolutionAction)
         if not self.specialists:
-            actions.remove(Action.ADD_STEP)
+            actions.remove(ResolutionAction.ADD_STEP)
         item = {
             "step": {**text, "enum": list(self.steps)},
             "action": {**text, "enum": actions},
@@ -162,7 +164,11 @@ class NeedsFormat:
         added, taken = _Added(), {step.id for step in self.earlier}
         for step in self.steps:
             raw = given.get(step)
-            if raw is None or not self.specialists or name_of(raw.action) != Action.ADD_STEP:
+            if (
+                raw is None
+                or not self.specialists
+                or name_of(raw.action) != ResolutionAction.ADD_STEP
+            ):
                 continue
             task = clip(raw.task or "", MAX_ANSWER_CHARS)
             if not task:
@@ -278,9 +284,9 @@ def _gives_up(raw: ResolutionAnswer) -> bool:
     `answer` never does. Any other action gives up if there is no answer.
     """
     action = name_of(raw.action)
-    if action == Action.GIVE_UP:
+    if action == ResolutionAction.GIVE_UP:
         return True
-    return action != Action.ANSWER and not _answer_in(raw)
+    return action != ResolutionAction.ANSWER and not _answer_in(raw)
 
 
 def _answer_in(raw: ResolutionAnswer) -> str:
