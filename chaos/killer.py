@@ -208,6 +208,7 @@ class Killer:
         return ""
 
     def _signal(self, fault: Fault, name: str, number: signal.Signals) -> bool:
+        """Send a signal, and record the strike. Return False if the process has ended."""
         done = self.fleet.signal(name, number)
         if done:
             self._record_strike(fault, name)

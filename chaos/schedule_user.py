@@ -253,6 +253,7 @@ class ScheduleUser:
                 return self.store.jobs.read(job_ids)
 
     def _add(self, planned: PlannedSchedule) -> bool:
+        """Add a schedule. Return False if the server does not answer, as the next actions do."""
         body = {
             "name": planned.name,
             "cron": planned.cron,
@@ -271,6 +272,7 @@ class ScheduleUser:
         return True
 
     def _toggle(self) -> bool:
+        """Pause the schedule `TOGGLED`, or unpause it the next time."""
         is_answered = self._act(TOGGLED, "unpause" if self._is_toggled else "pause")
         if is_answered:
             self._is_toggled = not self._is_toggled
@@ -288,6 +290,7 @@ class ScheduleUser:
         return self._expect(answer, 200)
 
     def _run(self, name: str) -> bool:
+        """Run a schedule now, with a key that makes repetitions harmless."""
         key = f"{self.seed} {name}"
         answer = self.api.send("POST", f"/v1/schedules/{name}/run", key=key)
         if answer is None:
@@ -297,6 +300,7 @@ class ScheduleUser:
         return True
 
     def _remove(self, name: str) -> bool:
+        """Remove a schedule, which an earlier try may have removed."""
         answer = self.api.send("DELETE", f"/v1/schedules/{name}")
         if answer is None:
             return False
@@ -318,6 +322,9 @@ class ScheduleUser:
         return not (is_due or schedule.waiting or schedule.starting)
 
     def _remove_settled(self, name: str) -> bool:
+        """Remove a schedule when no slot is due or waits. Record the slots that must have started.
+        Return False if it was not removed.
+        """
         if not self._is_settled(name):
             return False
         planned, stored = self._schedules[name], self._read_schedule(name)

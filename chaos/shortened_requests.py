@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # that module imports this one
     from handoff_queue.chaos.model_server import Call
 
 SKIMS_FOR_TURNS = 8
-"""Turns of a handoff whose requests are shortened, with the turn of the summary."""
+"""Turns of a handoff whose requests are shortened. A with counts as a turn."""
 READ_CHARS = 12_000
 """Characters of the document that a turn reads."""
 _REMARK = "This part is known now. " * 250
@@ -43,8 +43,8 @@ def _path_of(job: PlannedJob) -> str:
 
 def summarized_turns(request: Json) -> int:
     """Return the number of turns that a summary in a request replaces."""
-    summary = _SUMMARIZED.search(json.dumps(request["messages"][0]))
-    return int(summary[1]) if summary else 0
+    match = _SUMMARIZED.search(json.dumps(request["messages"][0]))
+    return int(match[1]) if match else 0
 
 
 def asks_for_summary(request: Json) -> bool:

@@ -369,6 +369,9 @@ class _Facts:
         return False
 
     def _has_word(self, private: Index, public: Sequence[Index]) -> bool:
+        """Return whether the facts have a rare name, or several rare words, of a private text that
+        are in no public text.
+        """
         rare_words: set[str] = set()
         for word in self.words & private.words:
             if _is_rare(word) and not any(word in index.words for index in public):

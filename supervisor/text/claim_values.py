@@ -222,6 +222,9 @@ def _denies(plain: ClaimValue, other: ClaimValue) -> bool:
 
 
 def _values_differ(first: ClaimValue, second: ClaimValue) -> bool:
+    """Return whether two values without quantities or times say different things, by their
+    words.
+    """
     first_words, second_words = _spell_initials(first.words, second.words)
     if not first_words or not second_words:
         return False

@@ -116,6 +116,11 @@ def _versions(processes: Iterable[LiveProcess]) -> dict[str, tuple[LiveProcess, 
 
 
 def _alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list[str]:
+    """Return the problems of the fleet, one text each, with the command that helps.
+
+    Args:
+        unplanned: number of jobs that wait for a worker of one of some specialists, by these.
+    """
     alarms: list[str] = []
     for specialists, count in sorted(unplanned.items()):
         names = " or ".join(f"`{name}`" for name in specialists) or "any specialist"
