@@ -96,7 +96,7 @@ class RandomJob(SimulatedJob):
         webhook_url = dice.choice([None, "https://example.org"])
         mode = mode or dice.choice([Mode.TEAM, *Mode])
         approvals = any_approvals(dice)
-        roles = dice.choice([RESEARCHERS, RESEARCHERS | {"generalist"}])
+        specialists = dice.choice([RESEARCHERS, RESEARCHERS | {"generalist"}])
         acting = dice.choice([frozenset(), frozenset(), frozenset({"researcher"})])
         self.dice = dice
         super().__init__(
@@ -107,7 +107,7 @@ class RandomJob(SimulatedJob):
             approvals=approvals,
             gates=gates,
         )
-        self.roles, self.acting = roles, acting
+        self.specialists, self.acting = specialists, acting
         self.redo_steps: set[StepId] = set()
         """Steps that a person repeats by name."""
         self.observed_handoffs: dict[HandoffId, ObservedHandoff] = {}
@@ -132,9 +132,11 @@ class RandomJob(SimulatedJob):
         self.observed_handoffs = {
             i: observed for i, observed in self.observed_handoffs.items() if i in self.state.open
         }
-        is_away = self.state.submitted.fact_checker not in self.roles or self.dice.random() < 0.1
+        is_away = (
+            self.state.submitted.fact_checker not in self.specialists or self.dice.random() < 0.1
+        )
         observations = Observations(
-            self.roles,
+            self.specialists,
             {i: observed for i, observed in self.observed_handoffs.items() if i in observed_ids},
             is_fact_checker_away=is_away,
             acting=self.acting,
@@ -148,7 +150,7 @@ class RandomJob(SimulatedJob):
         for handoff_id in set(self.state.open) - before:
             self.observed_handoffs[handoff_id] = ObservedHandoff("issued")
             self.publish(handoff_id)
-        assert self.next_commands(Observations(self.roles, acting=self.acting)) == (), (
+        assert self.next_commands(Observations(self.specialists, acting=self.acting)) == (), (
             "a second evaluation decides nothing"
         )
         if not self.state.question and self.state.asked_at is None and not self.state.ended:

@@ -119,7 +119,7 @@ class SimulatedJob:
         first = RecordedEvent(1, self.now, submission(REQUEST, limits, **submitted))
         self.journal = [first]
         self.state: JobState = begin(JobId(JOB), first)
-        self.roles = RESEARCHERS
+        self.specialists = RESEARCHERS
         self.acting: frozenset[str] = frozenset()
         """Specialists that have a tool with effects."""
         self.handoffs: dict[str, AgentHandoff] = {}
@@ -134,7 +134,7 @@ class SimulatedJob:
     def observations(self, **handoffs: ObservedHandoff) -> Observations:
         """Return observations. The argument `a_1` is the observation of the handoff a.1."""
         return Observations(
-            self.roles,
+            self.specialists,
             {
                 HandoffId(name.replace("_", ".")): observation
                 for name, observation in handoffs.items()
@@ -160,7 +160,7 @@ class SimulatedJob:
 
     def record(self, command: Command) -> None:
         """Record a command as the supervisor does, and apply its events."""
-        self._presence.specialists = served(self.roles, self.acting)
+        self._presence.specialists = served(self.specialists, self.acting)
         writes = UnitOfWork()
         self._recorder.record(self.state, command, writes)
         self.payloads |= writes.texts

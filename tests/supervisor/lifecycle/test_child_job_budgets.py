@@ -178,7 +178,7 @@ def test_an_unbegun_child_is_started_again_and_a_begun_child_is_left_alone() -> 
 
 def test_a_child_that_failed_is_not_tried_again_but_given_to_the_generalist() -> None:
     job = planned_job(plan_with_teams(agents=0, children=1))
-    job.roles = job.roles | {"generalist"}
+    job.specialists = job.specialists | {"generalist"}
     job.advance()
 
     job.finish("t0", "failed")
@@ -194,7 +194,7 @@ def test_a_child_with_too_small_a_share_leaves_its_step_to_the_generalist(
     reason: StopReason,
 ) -> None:
     job = planned_job(plan_with_teams(agents=0, children=1))
-    job.roles = job.roles | {"generalist"}
+    job.specialists = job.specialists | {"generalist"}
     job.advance()
 
     job.finish("t0", "failed", stop_reason=reason)
@@ -208,7 +208,7 @@ def test_a_child_with_too_small_a_share_leaves_its_step_to_the_generalist(
 )
 def test_a_generalist_in_a_childs_place_tries_once(reason: StopReason) -> None:
     job = planned_job(plan_with_teams(agents=0, children=1))
-    job.roles = job.roles | {"generalist"}
+    job.specialists = job.specialists | {"generalist"}
     job.advance()
     for _ in range(2):
         job.finish("t0", "failed", stop_reason=reason)

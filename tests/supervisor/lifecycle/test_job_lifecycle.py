@@ -32,7 +32,7 @@ def test_a_new_job_is_planned_first() -> None:
 
 def test_without_a_live_specialist_the_job_waits() -> None:
     job = SimulatedJob()
-    job.roles = frozenset()
+    job.specialists = frozenset()
 
     assert job.next_commands() == ()
     assert job.state.status is JobStatus.QUEUED

@@ -39,10 +39,10 @@ EVERYBODY = frozenset({"generalist", "legal", "researcher"})
 
 
 def job_in_mode(
-    mode: Mode, roles: frozenset[str] = EVERYBODY, workflow: Plan | None = None
+    mode: Mode, specialists: frozenset[str] = EVERYBODY, workflow: Plan | None = None
 ) -> SimulatedJob:
     job = SimulatedJob(workflow=workflow, mode=mode)
-    job.roles = roles
+    job.specialists = specialists
     return job
 
 

@@ -52,7 +52,7 @@ def make_job(
 ) -> SimulatedJob:
     """Return a job whose first steps are issued."""
     job = SimulatedJob(limits or JobLimits(max_seconds=100), approvals=Approvals(**approvals))
-    job.roles |= ACTING
+    job.specialists |= ACTING
     job.acting = ACTING
     job.advance()
     job.make_plan(plan or mail_plan())

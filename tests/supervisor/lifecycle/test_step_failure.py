@@ -22,12 +22,12 @@ EVERYBODY = frozenset({"generalist", "researcher"})
 
 def job_with_policy(
     policy: OnFailure = OnFailure.RETRY,
-    roles: frozenset[str] = EVERYBODY,
+    specialists: frozenset[str] = EVERYBODY,
     limits: JobLimits | None = None,
 ) -> SimulatedJob:
     """Return a job with the steps a, b and c. c depends on a."""
     job = SimulatedJob(limits)
-    job.roles = roles
+    job.specialists = specialists
     job.advance()
     plan = a_plan(a="", b="", c="a")
     job.make_plan(
@@ -106,7 +106,7 @@ def test_a_retry_of_the_job_gives_a_step_to_its_planned_specialist_again(
 
 
 def test_without_a_generalist_a_step_is_dropped_after_its_retries() -> None:
-    job = job_with_policy(roles=frozenset({"researcher"}))
+    job = job_with_policy(specialists=frozenset({"researcher"}))
     for _ in range(1 + MAX_RETRIES):
         fail_step_a(job)
 

@@ -147,7 +147,7 @@ def test_an_unsent_revision_of_a_team_is_not_a_gap() -> None:
 
 def test_a_failed_generalist_leaves_a_gap_for_the_team_with_more_budget() -> None:
     job = job_with_team()
-    job.roles = job.roles | {"generalist"}
+    job.specialists = job.specialists | {"generalist"}
     job.finish(TEAM, "failed", stop_reason=StopReason.MAX_TURNS)
     job.advance()
     run_to_end(job, team="failed")

@@ -129,7 +129,7 @@ def test_messages_are_published_before_a_role_runs() -> None:
 
 def test_a_job_is_evaluated_again_by_its_deadline_and_sooner_while_a_role_runs() -> None:
     job = SimulatedJob()
-    job.roles = frozenset()
+    job.specialists = frozenset()
     assert next_due(job.state, job.now, LEASE_S) == job.now + 2
     assert next_due(job.state, job.now + 40, LEASE_S) == job.now + 50
     assert next_due(job.state, job.now + 300, LEASE_S) == job.now + 330
