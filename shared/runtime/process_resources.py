@@ -37,7 +37,7 @@ from handoff_queue.shared.settings.settings import (
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.presence import MAX_ROLES, ModelCalls, Node
+from handoff_queue.shared.types.presence import MAX_ANNOUNCED_NAMES, ModelCalls, Node
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 SWITCH_EVERY_S = 0.02
@@ -139,25 +139,25 @@ class Announcer:
     app: Celery
     node: str
     """Name of the process in Celery."""
-    roles: tuple[SpecialistSpec, ...]
+    specs: tuple[SpecialistSpec, ...]
     """Specialists or roles that it serves."""
     _redactor: Redactor
 
     @classmethod
     def of(
-        cls, process: Process, app: Celery, node: str, roles: Iterable[SpecialistSpec]
+        cls, process: Process, app: Celery, node: str, specs: Iterable[SpecialistSpec]
     ) -> Announcer:
         """Return the announcer of a process. Its facts hide every secret of the settings and
         the environment.
         """
-        return cls(process, app, node, tuple(roles), Redactor(secrets_of(process.settings)))
+        return cls(process, app, node, tuple(specs), Redactor(secrets_of(process.settings)))
 
     def now(self) -> Node:
         """Return the facts, with the outcome of the newest model calls."""
         settings = self.process.settings
         models = self.process.attempts.models
         model_names: dict[str, str] = {}
-        for spec in self.roles[:MAX_ROLES]:
+        for spec in self.specs[:MAX_ANNOUNCED_NAMES]:
             model_names[spec.name] = self._redactor.text(models.name_of(None, spec))
         return Node(
             node=self.node,

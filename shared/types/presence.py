@@ -67,8 +67,8 @@ MAX_ERROR_CHARS = 300
 """
 MAX_MODELS = 8
 """Most models whose newest calls a process announces."""
-MAX_ROLES = 1_000
-"""Most roles whose models a process announces."""
+MAX_ANNOUNCED_NAMES = 1_000
+"""Most specialists and roles that a process announces."""
 Line = Annotated[str, StringConstraints(max_length=1_000), AfterValidator(printable)]
 """A line that a command may print. Other programs can write an announcement."""
 
@@ -121,7 +121,7 @@ class Node(Message):
     """Address of the model's server, without user and password. Empty for the offline model,
     and for a provider whose SDK has the address.
     """
-    models: dict[Line, Line] = Field(default_factory=dict, max_length=MAX_ROLES)
+    models: dict[Line, Line] = Field(default_factory=dict, max_length=MAX_ANNOUNCED_NAMES)
     """Default model of each of its specialists or roles, by name."""
     calls: tuple[ModelCalls, ...] = Field(default=(), max_length=2 * MAX_MODELS)
 
@@ -138,7 +138,7 @@ class Announcement(Node):
     specialists: tuple[SpecialistSpec, ...]
     effects: tuple[str, ...] = ()
     """The worker's tools that are not safe to repeat."""
-    not_served: dict[Line, Line] = Field(default_factory=dict, max_length=MAX_ROLES)
+    not_served: dict[Line, Line] = Field(default_factory=dict, max_length=MAX_ANNOUNCED_NAMES)
     """Specialist that it cannot serve on its machine -> the reason."""
     lost_slots: AnnouncedCount = 0
     """Slots that take no more handoffs until the process starts again
