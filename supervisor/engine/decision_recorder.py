@@ -112,7 +112,7 @@ from handoff_queue.supervisor.lifecycle.result_texts import (
     payloads_for_remarks,
     result_by_code,
 )
-from handoff_queue.supervisor.lifecycle.routing import one_step
+from handoff_queue.supervisor.lifecycle.routing import plan_of_one_step
 from handoff_queue.supervisor.lifecycle.side_effects import patch_after_review
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.step_conditions import (
@@ -360,7 +360,7 @@ class DecisionRecorder:
         else:
             assert command.specialist is not None
             request = self._loader.text(state, submitted.request)
-            plan = one_step(request, command.specialist, "", answers_in(submitted.given))
+            plan = plan_of_one_step(request, command.specialist, "", answers_in(submitted.given))
             is_reviewed = False
         origins = None
         if submitted.fork:

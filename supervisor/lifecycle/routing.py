@@ -68,7 +68,9 @@ def default_specialist(specialists: Collection[str]) -> str:
     return min(agents)
 
 
-def one_step(request: str, specialist: str, why: str, given: tuple[StepId, ...] = ()) -> Plan:
+def plan_of_one_step(
+    request: str, specialist: str, why: str, given: tuple[StepId, ...] = ()
+) -> Plan:
     """Return a plan with the whole request as one step, with the given inputs."""
     whole = Step(
         id=SINGLE_STEP_ID,

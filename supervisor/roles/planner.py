@@ -20,7 +20,7 @@ from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.plan_validation import count_problems, name_problems, shape_problems
 from handoff_queue.shared.types.step import Join, OnFailure, Step
-from handoff_queue.supervisor.lifecycle.routing import default_specialist, one_step
+from handoff_queue.supervisor.lifecycle.routing import default_specialist, plan_of_one_step
 from handoff_queue.supervisor.roles.answer_text import (
     MAX_ID_CHARS,
     clip,
@@ -378,7 +378,7 @@ def fallback_plan(
     another specialist if the generalist is not among `specialists`.
     """
     why = "No usable plan came from the planner: one specialist gets the whole request."
-    return one_step(request, default_specialist(specialists), why, given)
+    return plan_of_one_step(request, default_specialist(specialists), why, given)
 
 
 def _steps_of(answers: Iterable[StepAnswer], *, may_ask: bool) -> tuple[list[Step], list[str]]:

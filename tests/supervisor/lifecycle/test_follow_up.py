@@ -26,7 +26,7 @@ from handoff_queue.supervisor.lifecycle.follow_up import (
     name_in_later_job,
     results_to_give,
 )
-from handoff_queue.supervisor.lifecycle.routing import one_step
+from handoff_queue.supervisor.lifecycle.routing import plan_of_one_step
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.results import a_result_of
 from tests.doubles.simulated_job import SimulatedJob, a_plan, finish_steps, planned
@@ -178,6 +178,6 @@ def test_no_step_takes_the_name_of_an_existing_result() -> None:
 
 
 def test_a_single_specialist_gets_the_given_results_with_the_request() -> None:
-    plan = one_step("Now as a table.", "writer", "", (StepId("prev_c"),))
+    plan = plan_of_one_step("Now as a table.", "writer", "", (StepId("prev_c"),))
 
     assert plan.steps[0].depends_on == ("prev_c",)
