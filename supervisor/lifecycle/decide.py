@@ -40,8 +40,8 @@ from handoff_queue.supervisor.lifecycle.gates import may_send_back
 from handoff_queue.supervisor.lifecycle.handoffs import find_reassignments
 from handoff_queue.supervisor.lifecycle.job_end import (
     NOTHING_USABLE,
-    after_the_end,
     check_or_end,
+    commands_after_end,
     end_now,
     why_cancelled,
     why_over,
@@ -94,7 +94,7 @@ def decide(state: JobState, observations: Observations, now: float) -> tuple[Com
     `next_due`.
     """
     if state.ended:
-        return after_the_end(state, now)
+        return commands_after_end(state, now)
     if state.cancelled_by:
         return (EndJob(JobStatus.CANCELLED, why_cancelled(state)),)
     if state.fruitless >= MAX_FRUITLESS:

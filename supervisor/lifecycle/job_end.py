@@ -160,7 +160,7 @@ def _answer_by_code(state: JobState) -> ChooseAnswer:
     return ChooseAnswer(method)
 
 
-def after_the_end(state: JobState, now: float) -> tuple[Command, ...]:
+def commands_after_end(state: JobState, now: float) -> tuple[Command, ...]:
     """Return the commands that report the end: to the parent job, or else to the end task and
     the webhook whose next attempt is due.
     """

@@ -41,7 +41,7 @@ from handoff_queue.supervisor.engine.end_tasks import EndTasks
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.lifecycle.commands import AskApproval, DeliverWebhook, SendEndTask
-from handoff_queue.supervisor.lifecycle.job_end import after_the_end
+from handoff_queue.supervisor.lifecycle.job_end import commands_after_end
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
 from tests.doubles.jobs import a_job
 from tests.doubles.webhook_server import WebhookServer
@@ -363,8 +363,8 @@ def test_the_tries_of_a_webhook_that_waits_behind_slow_receivers_are_spread_over
     assert after is not None
     after = after.model_copy(update={"submitted": state.submitted})
     (tried,) = sender.store.journal.read(state.job_id)[-1:]
-    assert after_the_end(after, tried.at + 3_599) == ()
-    assert after_the_end(after, tried.at + 3_601) == (DeliverWebhook(6),)
+    assert commands_after_end(after, tried.at + 3_599) == ()
+    assert commands_after_end(after, tried.at + 3_601) == (DeliverWebhook(6),)
 
 
 def test_an_end_task_that_waited_too_long_is_a_failed_try(sender: Sender) -> None:
