@@ -230,7 +230,7 @@ def approve(
         asked=question.version, note=_ref(note), plan=plan_made, steps=named, actor=actor
     )
     if given is None:
-        _say(store, state, answer, texts)
+        _append_answer(store, state, answer, texts)
     else:
         _check_same(job_id, given, answer)
 
@@ -387,7 +387,7 @@ def reject(
         asked=question.version, note=_ref(note), steps=named, own_plan=own_plan, actor=actor
     )
     if given is None:
-        _say(store, state, answer, texts)
+        _append_answer(store, state, answer, texts)
     else:
         _check_same(job_id, given, answer)
 
@@ -613,8 +613,10 @@ def _check_same(job_id: JobId, given: Approved | Rejected, answer: Approved | Re
     )
 
 
-def _say(store: Store, state: JobState, answer: Approved | Rejected, texts: Sequence[str]) -> None:
-    """Append an answer.
+def _append_answer(
+    store: Store, state: JobState, answer: Approved | Rejected, texts: Sequence[str]
+) -> None:
+    """Append the answer of a person to the journal.
 
     Raises:
         UserError: the job has ended, or another answer came first. The answer has no effect.
