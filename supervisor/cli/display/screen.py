@@ -59,11 +59,11 @@ class Screen:
         """Draw the tree or print the new lines, then print the new part of the draft."""
         if moment.trouble is not None:
             if not self._in_trouble:
-                self._say(f"{moment.trouble} (trying again)")
+                self._print_line(f"{moment.trouble} (trying again)")
             self._in_trouble = True
             return
         if self._in_trouble:
-            self._say("Redis is back")
+            self._print_line("Redis is back")
         self._in_trouble = False
         if self._live is not None:
             self._live.update(render_tree(moment.view))
@@ -99,7 +99,7 @@ class Screen:
         """
         return self._draft is not None and bool(self._draft.shown) and sys.stdout.isatty()
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         """Print a line above the tree, or on stderr without a tree."""
         if self._live is not None:
             self._live.console.print(line)
