@@ -85,7 +85,7 @@ def topics_of(task: str) -> tuple[Topic, ...]:
     return tuple(topics)
 
 
-def find(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
+def find_claims(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
     """Return claims without ids about a topic, and its gaps: phrases for missing facts."""
     if topic.is_subject:
         claims, gaps = _about_subject(topic, sentences)

@@ -25,7 +25,7 @@ from handoff_queue.shared.providers.offline.request_text import (
     understand,
     why_not_answerable,
 )
-from handoff_queue.shared.providers.offline.selection import Topic, find, topics_of
+from handoff_queue.shared.providers.offline.selection import Topic, find_claims, topics_of
 from handoff_queue.shared.providers.offline.sentences import Sentence, name_of, sentences_of
 from handoff_queue.shared.providers.offline.words import (
     content_words,
@@ -117,7 +117,7 @@ def _find_claims(conversation: Conversation) -> tuple[list[Claim], list[str], li
     gaps: list[str] = []
     missing: list[Topic] = []
     for topic in topics_of(conversation.task):
-        claims, topic_gaps = find(topic, sentences)
+        claims, topic_gaps = find_claims(topic, sentences)
         gaps += topic_gaps
         if not claims:
             missing.append(topic)
