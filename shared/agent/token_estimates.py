@@ -1,7 +1,7 @@
 """Estimates and upper bounds of the input tokens of a conversation, without a tokenizer.
 
-`ModelTurns` (`model_turn.py`) counts the bytes of the next request, and uses these functions for
-limits, reservations and clearings.
+`CallBuilder` (`call_builder.py`) counts the bytes of the next request. `NextTurn` and
+`CallReservations` use its estimates for limits, clearings and reservations.
 """
 
 from __future__ import annotations
