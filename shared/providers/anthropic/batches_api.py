@@ -31,6 +31,8 @@ TIMEOUT_S = 60.0
 _PATH = "/v1/messages/batches"
 _PAGE = 100
 """Batches of one page of the list. The API allows up to 1,000."""
+MAX_LISTED = 100_000
+"""Batches after which a list counts as one without an end."""
 _Answer = TypeVar("_Answer")
 
 
@@ -79,6 +81,8 @@ class AnthropicBatches:
             is_over = not states or states[-1].created_at < since
             if is_over or not page.get("has_more"):
                 return newer
+            if len(newer) > MAX_LISTED:
+                raise ModelUnreachable(f"the server lists more than {MAX_LISTED:,} new batches")
             query = {"limit": _PAGE, "after_id": states[-1].batch_id}
 
     def outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
@@ -168,7 +172,7 @@ def _state(batch: Any) -> BatchState:
             created_at=created_at.timestamp(),
             requests=requests,
         )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ModelUnreachable(
             f"the server's answer about a batch could not be understood ({type(error).__name__})"
         ) from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from handoff_queue.shared.providers.anthropic import batches_api
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.batches import Batches, BatchStatus
 from handoff_queue.shared.types.errors import ModelRejected, ModelUnreachable, NeverSent
@@ -84,6 +86,17 @@ def test_the_list_has_all_batches_since_a_time_on_any_number_of_pages(
     assert before.batch_id not in listed
 
 
+def test_a_list_of_batches_without_an_end_counts_as_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batches_api, "MAX_LISTED", 300)
+    page = json.dumps({"data": [BATCH] * 100, "has_more": True})
+    with server_of_json(page) as raw, model_at(raw.url) as model:
+        assert model.batches is not None
+        with pytest.raises(ModelUnreachable, match="more than 300 new batches"):
+            model.batches.list_batches_since(0.0)
+
+
 def test_a_cancelled_batch_ends_without_a_reply(server: MessagesServer, batches: Batches) -> None:
     server.batches.duration_s = 3_600
     created = batches.create("one", CALL)
@@ -130,16 +143,37 @@ def test_a_server_that_does_not_run_gets_no_batch(server: MessagesServer) -> Non
             model.batches.create("one", CALL)
 
 
+def server_of_json(body: str) -> RawServer:
+    """Return a server that sends the same text in response to each request."""
+
+    def talk(conversation: Conversation) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        while conversation.request():
+            conversation.say(head % len(body) + body.encode())
+
+    return RawServer(talk)
+
+
+BATCH = {
+    "id": "msgbatch_1",
+    "processing_status": "ended",
+    "created_at": "2999-01-01T00:00:00Z",
+    "request_counts": {"succeeded": 1},
+}
+
+
 @pytest.mark.parametrize(
-    "body", ["[]", "{}", '{"id": "", "processing_status": "ended"}', "<html></html>"]
+    "body",
+    [
+        "[]",
+        "{}",
+        '{"id": "", "processing_status": "ended"}',
+        "<html></html>",
+        json.dumps({**BATCH, "request_counts": {"succeeded": float("inf")}}),
+    ],
 )
 def test_an_answer_that_is_not_a_batch_counts_as_no_answer(body: str) -> None:
-    def talk(conversation: Conversation) -> None:
-        conversation.request()
-        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        conversation.say(head % len(body) + body.encode())
-
-    with RawServer(talk) as raw, model_at(raw.url) as model:
+    with server_of_json(body) as raw, model_at(raw.url) as model:
         assert model.batches is not None
         with pytest.raises(ModelUnreachable):
             model.batches.retrieve("msgbatch_1")
