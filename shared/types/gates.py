@@ -22,6 +22,15 @@ from handoff_queue.shared.types.message import PublicMessage
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.regex_patterns import UnusablePattern, matches
 
+MAX_FACTS = 2_000
+"""Most facts of a table. Each claim of an answer is compared with all facts of the job, which
+takes seconds at worst for 100 claims of one kind.
+"""
+MAX_LINES = 100
+"""Most entries of a gate. Each process that reads the job compiles each pattern, which takes up to
+4 ms.
+"""
+
 
 class KnownFact(PublicMessage):
     """A known fact: subject, attribute and value, with the same parts as a claim."""
@@ -39,13 +48,15 @@ class KnownFact(PublicMessage):
 class FactTable(PublicMessage):
     """The known facts of a job. The client reads the user's file once and stores this payload."""
 
-    facts: tuple[KnownFact, ...] = ()
+    facts: Annotated[tuple[KnownFact, ...], Field(max_length=MAX_FACTS)] = ()
 
 
 REQUIREMENTS = "The answer must meet these conditions:"
 """Heading of the conditions in a task."""
 
 Line = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+Lines = Annotated[tuple[Line, ...], Field(max_length=MAX_LINES)]
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -65,13 +76,13 @@ class Gates(PublicMessage):
 
     min_words: Annotated[int, Field(ge=0, le=MAX_COUNT)] | None = None
     max_words: Count | None = None
-    sections: tuple[Line, ...] = ()
+    sections: Lines = ()
     """Headings that the answer must have, at any level. Upper and lower case count as equal."""
-    forbidden: tuple[Line, ...] = ()
+    forbidden: Lines = ()
     """RE2 patterns that must not match the answer. `(?i)` at the beginning ignores case."""
-    required: tuple[Line, ...] = ()
+    required: Lines = ()
     """RE2 patterns that must match the answer."""
-    numbers: tuple[Number, ...] = ()
+    numbers: Annotated[tuple[Number, ...], Field(max_length=MAX_LINES)] = ()
     """Values that the answer must contain in any notation: 16000 is also `16,000` and `16
     thousand`.
     """

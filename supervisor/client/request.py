@@ -49,6 +49,8 @@ from handoff_queue.supervisor.workflows.workflow import WorkflowStep
 if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import ServedSpecialist
 
+MAX_SPECIALISTS = 1_000
+"""Most specialists that a job names. Its first event, and lists of waiting jobs, have them."""
 MAX_TENANT_CHARS = 100
 """Most characters of a tenant's name. The name is part of a key, and a column of lists."""
 
@@ -161,6 +163,10 @@ def check_types(request: Request) -> None:
     ):
         raise UserError(
             f"specialists must be a tuple of names, not {names!r:.80}: write ('writer',) for one"
+        )
+    if len(names) > MAX_SPECIALISTS:
+        raise UserError(
+            f"the job names {len(names):,} specialists, at most {MAX_SPECIALISTS:,} are allowed"
         )
 
 

@@ -200,7 +200,9 @@ def _utc(unix_s: float) -> str:
 
 
 def _worker_of(specialists: Sequence[str], *steps: str) -> WaitingReason:
-    names = " or ".join(f"`{name}`" for name in specialists)
+    names = " or ".join(f"`{name}`" for name in specialists[:MAX_NAMED])
+    if len(specialists) > MAX_NAMED:
+        names += f" or {len(specialists) - MAX_NAMED:,} others"
     reason = _process(f"a worker of {names}", f"worker {specialists[0]}", *steps)
     return replace(reason, specialists=tuple(specialists))
 

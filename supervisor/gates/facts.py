@@ -21,7 +21,7 @@ from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate, to_nfc
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import ManyProblems, UserError
-from handoff_queue.shared.types.gates import FactTable, KnownFact
+from handoff_queue.shared.types.gates import MAX_FACTS, FactTable, KnownFact
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.periods import periods_of
@@ -29,10 +29,6 @@ from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 MAX_BYTES = 5_000_000
 """Most bytes of a text file, and of one value in a SQLite file."""
-MAX_FACTS = 2_000
-"""Most facts of a table. Each claim of an answer is compared with all facts of the job, which
-takes seconds at worst for 100 claims of one kind.
-"""
 MAX_PROBLEMS = 10
 """Most problems in one error."""
 MAX_CELL_CHARS = 500

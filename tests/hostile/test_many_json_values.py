@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from pydantic import ValidationError
 
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.text.json_count import JsonCounter, has_more_values
@@ -134,3 +135,27 @@ def _groups_and_commas(value: Any) -> tuple[int, int]:
 
 def test_a_long_text_with_few_values_is_not_too_much() -> None:
     assert not has_more_values(b'["' + b"1,2,[{" * 100_000 + b'"]', 10)
+
+
+def many_of(kind: str, count: int) -> dict[str, Any]:
+    fact = {"subject": "pump", "attribute": "power", "value": "1", "source": "a"}
+    forms: dict[str, dict[str, Any]] = {
+        "forbidden": {"gates": {"forbidden": ["a"] * count}},
+        "required": {"gates": {"required": ["a"] * count}},
+        "sections": {"gates": {"sections": ["a"] * count}},
+        "numbers": {"gates": {"numbers": [1] * count}},
+        "facts": {"facts": {"facts": [fact] * count}},
+    }
+    return {"text": "x", **forms[kind]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"),
+    [("forbidden", 100), ("required", 100), ("sections", 100), ("numbers", 100), ("facts", 2_000)],
+)
+def test_an_answer_is_compared_with_a_limited_number_of_conditions(kind: str, most: int) -> None:
+    """A supervisor compares them all, and compiles each pattern whenever it reads the job."""
+    JobBody.model_validate_json(json.dumps(many_of(kind, most)))
+
+    with pytest.raises(ValidationError, match="too_long"):
+        JobBody.model_validate_json(json.dumps(many_of(kind, most + 1)))

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from handoff_queue.shared.types.errors import ManyProblems, UserError
-from handoff_queue.shared.types.gates import KnownFact
+from handoff_queue.shared.types.gates import MAX_FACTS, KnownFact
 from handoff_queue.supervisor.gates.facts import (
     MAX_BYTES,
-    MAX_FACTS,
     MAX_PROBLEMS,
     read_facts,
 )

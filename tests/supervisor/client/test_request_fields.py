@@ -90,6 +90,7 @@ def test_an_invalid_name_is_not_a_specialist(name: str) -> None:
         ),
         ({"specialists": "writer"}, "specialists must be a tuple of names"),
         ({"specialists": (None,)}, "specialists must be a tuple of names"),
+        ({"specialists": ("writer",) * 1_001}, "the job names 1,001 specialists, at most 1,000"),
         ({"idempotency_key": 7}, "the idempotency key must be of type str, not int"),
         ({"approvals": True}, "the approvals must be of type Approvals, not bool"),
         ({"items": None}, "the items must be of type Items, not NoneType"),

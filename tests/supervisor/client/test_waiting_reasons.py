@@ -107,6 +107,14 @@ def test_an_unplannable_job_waits_for_an_allowed_worker() -> None:
     assert reasons_of(only, presence_of("supervisor", "clerk")) == []
 
 
+def test_an_unplannable_job_names_five_of_many_allowed_specialists() -> None:
+    many = replace(QUEUED, specialists=tuple(f"poet{number}" for number in range(1_000)))
+
+    (reason,) = reasons_of(many, presence_of("supervisor"))
+
+    assert "`poet3` or `poet4` or 995 others: start" in reason
+
+
 @pytest.mark.parametrize("status", [status for status in JobStatus if status.has_ended])
 def test_an_ended_job_does_not_wait(status: JobStatus) -> None:
     assert reasons_of(replace(JOB, status=status), presence_of(a_1="poet")) == []
