@@ -49,6 +49,8 @@ from handoff_queue.supervisor.workflows.workflow import WorkflowStep
 if TYPE_CHECKING:
     from handoff_queue.shared.store.presence import ServedSpecialist
 
+MAX_MODEL_CHARS = 200
+"""Most characters of a model's name. All tenants share the list of models with a rate limit."""
 MAX_SPECIALISTS = 1_000
 """Most specialists that a job names. Its first event, and lists of waiting jobs, have them."""
 MAX_TENANT_CHARS = 100
@@ -112,6 +114,11 @@ def check_names(request: Request) -> None:
             raise UserError(
                 f"{what} is {text!r:.80}: give one line of visible characters, or leave it out"
             )
+    if request.model is not None and len(request.model) > MAX_MODEL_CHARS:
+        raise UserError(
+            f"the model's name has {len(request.model):,} characters, at most {MAX_MODEL_CHARS} are"
+            " allowed"
+        )
     for name in request.specialists:
         check_specialist(name)
     for step in _workflow_steps(request):

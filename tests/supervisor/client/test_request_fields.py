@@ -110,6 +110,12 @@ def test_an_empty_key_or_model_is_invalid(text: str) -> None:
     assert refusal(model=text).startswith("the model's name is ")
 
 
+def test_the_name_of_a_model_has_at_most_200_characters() -> None:
+    check_request(Request("x", model="m" * 200), SETTINGS)
+
+    assert refusal(model="m" * 201).startswith("the model's name has 201 characters")
+
+
 @pytest.mark.parametrize(
     "url",
     [
