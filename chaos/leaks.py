@@ -43,7 +43,7 @@ table for each queue, the messages, and entries of unacknowledged messages.
 
 def keys_without_expiry(client: Any) -> list[str]:
     """Return the names of our keys and Celery's keys without a TTL, except for keys that are
-    kept for ever.
+    kept without a limit of time.
     """
     persistent = re.compile("|".join(PERSISTENT_KEYS))
     suspects: list[str] = []

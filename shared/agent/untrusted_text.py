@@ -1,5 +1,5 @@
-"""Delimiters of untrusted text in a prompt. Text inside `<data>` tags is material, and the rules of
-`prompt.py` say that it has no instructions.
+"""Delimiters of untrusted text in a prompt. Text inside `<data>` tags is material, and the rules in
+`system_prompt.py` say that it has no instructions.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 default and its reason.
 
 Celery is the transport that wakes processes; the truth about a job is the store. So the
-settings never lose a part of a chord silently, never wait for ever on a dead socket, and leave
+settings never lose a part of a chord silently, never wait without end on a dead socket, and leave
 as little as possible in Redis.
 """
 
@@ -180,7 +180,7 @@ def _broker(transport: dict[str, Any]) -> dict[str, Any]:
             **transport,
             # one Redis list for each queue instead of four: one LLEN gives the depth
             "priority_steps": [0],
-            "socket_timeout": SOCKET_TIMEOUT_S,  # or a publish waits for ever on a dead socket
+            "socket_timeout": SOCKET_TIMEOUT_S,  # or a publish never ends on a dead socket
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
             "health_check_interval": 25,  # notices a BRPOP whose other end is gone

@@ -47,7 +47,7 @@ def control_commands(commands: Mapping[str, Callable[..., Any]]) -> dict[str, Ca
 
 def take_command(node: Any, body: Any, _message: Any = None) -> Any:
     """Run a control command, unless its sender wants to match the names of workers. A regular
-    expression of an attacker would hold this process for ever.
+    expression of an attacker would block this process without end.
 
     Args:
         _message: ignored. It has the sender's logical clock. With a clock of 4,300 digits, this

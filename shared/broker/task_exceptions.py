@@ -27,7 +27,7 @@ class TaskWaits(EventBeforeEnd):
 
 
 class TaskFails(EventBeforeEnd):
-    """The attempt has failed for good. The exception's text is the reason."""
+    """The attempt has failed, and no task tries it again. The exception's text is the reason."""
 
     event = "task-failed"
 

@@ -133,7 +133,7 @@ class EmbeddedSystem:
         """Check that all needed processes live.
 
         Raises:
-            UserError, StoreUnavailable: a process has ended for good.
+            UserError, StoreUnavailable: a process has ended, and is not started again.
         """
         broken = self._processes.log_ends_of_broken_children()
         if "redis" in broken:

@@ -94,7 +94,7 @@ def check_room(store: Store, memory_mark: float) -> None:
 def check_fact_checker(store: Store, name: str | None) -> None:
     """Check that the fact-checker of a job is served, or was served before.
 
-    If its workers are away, the answer leaves with a note that it was not checked. The queue
+    If its workers are away, the answer is delivered with a note that it was not checked. The queue
     does not count, because a workflow makes a queue for any name.
 
     Raises:

@@ -121,7 +121,7 @@ class Dispatcher:
             publish(self._app, wake_up(job_id, suspects))
 
     def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
-        """Show dropped handoffs as revoked in Flower. Otherwise Flower shows RETRY for ever.
+        """Show dropped handoffs as revoked in Flower. Otherwise Flower shows RETRY without end.
 
         Outside a worker, nothing is sent.
         """

@@ -1,6 +1,6 @@
 """Clients that are slow on purpose: they read no response, or end no request.
 
-Without a limit, the server would keep each unread response in memory for ever, and each connection.
+Without a limit, the server would never free the memory of an unread response, nor its connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Celery app of a worker whose tool `now` holds the interpreter lock for ever."""
+"""Celery app of a worker whose tool `now` holds the interpreter lock without end."""
 
 from __future__ import annotations
 

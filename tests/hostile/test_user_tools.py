@@ -142,7 +142,7 @@ def end_process(how: str) -> str:
 
 
 def print_for_ever() -> str:
-    """Print for ever."""
+    """Print without end."""
     while True:
         print("x" * 1_000)
 
@@ -174,13 +174,13 @@ def fill_memory_in_steps() -> str:
 
 
 def use_the_processor() -> str:
-    """Use the processor for ever."""
+    """Use the processor without end."""
     while True:
         pass
 
 
 def ignore_the_limit() -> str:
-    """Use the processor for ever, and ignore the signal of the limit."""
+    """Use the processor without end, and ignore the signal of the limit."""
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     while True:
         pass
@@ -215,7 +215,7 @@ def write_to_all(text: str) -> str:
 
 
 def write_for_ever() -> str:
-    """Write into each open descriptor for ever."""
+    """Write into each open descriptor without end."""
     while True:
         for descriptor in range(3, 60):
             try:

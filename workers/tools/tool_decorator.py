@@ -103,7 +103,7 @@ def tool(
 
 
 def is_tool(value: object) -> bool:
-    """Return whether an object has all attributes that `tool` sets."""
+    """Return whether `tool` has marked an object. Three of its attributes prove it."""
     return {"secrets", "repeatable", "timeout_s"} <= getattr(value, "__dict__", {}).keys()
 
 

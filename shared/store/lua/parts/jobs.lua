@@ -131,7 +131,7 @@ local function parent_of(job)
 end
 
 -- Most jobs above a job that a script follows: more than `MAX_DEPTH` of `types/limits.py`. A
--- program may have written a job that is its own parent, and no script may run for ever.
+-- program may have written a job that is its own parent, and no script may run without end.
 local MAX_LEVELS = 16
 
 -- Return whether the job or any job above it was cancelled.
