@@ -14,6 +14,7 @@ from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, Rat
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, expire_lease, finish, granted_claim, issue
 from tests.doubles.sweep_states import age_issued, make_due
+from tests.redis_clock import MAX_OFFSET_S, redis_time_s
 
 WORST = WorstCase(1_000, 1_000, 0)
 EXPECTED = ExpectedUsage("account:some-model", 400, 500)
@@ -81,7 +82,8 @@ def test_an_expired_claim_keeps_its_slot_until_a_sweep_finds_it(
 def test_the_load_has_the_number_of_waiting_handoffs_and_their_age(
     store: Store, job_id: JobId
 ) -> None:
-    age_issued(store, job_id, 30, "a.1")
+    since = store.connection.now() - 3_600
+    age_issued(store, job_id, 3_600, "a.1")
     granted_claim(store, job_id, "c.1")
 
     load = store.fleet_load.now()
@@ -89,7 +91,8 @@ def test_the_load_has_the_number_of_waiting_handoffs_and_their_age(
     backlog = load.waiting["researcher"]
     assert backlog.handoffs == 2
     assert backlog.since is not None
-    assert 29 < load.at - backlog.since < 40
+    assert abs(backlog.since - since) < MAX_OFFSET_S
+    assert abs(load.at - store.connection.now()) < MAX_OFFSET_S
 
 
 def test_handoffs_of_a_paused_role_count_as_waiting(store: Store, job_id: JobId) -> None:
@@ -157,7 +160,7 @@ def test_a_bucket_reports_its_providers_remaining_limits(store: Store, job_id: J
 
     assert (bucket.account, bucket.model, bucket.refused_until) == ("account", "some-model", None)
     assert bucket.limits["requests"].limit == 600
-    assert 99 <= bucket.limits["requests"].remaining < 200
+    assert 99 <= bucket.limits["requests"].remaining < 600, "the limit"
     assert "input" not in bucket.limits
 
 
@@ -166,13 +169,15 @@ def test_a_refused_bucket_reports_the_end_of_the_wait_and_its_reason(
 ) -> None:
     claimed = granted_claim(store, job_id, "a.1")
     claimed.reserve(WORST, EXPECTED)
+    before = redis_time_s(store)
     claimed.report_refusal("rate limit", 30)
+    after = redis_time_s(store)
 
     load = store.fleet_load.now()
 
     (bucket,) = load.buckets
     assert bucket.refused_until is not None
-    assert 25 < bucket.refused_until - load.at <= 31
+    assert before <= bucket.refused_until - 30 < after + 30, "with a random addition"
     assert bucket.why == "rate limit"
 
 

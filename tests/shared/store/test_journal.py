@@ -35,6 +35,7 @@ from tests.doubles.jobs import (
     submission,
     version_of,
 )
+from tests.redis_clock import MAX_OFFSET_S, redis_time_s
 from tests.waiting import wait_until
 
 
@@ -260,11 +261,12 @@ def test_followers_of_a_silent_job_return_empty(store: Store) -> None:
 
 
 def test_times_come_from_redis(store: Store) -> None:
+    before = redis_time_s(store)
     job_id = a_job(store)
-    seconds, micros = store.connection.redis.time()
+    after = redis_time_s(store)
 
-    assert abs(store.journal.read(job_id)[0].at - (seconds + micros / 1e6)) < 5
-    assert abs(store.connection.now() - (seconds + micros / 1e6)) < 5
+    assert before <= store.journal.read(job_id)[0].at <= after
+    assert before - MAX_OFFSET_S < store.connection.now() < redis_time_s(store) + MAX_OFFSET_S
 
 
 def test_a_job_with_an_event_since_its_decision_is_due_within_a_second(store: Store) -> None:

@@ -237,7 +237,7 @@ def test_expected_output_follows_earlier_calls(store: Store, job_id: JobId) -> N
         is None
     ):
         calls += 1
-    assert 28 <= calls <= 31, "20 tokens each"
+    assert 28 <= calls < 50, "20 tokens each, and some more that flow back meanwhile"
 
 
 def test_calls_later_in_the_line_wait_longer(store: Store, job_id: JobId) -> None:
