@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # that module imports this one
     from handoff_queue.chaos.model_server import Call
 
 SKIMS_FOR_TURNS = 8
-"""Turns of a handoff whose requests are shortened. A with counts as a turn."""
+"""Turns of a handoff whose requests are shortened. A summary counts as a turn."""
 READ_CHARS = 12_000
 """Characters of the document that a turn reads."""
 _REMARK = "This part is known now. " * 250
