@@ -18,14 +18,17 @@ from handoff_queue.shared.store.commit import (
     valid_after,
 )
 from handoff_queue.shared.store.journal_signature_check import (
+    LEFT_OUT,
     LONG_EVENT,
     MAX_WORKER_VALUES,
     JournalCheck,
     events_cut_off,
     events_to_first_signature,
     has_signature,
+    is_long_run,
     is_signed_batch,
     read_ends,
+    read_runs,
     stamp_of,
 )
 from handoff_queue.shared.store.payloads import payload_arguments
@@ -255,23 +258,34 @@ class Journal:
         return [recorded for recorded in check.checked if recorded.version > after][:limit]
 
     def read_all(
-        self, job_id: JobId, after: int = 0, limit: int | None = None
+        self,
+        job_id: JobId,
+        after: int = 0,
+        limit: int | None = None,
+        *,
+        leaves_out: bool = False,
     ) -> list[RecordedEvent]:
         """Return the events after a version, oldest first, without a check. Parse them as `parse`.
 
-        `limit`: most events. None: all events.
+        Args:
+            limit: most events. None: all events.
+            leaves_out: True if `LEFT_OUT` is in the place of the events of a long journal that are
+                in a run which a supervisor has refused.
         """
         recorded: list[RecordedEvent] = []
+        runs: list[tuple[int, int]] = []
         while limit is None or len(recorded) < limit:
             count = MAX_EVENTS_A_READ
             if limit is not None:
                 count = min(count, limit - len(recorded))
             with self._connection.translate_errors():
                 entries = self._connection.redis.lrange(keys.log(job_id), after, after + count - 1)
-            recorded.extend(self.parse(after, entries))
+            recorded.extend(self.parse(after, entries, runs))
             if len(entries) < count:
                 break
             after = recorded[-1].version
+            if leaves_out and not runs:
+                runs = [*filter(is_long_run, read_runs(self._connection, job_id))]
             if limit is None:  # a worker may append faster than this process reads
                 limit = len(recorded) + max(0, self._version(job_id) - after)
         return recorded
@@ -284,7 +298,7 @@ class Journal:
         """Return the events after a version, and the rest of the first and of the last batch. The
         signature of a batch holds for all its events together.
         """
-        events = self.read_all(job_id, after, limit)
+        events = self.read_all(job_id, after, limit, leaves_out=True)
         if events and not has_signature(events[-1]):
             last = events[-1].version
             events += self.parse(last, self._end_of_batch(job_id, last))
@@ -338,18 +352,30 @@ class Journal:
         with self._connection.translate_errors():
             return list(self._connection.redis.lrange(keys.log(job_id), after, after + count - 1))
 
-    def parse(self, after: int, entries: Sequence[bytes]) -> list[RecordedEvent]:
+    def parse(
+        self, after: int, entries: Sequence[bytes], runs: Sequence[tuple[int, int]] = ()
+    ) -> list[RecordedEvent]:
         """Return the events of entries after a version.
 
         With a keyring, an event that this version cannot read has a `problem`. The check of the
         signatures refuses such an event, or raises `MalformedMessage` if the event is signed. A
         long event has a `problem`, too, and this check parses it.
 
+        Args:
+            runs: runs of refused events, which are not parsed; each with its first and last
+                version.
+
         Raises:
             MalformedMessage: this version cannot read an event, and there is no keyring.
         """
         events: list[RecordedEvent] = []
+        left_out: set[int] = set()
+        for first, last in runs:
+            left_out.update(range(max(first, after + 1), min(last, after + len(entries)) + 1))
         for version, entry in enumerate(entries, start=after + 1):
+            if version in left_out:
+                events.append(RecordedEvent(version, _time_and_text(entry)[0] or 0.0, LEFT_OUT))
+                continue
             if self._trust.is_on and has_more_values(entry, MAX_UNSIGNED_VALUES):
                 events.append(unreadable_event(version, entry, LONG_EVENT))
                 continue

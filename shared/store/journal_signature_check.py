@@ -60,8 +60,14 @@ NO_BATCH = Stamp("", 0, "", "")
 """The stamp of a text whose stamp cannot be read."""
 _FINISHED = re.compile(rb'\{"type":"handoff_finished","handoff_id":"([^"]{1,200})"')
 """The beginning of the event of a result, as in `evaluate_job.lua`."""
-RECORDED_TO = "recorded_to"
-"""Field of the hash of a job's refused events."""
+RECORDED_TO, RUNS = "recorded_to", "runs"
+"""Fields of the hash of a job's refused events."""
+MIN_RUN = 100
+"""Least events of a run of refused events that readers leave out without a check."""
+MAX_RUNS = 1_000
+"""Most runs of a job that supervisors record: the newest ones."""
+LEFT_OUT = EventRefused(reason="a supervisor has refused it")
+"""The place of an event in a recorded run."""
 
 
 def read_ends(
@@ -399,6 +405,9 @@ class JournalCheck:
 
     def _refuse(self, events: Sequence[RecordedEvent], reason: str) -> None:
         for recorded in events:
+            if recorded.event is LEFT_OUT:
+                self.checked.append(recorded)
+                continue
             self.refused.append(RefusedEvent(recorded, reason))
             self.checked.append(replace(recorded, event=EventRefused(reason=reason)))
 
@@ -483,6 +492,35 @@ def _does(signer: Signer, role: str) -> bool:
     return signer.may(Right.RESULT) and signer.identity.serves(role)
 
 
+def read_runs(connection: Connection, job_id: JobId) -> list[tuple[int, int]]:
+    """Return the first and the last version of each recorded run of refused events."""
+    with connection.translate_errors():
+        text = connection.redis.hget(keys.refused_events(job_id), RUNS)
+    runs: list[tuple[int, int]] = []
+    for run in (text or b"").decode().split():
+        first, _, last = run.partition("-")
+        runs.append((int(first), int(last)))
+    return runs
+
+
+def _add_to_runs(runs: Sequence[tuple[int, int]], versions: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the runs with further versions. Of the short runs, only the last one stays, because
+    the next refused event may continue it.
+    """
+    grown = list(runs)
+    for version in versions:
+        if grown and grown[-1][1] == version - 1:
+            grown[-1] = (grown[-1][0], version)
+        else:
+            grown.append((version, version))
+    return [*filter(is_long_run, grown[:-1]), *grown[-1:]][-MAX_RUNS:]
+
+
+def is_long_run(run: tuple[int, int]) -> bool:
+    """Return whether readers leave out the events of a run."""
+    return run[1] - run[0] >= MIN_RUN - 1
+
+
 class RefusedEvents:
     """The refused events of all jobs. A refusal is recorded once."""
 
@@ -495,15 +533,19 @@ class RefusedEvents:
             version = self._connection.redis.hget(keys.refused_events(job_id), RECORDED_TO)
         return int(version or 0)
 
-    def record(self, job_id: JobId, version: int, keep_s: int) -> None:
-        """Record that the refused events up to this version are recorded.
+    def record(self, job_id: JobId, versions: Sequence[int], keep_s: int) -> None:
+        """Record the refused events with these versions, in ascending order. So an event gets one
+        dead letter, and clients do not check the events of long runs again.
 
         Args:
             keep_s: seconds for which the record stays.
         """
+        runs = _add_to_runs(read_runs(self._connection, job_id), versions)
+        text = " ".join(f"{first}-{last}" for first, last in runs)
+        fields: dict[str, str | int] = {RECORDED_TO: versions[-1], RUNS: text}
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.hset(keys.refused_events(job_id), RECORDED_TO, version)
+            pipe.hset(keys.refused_events(job_id), mapping=fields)
             pipe.expire(keys.refused_events(job_id), keep_s)
             pipe.execute()
 

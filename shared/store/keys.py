@@ -224,7 +224,9 @@ def draft(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
 
 
 def refused_events(job_id: JobId) -> str:
-    """hash: `recorded_to` -> version up to which the refused events of the journal are recorded."""
+    """hash: `recorded_to` -> version up to which the refused events of the journal are recorded;
+    `runs` -> versions of long runs of refused events, such as `3-60002`. No worker may use it.
+    """
     return f"{job(job_id)}:refused"
 
 

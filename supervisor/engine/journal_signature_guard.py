@@ -112,7 +112,8 @@ class JournalGuard:
                 last,
             )
         self._reopen(job_id, new)
-        self._store.refused_events.record(job_id, new[-1].recorded.version, self._keep_s)
+        versions = [event.recorded.version for event in new]
+        self._store.refused_events.record(job_id, versions, self._keep_s)
 
     def _refuse(self, job_id: JobId, reason: str, refused: RefusedEvent) -> None:
         log.warning("event refused", job_id=job_id, why=reason)

@@ -13,6 +13,8 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.fair_queue import ENQUEUE, MEMBER_HEADER, enqueue_arguments
+from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ
+from handoff_queue.shared.store.journal_signature_check import LEFT_OUT
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
@@ -166,6 +168,20 @@ def test_an_observer_reads_the_statistics_with_the_spending_of_today(server: Ser
         supervisor.connection.redis.delete(keys.spending(today))
 
     assert stats.cached_share == 0.75
+
+
+@pytest.mark.parametrize("user", ["observer", "client", "console", "supervisor"])
+def test_each_reader_of_journals_leaves_out_refused_events(server: Server, user: str) -> None:
+    with server.store("supervisor") as supervisor, server.store(user) as reader:
+        job_id = a_job(supervisor)
+        entry = f"1790000000000 {CancelRequested().to_json()}"
+        supervisor.connection.redis.rpush(keys.log(job_id), *[entry] * (MAX_EVENTS_A_READ + 500))
+        refused = range(MAX_EVENTS_A_READ + 1, MAX_EVENTS_A_READ + 501)
+        supervisor.refused_events.record(job_id, refused, 60)
+
+        events = reader.journal.read_all(job_id, leaves_out=True)
+
+        assert [event.version for event in events if event.event is LEFT_OUT] == [*refused]
 
 
 def test_a_worker_wakes_a_supervisor_while_other_wake_ups_wait(server: Server) -> None:

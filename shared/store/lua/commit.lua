@@ -309,7 +309,7 @@ if decision.evaluation ~= '' and not is_overtaken then
   decision.fields.seen = integer(version + decision.events)
 end
 if not status then
-  redis.call('DEL', log_of(job))
+  redis.call('DEL', log_of(job), job .. ':refused') -- a worker may have written the journal before
   -- These keys exist now, so they expire with the job. Workers may not set their time to live.
   redis.call('HSET', progress_of(job), 'turns', '0')
   redis.call('RPUSH', job .. ':fetched', '')

@@ -483,6 +483,7 @@ def observer_access(specialists: Sequence[str]) -> Access:
             _ROLES,
             _LOG,
             _NEWEST,
+            _REFUSED,
             keys.DUE,
             keys.due("*"),
             keys.JOBS,
