@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli import errors
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
 from handoff_queue.supervisor.cli.main import app
+from handoff_queue.supervisor.cli.request_options import JobOptions
 from handoff_queue.supervisor.cli.submit import SubmissionLine
 from tests.docs.pages import DOCS, ROOT, coded, rows, sections, spans, text_of
 
@@ -66,6 +68,10 @@ def test_every_field_of_a_file_of_jobs_is_named() -> None:
     named = spans(SECTIONS["Many jobs in one file"])
 
     assert set(SubmissionLine.model_fields) <= set(named)
+
+
+def test_a_line_of_a_file_of_jobs_has_a_field_for_each_option_of_a_job() -> None:
+    assert {option.name for option in fields(JobOptions)} <= set(SubmissionLine.model_fields)
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "how-to" / "console.md"])

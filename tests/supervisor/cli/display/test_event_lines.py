@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -42,6 +43,9 @@ from handoff_queue.supervisor.cli.display.event_lines import (
 )
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason
+from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, refs_with_texts
+from tests.doubles.handoffs import a_result
+from tests.golden.test_journals import JOURNALS, read
 from tests.supervisor.cli.job_events import (
     JOB,
     PLANNED,
@@ -77,6 +81,25 @@ def last_line(*events: Event) -> str:
 
 def test_each_kind_of_event_has_a_function_for_its_line() -> None:
     assert set(LINES) == set(get_args(Event))
+
+
+@pytest.mark.parametrize("path", JOURNALS, ids=lambda path: path.stem)
+def test_the_line_of_an_event_reads_only_the_texts_that_are_loaded_for_it(path: Path) -> None:
+    journal = read(path)
+    unloaded: set[str] = set()
+    for number, entry in enumerate(journal, start=1):
+        output = {}
+        if isinstance(entry.event, Reviewed):
+            output = Verdict(verdict=Decision.PASS).model_dump(mode="json")
+        text = a_result("assessor", output).to_json()
+        loaded = dict.fromkeys((ref.digest for ref in refs_with_texts(entry.event)), text)
+        view = JobView(JOB, texts=ResultTexts(loaded)).after_events(journal[:number])
+        try:
+            LINES[type(entry.event)](view, entry.event)
+        except KeyError:
+            unloaded.add(type(entry.event).__name__)
+
+    assert not unloaded, f"refs_with_texts names no text of {', '.join(unloaded)}"
 
 
 def test_the_log_describes_a_job_from_submission_to_plan() -> None:
