@@ -110,3 +110,11 @@ def test_a_reply_of_too_many_blocks_is_refused() -> None:
 
     with pytest.raises(ValueError, match="too many blocks"):
         reply.take({**begin, "index": 10_000})
+
+
+def test_the_name_of_a_model_in_a_reply_has_at_most_200_characters() -> None:
+    reply = PartialReply("model", NO_RATE_LIMITS)
+
+    reply.take_whole({"model": "m" * 3_000_000, "stop_reason": "s" * 300, "content": []})
+
+    assert (reply.model, reply.stop_reason) == ("m" * 200, "s" * 200)

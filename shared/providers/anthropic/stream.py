@@ -30,6 +30,8 @@ _MAX_ERROR_BYTES = 16_000
 """Bytes of a body without events that are searched for an error. The last piece may exceed it."""
 _MAX_BLOCKS = 10_000
 """Most blocks of a reply. Each report of the progress reads all blocks."""
+_MAX_WORD_CHARS = 200
+"""Most characters of the name of a model, and of the reason of an end. The journal has them."""
 _MAX_TOKENS = 10**9
 """Largest number that counts as a number of tokens."""
 
@@ -369,7 +371,7 @@ def _text(value: object) -> str:
 def _word(value: object) -> str | None:
     if value is None:
         return None
-    return printable(replace_lone_surrogates(_text(value)))
+    return printable(replace_lone_surrogates(_text(value)[:_MAX_WORD_CHARS]))
 
 
 def _storable(content: tuple[Block, ...]) -> tuple[Block, ...]:
