@@ -20,6 +20,7 @@ from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, ce
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.trust.key_files import key_variables
 from handoff_queue.supervisor.cli.celery_process import celery_command
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
 
@@ -142,6 +143,7 @@ class Fleet:
             "HANDOFF_REDIS_URL": self.url,
             "HANDOFF_OFFLINE": "true",
             "HANDOFF_MODE": "team",
+            **key_variables(None),
         }
         if points is not None:
             environment[FAILPOINTS] = str(points)
@@ -257,6 +259,7 @@ def environment_of(folder: Path, url: str, size: Size, model_url: str) -> dict[s
     """
     return {
         "HANDOFF_REDIS_URL": url,
+        **key_variables(None),
         "HANDOFF_OFFLINE": "false",
         "HANDOFF_MODEL_PROVIDER": "anthropic",
         "HANDOFF_SUPERVISOR_MODEL": "",

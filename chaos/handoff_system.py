@@ -579,7 +579,8 @@ def members_of(size: Size) -> list[Member]:
 
 
 def _make_project(fleet: Fleet) -> HandoffProject:
-    client = connect(fleet.url, Settings(offline=True, retention_s=RETENTION_S))
+    settings = Settings(offline=True, retention_s=RETENTION_S, keys=None, signing_key=None)
+    client = connect(fleet.url, settings)
     _, secret = client.create_token(ACTOR, ApiRole.OPERATE)
     api = ApiUser([f"http://127.0.0.1:{port}" for port in fleet.ports], secret)
     ids: dict[str, JobId] = {}

@@ -14,6 +14,8 @@ from handoff_queue.shared.local.fork_server import celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.settings.folders import expand_folder
+from handoff_queue.shared.settings.settings import load_settings
+from handoff_queue.shared.trust.key_files import key_variables, with_keys
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.testing.messages_server import MessagesServer
@@ -49,6 +51,7 @@ def running_system(
 ) -> Iterator[RunningSystem]:
     """Start a private Redis, a supervisor and a worker, and stop them after the `with` block.
 
+    The system signs no messages: it does not use HANDOFF_KEYS and HANDOFF_SIGNING_KEY of the shell.
     The machine needs the program `redis-server` or `valkey-server`, and the environment needs
     the extra `worker` of the package.
 
@@ -75,11 +78,11 @@ def running_system(
         processes = parts.enter_context(Processes(folder.path, fork_server))
         environment["HANDOFF_CACHE_DIR"] = str(folder.path / "cache")
         url = PrivateRedis(processes, folder.path, append_only=False).start()
-        environment |= {"HANDOFF_REDIS_URL": url, **(settings or {})}
+        environment |= {"HANDOFF_REDIS_URL": url, **key_variables(None), **(settings or {})}
         for name, app in APPS.items():
             processes.start(ChildSpec(name, _celery_command(name, app), environment))
         processes.wait_until_ready()
-        jobs = connect(url)
+        jobs = connect(url, with_keys(load_settings(), None))
         parts.callback(jobs.close)
         yield RunningSystem(url, jobs, folder.path / "logs")
 

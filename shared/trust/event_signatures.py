@@ -16,11 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
 
-from handoff_queue.shared.trust.keyring import Right
+from handoff_queue.shared.trust.keyring import Identity, Right
 from handoff_queue.shared.trust.signatures import Signer, Trust
-from handoff_queue.shared.types.errors import UntrustedMessage, UserError
+from handoff_queue.shared.types.errors import UntrustedMessage
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
@@ -90,10 +91,7 @@ def sign_events(
     signer = trust.signer
     for event in events:
         if not may_write(signer, event):
-            raise UserError(
-                f"the key in HANDOFF_SIGNING_KEY is the key of {signer.name}, which may not sign"
-                f" {event.type}: use the key of this kind of process"
-            )
+            raise trust.wrong_key(f"sign {event.type}", partial(_is_writer, event))
     kind, place = FACT, word or token_hex(WORD_BYTES)
     if after is not None:
         kind, place = DECISION, str(after)
@@ -145,6 +143,10 @@ def check_batch(
     """
     codes = all(right_of(event) in _CODED for event in events)
     return trust.signer_of(stamp.signature, stamp.kind, job_id, stamp.place, *texts, codes=codes)
+
+
+def _is_writer(event: Event, identity: Identity) -> bool:
+    return may_write(Signer("", identity), event)
 
 
 def may_write(signer: Signer, event: Event) -> bool:

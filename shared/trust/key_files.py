@@ -17,6 +17,7 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.file_permissions import check_folder, read_private, read_public
+from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.keyring import (
     MAX_KEYS,
     Identity,
@@ -93,6 +94,31 @@ def keyring_file(keys: Path) -> Path:
 def private_key_file(folder: Path, identity: str) -> Path:
     """Return the file of an identity's private key."""
     return folder / f"{identity}.key"
+
+
+def key_variables(folder: Path | None, identity: str | None = None) -> dict[str, str]:
+    """Return the variables with the keys of a process.
+
+    Args:
+        folder: the folder of the keys. None: the process has no keys, also in a shell that sets
+            the variables.
+        identity: owner of the private key. None: the process has no private key.
+    """
+    keys = signing_key = ""
+    if folder is not None:
+        keys = str(keyring_file(folder))
+        if identity is not None:
+            signing_key = str(private_key_file(folder, identity))
+    return {"HANDOFF_KEYS": keys, "HANDOFF_SIGNING_KEY": signing_key}
+
+
+def with_keys(settings: Settings, folder: Path | None, identity: str | None = None) -> Settings:
+    """Return the settings of a process with these keys. See `key_variables`."""
+    variables = key_variables(folder, identity)
+    paths = {name: Path(path) if path else None for name, path in variables.items()}
+    return settings.model_copy(
+        update={"keys": paths["HANDOFF_KEYS"], "signing_key": paths["HANDOFF_SIGNING_KEY"]}
+    )
 
 
 def read_keyring(file: Path) -> Keyring:

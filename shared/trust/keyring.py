@@ -8,7 +8,7 @@ of a kind share a private key. The keyring has no secret, so every process may r
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -51,6 +51,9 @@ class Right(StrEnum):
     """Messages to the agents of a job."""
 
 
+SUPERVISOR_RIGHTS = (Right.HANDOFF, Right.DECIDE)
+"""Rights that a process needs to be a supervisor."""
+WORKER_RIGHTS = (Right.RESULT, Right.ANNOUNCE)
 USER_RIGHTS = (Right.SUBMIT, Right.APPROVE, Right.CANCEL, Right.RETRY, Right.SAY)
 
 
@@ -88,7 +91,11 @@ class Identity(Message):
     @property
     def reads_journals(self) -> bool:
         """Return whether codes of journals are for the identity. Workers read no journals."""
-        return not set(self.may) <= {Right.RESULT, Right.ANNOUNCE}
+        return not set(self.may) <= set(WORKER_RIGHTS)
+
+    def has(self, rights: Iterable[Right]) -> bool:
+        """Return whether the identity may sign all these messages."""
+        return set(rights) <= set(self.may)
 
     def serves(self, specialist: str) -> bool:
         """Return whether the identity may do the work of this specialist."""
@@ -126,6 +133,16 @@ class Keyring(Message):
         return self._keys_of(
             lambda identity: Right.RESULT in identity.may and identity.serves(assigned_to)
         )
+
+    def names_of(self, has_part: Callable[[Identity], bool]) -> list[str]:
+        """Return the names of some identities. The workers of few specialists come first."""
+
+        def breadth(name: str) -> tuple[bool, int]:
+            specialists = self.identities[name].specialists
+            return EVERY_SPECIALIST in specialists, len(specialists)
+
+        names = [name for name, identity in self.identities.items() if has_part(identity)]
+        return sorted(names, key=breadth)
 
     def _keys_of(self, has_part: Callable[[Identity], bool]) -> tuple[PublicKey, ...]:
         public_keys: list[PublicKey] = []
@@ -171,7 +188,7 @@ def new_identities(
     identities = {
         CLIENT: Identity(may=USER_RIGHTS),
         CONSOLE: Identity(may=USER_RIGHTS),
-        SUPERVISOR: Identity(may=(Right.HANDOFF, Right.DECIDE, Right.SUBMIT)),
+        SUPERVISOR: Identity(may=(*SUPERVISOR_RIGHTS, Right.SUBMIT)),
     }
     workers: dict[str, Sequence[str]] = {name: (name,) for name in specialists}
     workers.update(pools or {})
@@ -184,6 +201,4 @@ def new_identities(
 
 def workers_of(specialists: Sequence[str]) -> Identity:
     """Return the identity of workers that serve these specialists, without keys. None: all."""
-    return Identity(
-        may=(Right.RESULT, Right.ANNOUNCE), specialists=tuple(specialists) or (EVERY_SPECIALIST,)
-    )
+    return Identity(may=WORKER_RIGHTS, specialists=tuple(specialists) or (EVERY_SPECIALIST,))

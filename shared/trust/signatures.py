@@ -16,7 +16,8 @@ import threading
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hmac import compare_digest
@@ -26,8 +27,20 @@ from typing import TYPE_CHECKING
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.key_files import keyring_file, read_keyring, read_private_keys
-from handoff_queue.shared.trust.keyring import Identity, Keyring, PublicKey, Right
+from handoff_queue.shared.trust.key_files import (
+    keyring_file,
+    private_key_file,
+    read_keyring,
+    read_private_keys,
+)
+from handoff_queue.shared.trust.keyring import (
+    SUPERVISOR_RIGHTS,
+    WORKER_RIGHTS,
+    Identity,
+    Keyring,
+    PublicKey,
+    Right,
+)
 from handoff_queue.shared.trust.message_authentication_codes import (
     FOR,
     PrivateKey,
@@ -52,6 +65,8 @@ MAX_CODES = 8
 """Codes of one message."""
 MAX_REMEMBERED = 1_000
 """Verified texts that a process remembers, for texts that it reads again and again."""
+_MOST_FILES = 3
+"""Files of keys that an error names."""
 _OF_A_RUN = "shared-run"
 """Purpose of the signature of a run that equal handoffs share."""
 
@@ -253,13 +268,9 @@ class Trust:
         return shared
 
     def _check_rights(self, rights: Sequence[Right]) -> None:
-        signer = self.signer
         for right in rights:
-            if not signer.may(right):
-                raise UserError(
-                    f"the key in HANDOFF_SIGNING_KEY is the key of {signer.name}, which may not"
-                    f" sign {right}: use the key of this kind of process"
-                )
+            if not self.signer.may(right):
+                raise self.wrong_key(f"sign {right}", lambda identity: identity.has(rights))
 
     def _signature(self, signed: bytes) -> str:
         assert self._private is not None
@@ -377,10 +388,57 @@ class Trust:
             UserError: it has no key, or the key of a worker.
         """
         if not self.signer.identity.reads_journals:
-            raise UserError(
-                f"the key in HANDOFF_SIGNING_KEY is the key of {self.signer.name}, which may not"
-                " read journals: use the key of this kind of process"
-            )
+            raise self.wrong_key("read journals", lambda identity: identity.reads_journals)
+
+    def wrong_key(
+        self, action: str, may_do_it: Callable[[Identity], bool], otherwise: str = ""
+    ) -> UserError:
+        """Return the error that the key of this process may not do an action. It names the files
+        of keys that may.
+
+        Args:
+            action: words after `may not`.
+            may_do_it: whether an identity may do the action.
+            otherwise: advice if no identity may.
+        """
+        files: list[str] = []
+        for name in self._keyring.names_of(may_do_it)[:_MOST_FILES]:
+            file = self._file_of(name)
+            files.append(str(file) if file.exists() else file.name)
+        advice = otherwise or "make the missing key with `handoff keys init DIR`"
+        if files:
+            advice = f"set HANDOFF_SIGNING_KEY to {' or '.join(files)}"
+        return UserError(
+            f"the key in HANDOFF_SIGNING_KEY is the key of {self.signer.name}, which may not"
+            f" {action}: {advice}"
+        )
+
+    def _file_of(self, name: str) -> Path:
+        """Return the file of an identity's private key next to the public keys."""
+        assert self._keyring_file is not None
+        return private_key_file(self._keyring_file.file.parent, name)
+
+    def find_key_of(self, rights: Sequence[Right], specialists: Sequence[str] = ()) -> Path | None:
+        """Return a private key with these rights, next to the public keys.
+
+        None: the key of this process has these rights, or this user can read no such key.
+
+        Args:
+            specialists: those of the worker. Of several keys, the one of the fewest specialists
+                is returned.
+
+        Raises:
+            UserError: this process has no key, or no identity has its key.
+        """
+        if not self.is_on or self.signer.identity.has(rights):
+            return None
+        for name in self._keyring.names_of(lambda identity: _fits(identity, rights, specialists)):
+            file = self._file_of(name)
+            with suppress(UserError):
+                holder = self._keyring.holder(read_private_keys(file)[0].id)
+                if holder is not None and holder[0] == name:
+                    return file
+        return None
 
     def check_worker(self, specialists: Sequence[str]) -> None:
         """Check that this process may do the work of these specialists.
@@ -390,13 +448,20 @@ class Trust:
         """
         if not self.is_on:
             return
-        self.sign_for((Right.RESULT, Right.ANNOUNCE), "start")
-        foreign = [name for name in specialists if not self.signer.identity.serves(name)]
-        if foreign:
-            raise UserError(
-                f"the key in HANDOFF_SIGNING_KEY is the key of {self.signer.name}, which may not"
-                f" work for {', '.join(foreign)}: start this worker with its own specialists only"
-            )
+        identity = self.signer.identity
+        foreign = [name for name in specialists if not identity.serves(name)]
+        if not identity.has(WORKER_RIGHTS):
+            action = f"sign {Right.RESULT}"
+        elif foreign:
+            action = f"work for {', '.join(foreign)}"
+        else:
+            return
+        raise self.wrong_key(
+            action,
+            lambda other: _fits(other, WORKER_RIGHTS, specialists),
+            "start this worker with its own specialists only, or make a key with"
+            " `handoff keys init DIR --specialist SPECIALIST`",
+        )
 
     def check_supervisor(self) -> None:
         """Check that this process may decide about jobs.
@@ -404,7 +469,7 @@ class Trust:
         Raises:
             UserError: its key is of another identity, or it has no key.
         """
-        self.sign_for((Right.HANDOFF, Right.DECIDE), "start")
+        self.sign_for(SUPERVISOR_RIGHTS, "start")
 
     def _look(self, *, at_once: bool = False) -> None:
         """Read the keys again if a file has changed. A file that cannot be read changes nothing."""
@@ -475,6 +540,10 @@ def bytes_to_sign(purpose: str, texts: Sequence[str]) -> bytes:
     lengths = ",".join(str(len(part)) for part in parts)
     # a hostile text may have half a character
     return "\0".join((lengths, *parts)).encode(errors="surrogatepass")
+
+
+def _fits(identity: Identity, rights: Sequence[Right], specialists: Sequence[str]) -> bool:
+    return identity.has(rights) and all(map(identity.serves, specialists))
 
 
 def _encode_signature(signature: bytes) -> str:

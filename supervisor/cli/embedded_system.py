@@ -16,7 +16,7 @@ from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability.telemetry import is_wanted
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.key_files import keyring_file, make_keys_of, private_key_file
+from handoff_queue.shared.trust.key_files import key_variables, make_keys_of, with_keys
 from handoff_queue.shared.trust.keyring import CLIENT, CONSOLE, SUPERVISOR, WORKER, new_identities
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
@@ -151,10 +151,7 @@ class EmbeddedSystem:
 
     def variables(self, identity: str) -> dict[str, str]:
         """Return the variables with the keys of one kind of process."""
-        return {
-            "HANDOFF_KEYS": str(keyring_file(self._keys)),
-            "HANDOFF_SIGNING_KEY": str(private_key_file(self._keys, identity)),
-        }
+        return key_variables(self._keys, identity)
 
     def pages(self, *, are_wanted: bool) -> AbstractContextManager[JobPages | None]:
         """Return the console of this system, or None if no pages are wanted."""
@@ -162,10 +159,7 @@ class EmbeddedSystem:
 
     def client_settings(self) -> Settings:
         """Return the settings of a client of this system."""
-        variables = self.variables(CLIENT)
-        paths = {name: Path(path) if path else None for name, path in variables.items()}
-        changes = {"keys": paths["HANDOFF_KEYS"], "signing_key": paths["HANDOFF_SIGNING_KEY"]}
-        return self._settings.model_copy(update=changes)
+        return with_keys(self._settings, self._keys, CLIENT)
 
     def _children(self) -> list[ChildSpec]:
         environment = {

@@ -9,11 +9,7 @@ from pathlib import Path
 
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.trust.key_files import (
-    keyring_file,
-    make_chosen_keys,
-    private_key_file,
-)
+from handoff_queue.shared.trust.key_files import key_variables, keyring_file, make_chosen_keys
 from handoff_queue.shared.trust.keyring import (
     CLIENT,
     NOT_SIGNED,
@@ -45,12 +41,7 @@ class LocalKeys:
         """Return the variables of a process: the public keys, and the private key of its identity.
         None: the process has no private key.
         """
-        if self.folder is None:
-            return {"HANDOFF_KEYS": "", "HANDOFF_SIGNING_KEY": ""}
-        key = ""
-        if identity is not None:
-            key = str(private_key_file(self.folder, identity))
-        return {"HANDOFF_KEYS": str(keyring_file(self.folder)), "HANDOFF_SIGNING_KEY": key}
+        return key_variables(self.folder, identity)
 
     def lines(self) -> list[str]:
         """Return the lines that the other terminal needs."""

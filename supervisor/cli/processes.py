@@ -22,6 +22,7 @@ from handoff_queue.shared.settings.settings import (
     redis_url_of,
 )
 from handoff_queue.shared.text.word_forms import suggestion
+from handoff_queue.shared.trust.keyring import SUPERVISOR_RIGHTS, WORKER_RIGHTS, Right
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.supervisor.cli.celery_process import celery_command, check_app
 from handoff_queue.supervisor.cli.display.terminal import print_message
@@ -56,10 +57,13 @@ def supervisor(concurrency: Slots = None) -> int:
     """Start a supervisor process.
 
     It plans and reviews jobs, writes the answers and recovers lost work. You can start any
-    number. The command is the same as `celery -A handoff_queue.supervisor.app worker`.
+    number. The command is the same as `celery -A handoff_queue.supervisor.app worker`, but
+    takes the key of supervisors in the folder of HANDOFF_KEYS if HANDOFF_SIGNING_KEY is the key
+    of another kind of process.
     """
     settings = load_process_settings()
     _check_redis(settings)
+    _take_key_of(settings, "supervisor", SUPERVISOR_RIGHTS)
     return _become(
         "handoff_queue.supervisor.app", f"supervisor-{os.getpid()}", [], concurrency, settings
     )
@@ -82,7 +86,9 @@ def worker(
     """Start a worker process for one or more specialists.
 
     You can start any number, on any machine that reaches the broker. The command is the same
-    as `celery -A handoff_queue.workers.app worker -Q SPECIALIST,SPECIALIST`.
+    as `celery -A handoff_queue.workers.app worker -Q SPECIALIST,SPECIALIST`, but takes the key
+    of workers in the folder of HANDOFF_KEYS if HANDOFF_SIGNING_KEY is the key of another kind
+    of process.
 
       handoff worker researcher -c 32
 
@@ -94,6 +100,7 @@ def worker(
         raise UserError(f"name the specialists to serve, or give --all (known: {', '.join(known)})")
     check_specialists(served, known)
     _check_redis(settings)
+    _take_key_of(settings, "worker", WORKER_RIGHTS, served or known)
     if served:
         queues = ["-Q", ",".join(dict.fromkeys(served))]
     else:
@@ -178,6 +185,33 @@ def _become(
     sys.stderr.flush()
     command = celery_command(app, "worker", "-n", f"{name}@%h", *queues, *slots)
     os.execv(command[0], command)
+
+
+def _take_key_of(
+    settings: Settings, kind: str, rights: Sequence[Right], specialists: Sequence[str] = ()
+) -> None:
+    """Sign with the key of this kind of process if HANDOFF_SIGNING_KEY has a key of another kind,
+    such as the key of the client in the shell of `handoff up`. Print a line about it.
+
+    The key is in the folder of HANDOFF_KEYS. If this user can read no such key, nothing changes,
+    and the process refuses to start.
+
+    Args:
+        rights: those that this kind of process needs.
+        specialists: those of the worker.
+
+    Raises:
+        UserError: there is no key in HANDOFF_SIGNING_KEY, or no identity has it.
+    """
+    from handoff_queue.shared.trust.signatures import open_trust
+
+    trust = open_trust(settings)
+    file = trust.find_key_of(rights, specialists)
+    if file is not None:
+        print_message(
+            f"HANDOFF_SIGNING_KEY is the key of {trust.signer.name}: the {kind} signs with {file}"
+        )
+        os.environ["HANDOFF_SIGNING_KEY"] = str(file)
 
 
 def _check_redis(settings: Settings) -> None:

@@ -23,6 +23,7 @@ from handoff_queue.shared.settings.placeholder_passwords import check_log_ins, l
 from handoff_queue.shared.settings.ports import check_port, free_port, is_free
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.trust.key_files import with_keys
 from handoff_queue.shared.trust.keyring import CLIENT, CONSOLE, SUPERVISOR
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.presence import Announcement
@@ -329,9 +330,7 @@ def _print_unserved(
     settings: Settings, url: str, queues: Mapping[str, Sequence[str]], signing: LocalKeys
 ) -> None:
     """Print each specialist that no started worker can serve, with the reason."""
-    paths = {name: Path(path) if path else None for name, path in signing.variables(CLIENT).items()}
-    keys = {"keys": paths["HANDOFF_KEYS"], "signing_key": paths["HANDOFF_SIGNING_KEY"]}
-    store = connect(url, settings.model_copy(update=keys)).store
+    store = connect(url, with_keys(settings, signing.folder, CLIENT)).store
     nodes = tuple(f"{name}@" for name in queues)
     started: list[Announcement] = []
     for announcement in store.presence.announcements():
