@@ -7,7 +7,7 @@ time, and a local time that a zone repeats counts once, when it comes first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -21,6 +21,14 @@ _FIELD = r"[0-9A-Za-z*,/#?-]+"
 _FIELDS = re.compile(rf"{_FIELD}( {_FIELD}){{4}}")
 _RANDOM = re.compile(r"(^|[ ,])[rh]([ ,/]|$)", re.IGNORECASE)
 """A field of croniter whose value is random, or depends on a name."""
+_FIELD_VALUES = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day": "1 to 31",
+    "month": "1 to 12, or jan to dec",
+    "weekday": "0 to 7, or sun to sat",
+}
+"""Field of an expression, in their order -> its values."""
 _EXAMPLE = 'write minute, hour, day, month and weekday, such as "0 9 * * mon-fri"'
 
 
@@ -44,10 +52,23 @@ def check_cron(cron: str, timezone: str, now: float) -> tuple[str, int]:
         return text, next_slot(text, timezone, now)
     except CroniterBadDateError:
         raise UserError(f"no date matches the cron expression {text!r:.80}: {_EXAMPLE}") from None
-    except ValueError as error:  # also each other error of croniter
-        raise UserError(
-            f"{cron!r:.80} is not a cron expression ({error!s:.120}): {_EXAMPLE}"
-        ) from None
+    except ValueError:  # also each other error of croniter
+        problem = _problem_of_field(text.split())
+        raise UserError(f"{cron!r:.80} is not a cron expression{problem}: {_EXAMPLE}") from None
+
+
+def _problem_of_field(values: Sequence[str]) -> str:
+    """Return the first field that croniter refuses, such as ` (minute 61: use 0 to 59)`. The text
+    is empty if each field alone is valid.
+    """
+    from croniter import croniter
+
+    for place, (name, values_of_it) in enumerate(_FIELD_VALUES.items()):
+        alone = ["*"] * len(_FIELD_VALUES)
+        alone[place] = values[place]
+        if not croniter.is_valid(" ".join(alone)):
+            return f" ({name} {values[place]:.40}: use {values_of_it})"
+    return ""
 
 
 def zone_of(name: str) -> ZoneInfo:

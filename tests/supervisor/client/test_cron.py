@@ -126,6 +126,21 @@ def test_an_expression_that_is_not_a_cron_expression_is_one_line_with_an_example
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("cron", "problem"),
+    [
+        ("61 * * * *", "minute 61: use 0 to 59"),
+        ("0 25 * * *", "hour 25: use 0 to 23"),
+        ("0 9 * * funday", "weekday funday: use 0 to 7, or sun to sat"),
+    ],
+)
+def test_the_error_names_the_invalid_field_and_its_values(cron: str, problem: str) -> None:
+    with pytest.raises(UserError) as refused:
+        check_cron(cron, "UTC", YEAR_2027)
+
+    assert f"({problem})" in str(refused.value)
+
+
 def test_an_expression_without_a_date_is_refused() -> None:
     with pytest.raises(UserError, match="no date matches the cron expression '0 0 30 2"):
         check_cron("0 0 30 2 *", "UTC", YEAR_2027)
