@@ -260,6 +260,42 @@ def test_every_requirement_is_pinned(file: str) -> None:
     assert all(re.fullmatch(r"[\w.-]+==[\w.+!]+( ; .+)?", line) for line in lines)
 
 
+ROOMS_OF_THE_API = (
+    "shared/store",
+    "shared/types",
+    "supervisor/client",
+    "supervisor/gates",
+    "supervisor/lifecycle",
+    "supervisor/serve",
+    "supervisor/workflows",
+)
+"""Folders whose errors the HTTP API returns to callers."""
+
+
+def texts_in(node: ast.AST) -> Iterator[str]:
+    """Yield the texts in a node, without those of the argument `command`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.keyword) and child.arg == "command":
+            continue
+        if isinstance(child, ast.Constant) and isinstance(child.value, str):
+            yield child.value
+        yield from texts_in(child)
+
+
+def test_an_error_of_the_http_api_names_no_command() -> None:
+    """The argument `command` of a `UserError` names it, for the command line only."""
+    named: list[str] = []
+    for path in sources(*ROOMS_OF_THE_API):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Raise):
+                continue
+            text = "".join(texts_in(node))
+            if "`handoff " in text:
+                named.append(f"{relative(path)}:{node.lineno}: {text}")
+
+    assert named == []
+
+
 CHECK = re.compile(
     r"_*(?:(?:assert|check|keep|raises|warns|fail)(?:_|$)|wait_)|run_state_machine_as_test"
 )

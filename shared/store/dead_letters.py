@@ -150,7 +150,7 @@ class DeadLetters:
         for letter in self.newest():
             if letter.id == letter_id:
                 return letter
-        raise UserError(f"there is no dead letter {letter_id!r:.42} (see `handoff dead`)")
+        raise UserError(f"there is no dead letter {letter_id!r:.42}", command="handoff dead")
 
     def newest(self, count: int = MAX_LETTERS) -> list[DeadLetter]:
         """Return the readable letters among the newest `count`, the newest first. A letter

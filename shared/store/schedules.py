@@ -51,8 +51,8 @@ class Schedules:
             with self._connection.translate_errors():
                 self._connection.redis.delete(keys.schedule_job(schedule.id))
             raise UserError(
-                f"tenant {schedule.tenant[:60]} has {MAX_SCHEDULES:,} schedules: remove some"
-                " (`handoff schedule remove NAME`)"
+                f"tenant {schedule.tenant[:60]} has {MAX_SCHEDULES:,} schedules: remove some",
+                command="handoff schedule remove NAME",
             )
         return answer == _DONE
 

@@ -65,12 +65,26 @@ class HandoffError(Exception):
     internal error.
     """
 
+    command = ""
+    """The command that shows more, such as `handoff list`. Only the command line prints it: a user
+    of the HTTP API or of a program may not have the commands.
+    """
+
+    @property
+    def line(self) -> str:
+        """Return the message for the command line, which names the command."""
+        return f"{self} (see `{self.command}`)" if self.command else str(self)
+
 
 class UserError(HandoffError):
     """A mistake of the user. The message is one line: the fault, and how to fix it."""
 
     exit_code: ClassVar[int] = 2
     """Exit code of a command that ends with this error. Click uses the same code."""
+
+    def __init__(self, *texts: str, command: str = "") -> None:
+        super().__init__(*texts)
+        self.command = command
 
 
 class InvalidSpecialist(UserError):
@@ -90,7 +104,7 @@ class UnknownJob(UserError):
 
     @classmethod
     def for_job(cls, job_id: str) -> UnknownJob:
-        return cls(f"there is no job {job_id} (see `handoff list`)")
+        return cls(f"there is no job {job_id}", command="handoff list")
 
 
 class UnknownSchedule(UserError):

@@ -97,7 +97,7 @@ class Gates(PublicMessage):
     @classmethod
     def _validate_fact_checker(cls, name: str | None) -> str | None:
         if name in RESERVED:
-            raise ValueError(f"{name} is not a specialist: name one of `handoff specialists`")
+            raise ValueError(f"{name} is reserved for the supervisor: use the name of a specialist")
         return name
 
     @field_validator("forbidden", "required")

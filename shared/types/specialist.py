@@ -33,13 +33,13 @@ def check_specialist(name: str, where: str = "") -> None:
     """
     if not re.fullmatch(NAME_PATTERN, name):
         raise UserError(
-            f"{where}{name!r:.80} is not a valid name of a specialist: use a name that `handoff"
-            " specialists` lists"
+            f"{where}{name!r:.80} is not a valid name: use the name of a specialist",
+            command="handoff specialists",
         )
     if name in RESERVED:
         raise UserError(
-            f"{where}{name!r} is reserved for the supervisor: use a name that `handoff"
-            " specialists` lists"
+            f"{where}{name!r} is reserved for the supervisor: use the name of a specialist",
+            command="handoff specialists",
         )
 
 

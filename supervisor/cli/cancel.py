@@ -118,7 +118,7 @@ def _cancel_named(jobs: Client, names: Sequence[str]) -> int:
         try:
             job_ids[find_job(jobs.store, name)] = None
         except UserError as error:
-            print_message(str(error))
+            print_message(error.line)
             problems += 1
 
     def tell(job_id: JobId, outcome: CancelOutcome, problem: str) -> None:
@@ -194,7 +194,7 @@ def _cancel_one(jobs: Client, job_id: JobId) -> tuple[CancelOutcome, str]:
     try:
         is_stopped = jobs.cancel(job_id)
     except UnknownJob as error:
-        return CancelOutcome.UNKNOWN, str(error)
+        return CancelOutcome.UNKNOWN, error.line
     if is_stopped:
         return CancelOutcome.STOPPED, ""
     return CancelOutcome.HAD_ENDED, ""

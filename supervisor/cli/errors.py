@@ -101,7 +101,7 @@ def _outcome(command: Callable[[], object]) -> int:
             print_message(problem)
         return error.exit_code
     except (UserError, StoreUnavailable) as error:
-        print_message(str(error))
+        print_message(error.line)
         return error.exit_code
     except KeyboardInterrupt:
         print_message("interrupted")

@@ -82,7 +82,7 @@ def ask_in_place(
             case _:
                 jobs.reject(job_id, answer, question=question_version)
     except UserError as error:  # another person answered first, or the note is not valid
-        print_message(str(error))
+        print_message(error.line)
 
 
 def _describe_awaited_answer(question: Question) -> str:

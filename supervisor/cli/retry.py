@@ -140,7 +140,7 @@ def _retry_on_broker(
         jobs, job_id = client_and_job(job)
         jobs.retry(job_id, from_step, limits)
     except UnknownJob as error:
-        raise UnknownJob(f"{error}{_hint(job, settings)}") from error
+        raise UnknownJob(f"{error.line}{_hint(job, settings)}") from error
     write_line(f"{job_id} continues: `handoff watch {job_id}`")
     return OK
 

@@ -72,7 +72,7 @@ def revoke_token(store: Store, token_id: str, actor: Actor | None) -> None:
         UserError: there is no such token.
     """
     if not store.api_tokens.has(token_id):
-        raise UserError(f"there is no token {token_id[:40]!r} (see `handoff token list`)")
+        raise UserError(f"there is no token {token_id[:40]!r}", command="handoff token list")
     audit_change(
         store,
         actor,

@@ -378,8 +378,9 @@ def reject(
         plan_made, plan_text = _own_plan(store, state, question, plan)
         if not can_plan_again(state):
             raise UserError(
-                f"{job_id} cannot be planned again: `handoff approve {job_id} --edit FILE` uses"
-                " your plan unchanged"
+                f"{job_id} cannot be planned again: approve the job with your plan, which then"
+                " replaces the plan unchanged",
+                command=f"handoff approve {job_id} --edit FILE",
             )
         own_plan = plan_made.plan
         texts.append(plan_text)
@@ -426,7 +427,7 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     entries = fields.get("steps")
     if not isinstance(entries, list) or not entries:
         raise PlanRefused(
-            [("the plan has no steps: write it as `handoff show --full` prints it", ("steps",))]
+            [("the plan has no steps: write it in the form of the job's plan", ("steps",))]
         )
     problems: list[_Problem] = []
     known = _OF_A_PLAN | _OF_A_REPORT
@@ -581,8 +582,8 @@ def _waiting(
     if state.question is None:
         reason = ": it has ended" if state.ended else ""
         raise UserError(
-            f"{job_id} does not wait for an approval{reason}: `handoff list --status waiting`"
-            " shows the jobs that wait"
+            f"{job_id} does not wait for an approval{reason}: answer a job with the status waiting",
+            command="handoff list --status waiting",
         )
     if question_version not in (None, state.question.version):
         raise UserError(
@@ -609,7 +610,8 @@ def _check_same(job_id: JobId, given: Approved | Rejected, answer: Approved | Re
         who = f"by {given.actor.name}"
     raise UserError(
         f"{job_id} does not ask question {given.asked} any more: it was {given.type} {who}, with"
-        f" another answer, so yours has no effect (`handoff show {job_id} --full` shows the other)"
+        f" another answer, so yours has no effect",
+        command=f"handoff show {job_id} --full",
     )
 
 
@@ -637,7 +639,8 @@ def _append_answer(
     ):
         raise UserError(
             f"{state.job_id} no longer waits for an approval: another person has answered, or the"
-            f" time for an answer has ended (`handoff show {state.job_id}` shows its state)"
+            " time for an answer has ended",
+            command=f"handoff show {state.job_id}",
         )
 
 

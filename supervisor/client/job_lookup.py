@@ -74,7 +74,7 @@ def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
         UserError: several ids do; the message names up to `MAX_CANDIDATES`.
     """
     if not job_ids:
-        raise UnknownJob(f"no job has an id that begins with {prefix} (see `handoff list`)")
+        raise UnknownJob(f"no job has an id that begins with {prefix}", command="handoff list")
     if len(job_ids) > 1:
         more = ""
         if len(job_ids) > MAX_CANDIDATES:
@@ -87,4 +87,6 @@ def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
 
 
 def _invalid_id_error(text: object) -> UnknownJob:
-    return UnknownJob(f"{text!r:.82} is not a job id, such as j-0123456789ab (see `handoff list`)")
+    return UnknownJob(
+        f"{text!r:.82} is not a job id, such as j-0123456789ab", command="handoff list"
+    )

@@ -727,8 +727,8 @@ def _records_of(
     if unknown:
         get_job_info(store, job_id)
         raise UserError(
-            f"{job_id} has no handoff {', '.join(unknown)}: an id looks like `check_0107.1`, and"
-            f" `handoff show {job_id}` names some"
+            f"{job_id} has no handoff {', '.join(unknown)}: an id looks like `check_0107.1`",
+            command=f"handoff show {job_id}",
         )
     return records
 

@@ -26,7 +26,9 @@ def find_note(store: Store, path: str, tenant: str) -> StoredNote:
     """
     entry = store.notes.find(tenant, path)
     if entry is None:
-        raise UserError(f"tenant {tenant[:60]} has no note {path[:140]!r}: see `handoff memory`")
+        raise UserError(
+            f"tenant {tenant[:60]} has no note {path[:140]!r}", command="handoff memory"
+        )
     return entry
 
 

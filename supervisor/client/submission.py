@@ -108,8 +108,8 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
         )
     if not state.ended:
         raise UserError(
-            f"{job_id} has not ended yet: wait for its end (`handoff watch {job_id}`), and submit"
-            " the follow-up then"
+            f"{job_id} has not ended yet: wait for its end, and submit the follow-up then",
+            command=f"handoff watch {job_id}",
         )
     results = results_to_give(state)
     if not results:
@@ -687,7 +687,7 @@ def _commit_each_again(store: Store, commits: Sequence[Commit]) -> list[StoreErr
         return store.journal.commit_each(commits)
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"{error}. `handoff list` shows which of the next {len(commits)} were enqueued"
+            f"{error}. The list of jobs shows which of the next {len(commits)} were enqueued"
         ) from error
 
 
@@ -698,7 +698,7 @@ def _commit_again(store: Store, commit: Commit, submission: Submission) -> None:
         _check_same(store, submission)
     except StoreUnavailable as error:
         raise StoreUnavailable(
-            f"{error}. `handoff list` shows whether {submission.job_id} was enqueued"
+            f"{error}. The list of jobs shows whether {submission.job_id} was enqueued"
         ) from error
 
 

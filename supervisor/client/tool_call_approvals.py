@@ -152,6 +152,6 @@ def send_answer(
     ):
         raise UserError(
             f"{question.job_id} does not ask question {question.version} any more: another person"
-            " has answered, the time for an answer has ended, or the call is no longer needed"
-            f" (`handoff show {question.job_id}` shows its state)"
+            " has answered, the time for an answer has ended, or the call is no longer needed",
+            command=f"handoff show {question.job_id}",
         )

@@ -137,18 +137,20 @@ def _check_readers(state: JobState, step: str | None) -> None:
         return
     if state.question is not None:
         raise UserError(
-            f"{job_id} waits for an approval, and no agent runs after it: use"
-            f" `handoff reject {job_id} --note TEXT`"
+            f"{job_id} waits for an approval, and no agent runs after it: reject the"
+            " question with your text as the note",
+            command=f"handoff reject {job_id} --note TEXT",
         )
     if step is not None:
         raise UserError(
             f"step {step} of {job_id} has ended, and no assessor, replanner or synthesizer runs"
-            f" after it: repeat it with `handoff retry {job_id} --from {step}` after the end"
+            " after it: retry the job from this step after its end",
+            command=f"handoff retry {job_id} --from {step}",
         )
     _check_is_no_child(state, None)
     raise UserError(
-        f"no agent of {job_id} will run any more: wait for its end, and submit a job with"
-        f" `--after {job_id}`"
+        f"no agent of {job_id} will run any more: wait for its end, and submit a job that"
+        " continues it, with after (--after)"
     )
 
 
@@ -160,7 +162,8 @@ def _check_is_no_child(state: JobState, step: StepId | None) -> None:
         if step in (None, issued.step_id) and issued.child is not None:
             child = issued.child.job_id
             raise UserError(
-                f"child job {child} does step {issued.step_id}: use `handoff say {child} TEXT`"
+                f"child job {child} does step {issued.step_id}: send the message to {child}",
+                command=f"handoff say {child} TEXT",
             )
 
 
@@ -179,13 +182,14 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
             return UnknownJob.for_job(job_id)
         case Refusal.ENDED:
             return UserError(
-                f"{job_id} has ended, so no agent will read a message: continue it with"
-                f" `handoff retry {job_id}`, or submit a job with `--after {job_id}`"
+                f"{job_id} has ended, so no agent will read a message: retry it, or submit a"
+                " job that continues it, with after (--after)",
+                command=f"handoff retry {job_id}",
             )
         case Refusal.FULL:
             return UserError(
                 f"{job_id} has {MAX_MESSAGES} messages, the most that a job can have: wait for its"
-                f" end, and submit a job with `--after {job_id}`"
+                " end, and submit a job that continues it, with after (--after)"
             )
         case Refusal.OTHER:
             return Conflict(
@@ -194,7 +198,7 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
         case Refusal.LAST_TURN:
             return UserError(
                 f"the last agents of {job_id} are in their last turn: wait for its end, and submit"
-                f" a job with `--after {job_id}`"
+                " a job that continues it, with after (--after)"
             )
         case Refusal.CHANGED:
             return UserError(f"{job_id} changes too fast: send the message again")

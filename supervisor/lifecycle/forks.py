@@ -43,7 +43,8 @@ def fork_of(
         )
     if not state.ended:
         raise UserError(
-            f"{state.job_id} has not ended yet: wait for its end (`handoff watch {state.job_id}`)"
+            f"{state.job_id} has not ended yet: wait for its end",
+            command=f"handoff watch {state.job_id}",
         )
     if from_step not in state.steps:
         raise UserError(

@@ -69,8 +69,8 @@ def retry_of(
         )
     if not state.ended and state.asked_at is None:
         raise UserError(
-            f"{state.job_id} has not ended yet: wait for its end (`handoff watch {state.job_id}`),"
-            f" or cancel it (`handoff cancel {state.job_id}`)"
+            f"{state.job_id} has not ended yet: wait for its end, or cancel it",
+            command=f"handoff watch {state.job_id}",
         )
     if from_step is not None and from_step not in state.steps:
         raise UserError(
@@ -116,8 +116,8 @@ def check_gaps(state: JobState) -> None:
     """
     if not state.ended:
         raise UserError(
-            f"{state.job_id} has not ended yet, and its gaps are known at its end: wait for it"
-            f" (`handoff watch {state.job_id}`)"
+            f"{state.job_id} has not ended yet, and its gaps are known at its end: wait for it",
+            command=f"handoff watch {state.job_id}",
         )
     if not _has_gaps(state):
         raise UserError(

@@ -219,8 +219,8 @@ def check_local(request: Request) -> None:
     if is_forwarded or not all(map(is_loopback_host, names)):
         raise Problem(
             403,
-            "a server without tokens takes only requests to localhost: make a token with"
-            " `handoff token`",
+            "a server without tokens takes only requests to localhost: create a token on"
+            " the server",
         )
     check_same_site(request)
 

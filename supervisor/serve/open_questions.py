@@ -33,7 +33,7 @@ def question_text(report: JobResult, entry: dict[str, Any]) -> str:
         lines += ["", *_plan_lines(report.plan)]
     text = "\n".join(lines)
     if len(text) > MAX_CHARS:
-        return f"{text[:MAX_CHARS]} ... (`handoff show {report.job_id} --full` shows everything)"
+        return f"{text[:MAX_CHARS]} ... (the first {MAX_CHARS:,} of {len(text):,} characters)"
     return text
 
 

@@ -158,7 +158,7 @@ def test_commands_list_open_questions_deliver_an_answer_and_refuse_a_second_answ
     assert f"answer its question {asked[1]}" in error_line(other, BAD_INPUT)
     assert "So it is." in drafted.partition("=== approval of the answer")[2]
     assert error_line(late, BAD_INPUT).startswith(
-        f"handoff: {job_id} does not wait for an approval: it has ended: `handoff list"
+        f"handoff: {job_id} does not wait for an approval: it has ended: answer a job"
     )
 
 
@@ -206,7 +206,7 @@ def test_a_rejection_with_the_users_own_plan_reaches_the_planner_before_the_next
     assert (result.plan or {})["steps"][0]["id"] == "c"
     assert fleet.model.calls["drafted", "a", 1] == 0, "no step of the rejected plan was handed over"
     assert error_line(late, BAD_INPUT).startswith(
-        f"handoff: {job_id} does not wait for an approval: it has ended: `handoff list"
+        f"handoff: {job_id} does not wait for an approval: it has ended: answer a job"
     )
 
 

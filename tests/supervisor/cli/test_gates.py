@@ -42,7 +42,10 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
             "min_words: 9\nmax_words: 3\n",
             r"gates\.yaml:1: min_words is more than max_words: no answer could pass$",
         ),
-        ("fact_checker: planner\n", r"gates\.yaml:1: fact_checker: planner is not a specialist"),
+        (
+            "fact_checker: planner\n",
+            r"gates\.yaml:1: fact_checker: planner is reserved for the supervisor",
+        ),
         (
             'forbidden: ["(a{1000}){1000}"]\n',
             (

@@ -341,8 +341,8 @@ def test_the_users_own_plan_is_refused_if_no_planner_would_read_it_and_the_quest
     with pytest.raises(
         UserError,
         match=(
-            f"^{job_id} cannot be planned again: `handoff approve {job_id} --edit FILE` uses your"
-            " plan unchanged$"
+            f"^{job_id} cannot be planned again: approve the job with your plan,"
+            " which then replaces the plan unchanged$"
         ),
     ):
         shell.jobs.reject(job_id, plan={"steps": [OWN_STEP]})
@@ -414,7 +414,7 @@ def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
     for answer in (shell.jobs.approve, shell.jobs.reject):
         with pytest.raises(
-            UserError, match=f"^{job_id} does not wait for an approval: `handoff list"
+            UserError, match=f"^{job_id} does not wait for an approval: answer a job with"
         ):
             answer(job_id)
     finish_all(shell, job_id)

@@ -63,14 +63,13 @@ def test_a_reserved_name_in_a_workflow_made_in_python_is_not_a_specialist(tmp_pa
     changed = replace(definition, steps=(replace(definition.steps[0], specialist="planner"),))
 
     assert refusal(workflow=changed) == (
-        "step a: 'planner' is reserved for the supervisor: use a name that `handoff specialists`"
-        " lists"
+        "step a: 'planner' is reserved for the supervisor: use the name of a specialist"
     )
 
 
 @pytest.mark.parametrize("name", ["", "Writer", "a b", "x" * 49, "../x", "w\n"])
 def test_an_invalid_name_is_not_a_specialist(name: str) -> None:
-    assert "is not a valid name of a specialist" in refusal(specialists=(name,))
+    assert "is not a valid name: use the name of a specialist" in refusal(specialists=(name,))
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_a_message_in_the_last_turn_of_the_last_agent_is_refused(
 
     assert refusal == (
         f"the last agents of {job_id} are in their last turn: wait for its end, and submit a job"
-        f" with `--after {job_id}`"
+        " that continues it, with after (--after)"
     )
     assert messages(shell, job_id) == []
 
@@ -221,7 +221,7 @@ def test_a_message_to_a_job_of_one_team_belongs_to_its_child_job(shell: Shell) -
 
     refusal = refusal_of(shell.jobs.say, job_id, SHORTER) or ""
 
-    assert refusal == f"child job {child} does step team: use `handoff say {child} TEXT`"
+    assert refusal == f"child job {child} does step team: send the message to {child}"
 
 
 def test_an_ended_job_takes_no_message(shell: Shell, job_id: JobId) -> None:
@@ -295,7 +295,7 @@ def test_a_step_that_has_ended_takes_no_message_if_no_role_reads_it(
     refusal = refusal_of(shell.jobs.say, job_id, SHORTER, first.step_id) or ""
 
     assert f"step {first.step_id} of {job_id} has ended" in refusal
-    assert f"handoff retry {job_id} --from {first.step_id}" in refusal
+    assert "retry the job from this step after its end" in refusal
     assert shell.jobs.say(job_id, SHORTER, second.step_id).running == (second.step_id,)
 
 
@@ -318,7 +318,7 @@ def test_a_message_to_a_step_of_a_team_belongs_to_its_child_job(shell: Shell) ->
 
     refusal = refusal_of(shell.jobs.say, job_id, SHORTER, "team") or ""
 
-    assert refusal == f"child job {child} does step team: use `handoff say {child} TEXT`"
+    assert refusal == f"child job {child} does step team: send the message to {child}"
 
 
 def missed(shell: Shell, job_id: JobId) -> list[str]:

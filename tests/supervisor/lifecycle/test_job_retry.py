@@ -166,7 +166,7 @@ def test_a_successful_job_is_retried_only_for_a_named_step() -> None:
 
 
 def test_a_running_job_cannot_be_retried() -> None:
-    with pytest.raises(UserError, match=r"has not ended yet: wait for its end .* or cancel it"):
+    with pytest.raises(UserError, match=r"has not ended yet: wait for its end, or cancel it"):
         retry_of(planned(a="").state, USAGE, None, NewLimits())
 
 

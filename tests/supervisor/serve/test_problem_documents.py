@@ -70,6 +70,23 @@ def test_a_body_that_does_not_validate_has_an_entry_for_each_problem(http: TestC
     assert "did you mean text?" in str(problem["errors"])
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/jobs/j-000000000000"),
+        ("GET", "/v1/jobs/latest"),
+        ("POST", "/v1/jobs/j-000000000000/cancel"),
+        ("DELETE", "/v1/dead-letters/0123abcd"),
+    ],
+)
+def test_an_error_names_no_command_because_a_caller_may_not_have_the_commands(
+    method: str, path: str, http: TestClient
+) -> None:
+    problem = http.request(method, path).json()
+
+    assert "handoff" not in problem["detail"]
+
+
 def test_the_pointer_to_a_problem_is_a_json_pointer(http: TestClient) -> None:
     problem = http.post("/v1/jobs", json={"text": "a", "documents": {"notes/~a.md": 3}}).json()
 
