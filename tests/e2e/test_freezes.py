@@ -17,6 +17,7 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.sweeper import Sweeper
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, tool_call_reply
+from tests.doubles.sweeping import sweeping
 from tests.e2e.a_supervisor_that_freezes import FREEZES
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import SUPERVISOR, model_environment, running_system
@@ -114,10 +115,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             bystander = Sweeper(
                 system.admin.store, Dispatcher(app), "bystander", interval_s=0.1, keep_s=3_600
             )
-            bystander.start()
-            yield Fleet(system, server, script, jobs)
-            bystander.stop()
-            bystander.wait_until_withdrawn()
+            with sweeping(bystander):
+                yield Fleet(system, server, script, jobs)
             jobs.store.connection.close()
 
 

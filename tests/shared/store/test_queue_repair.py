@@ -14,6 +14,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.administration import delete_job
 from handoff_queue.supervisor.engine.sweeper import FORGET_EVERY, Sweeper
+from tests.doubles.sweeping import sweeping
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
@@ -235,10 +236,8 @@ def test_every_supervisor_repairs_at_its_start_and_continues_while_there_is_more
     shell.leave()
     delete_jobs(shell, *jobs)
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
-    sweeper.start()
 
-    wait_until(lambda: not jobs_in_queues(shell), expected="messages without a job to go")
+    with sweeping(sweeper):
+        wait_until(lambda: not jobs_in_queues(shell), expected="messages without a job to go")
 
-    sweeper.stop()
-    sweeper.wait_until_withdrawn()
     assert FORGET_EVERY > 100, "so it was not by starting anew"

@@ -22,6 +22,7 @@ from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.sweeper import Sweeper
 from tests.doubles.handoffs import a_spec
 from tests.doubles.sweep_states import delete_messages
+from tests.doubles.sweeping import sweeping
 from tests.supervisor.shell import SETTINGS, Shell
 from tests.waiting import wait_until
 
@@ -210,12 +211,11 @@ def test_a_job_that_was_never_announced_is_found_by_the_sweeper(shell: Shell) ->
     delete_messages(shell.store, SUBMISSIONS_QUEUE)
     age_messages(shell)
     sweeper = Sweeper(shell.store, shell.dispatcher, "supervisor:1", interval_s=0.01, keep_s=60)
-    sweeper.start()
-    wait_until(
-        lambda: shell.store.connection.redis.llen(SUBMISSIONS_QUEUE) == 1,
-        expected="an announcement",
-    )
-    sweeper.stop()
+    with sweeping(sweeper):
+        wait_until(
+            lambda: shell.store.connection.redis.llen(SUBMISSIONS_QUEUE) == 1,
+            expected="an announcement",
+        )
     assert shell.store.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id)
     shell.advance(job_id)
     assert shell.store.connection.redis.zscore(keys.WAITING + SUBMISSIONS_QUEUE, job_id) is None

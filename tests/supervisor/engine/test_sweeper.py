@@ -17,6 +17,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.sweeper import Sweeper
+from tests.doubles.sweeping import sweeping
 from tests.supervisor.shell import SETTINGS
 from tests.waiting import wait_until
 
@@ -44,9 +45,8 @@ def test_a_starting_supervisor_sets_the_daily_caps(store: Store) -> None:
     sweeper = sweeper_of(
         store, caps_from(Settings(offline=True, day_usd=0.5, tenant_day_tokens=10))
     )
-    sweeper.start()
-    wait_until(lambda: store.connection.redis.exists(keys.CAPS), expected="the caps")
-    sweeper.stop()
+    with sweeping(sweeper):
+        wait_until(lambda: store.connection.redis.exists(keys.CAPS), expected="the caps")
 
     assert caps_in(store) == {"day_usd": 500_000, "tenant_day_tokens": 10}
 
@@ -58,12 +58,10 @@ def test_a_supervisor_loads_the_scripts_again_that_redis_has_lost(store: Store) 
     digests = [script_of(name).digest for name in script_names()]
     digests += [Script(text).digest for text in library_scripts()]
     redis = store.connection.redis
-    sweeper.start()
-    for _ in range(2):
-        wait_until(lambda: all(redis.script_exists(*digests)), expected="all scripts")
-        redis.script_flush()
-    sweeper.stop()
-    sweeper.wait_until_withdrawn()
+    with sweeping(sweeper):
+        for _ in range(2):
+            wait_until(lambda: all(redis.script_exists(*digests)), expected="all scripts")
+            redis.script_flush()
 
 
 def test_caps_that_redis_has_lost_are_restored_by_the_next_announcement(
