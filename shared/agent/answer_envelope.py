@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from math import isfinite
 from typing import Any
 
@@ -32,7 +33,11 @@ from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import AnswerForm
 from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import count_of
-from handoff_queue.shared.types.citation_markers import qualify_claim_id, qualify_markers
+from handoff_queue.shared.types.citation_markers import (
+    qualify_claim_id,
+    qualify_markers,
+    rename_markers,
+)
 from handoff_queue.shared.types.handoff import (
     Citation,
     Claim,
@@ -419,6 +424,7 @@ class EnvelopeFormat:
             InvalidAnswer: there are defects or doubts, or claims with sources have no place in the
                 output, and this is not the last try.
         """
+        envelope = self._with_own_ids(envelope)
         unwanted: set[str] = set()
         if not self.has_claims:
             envelope, unwanted = self._without_faulty_claims(envelope)
@@ -493,6 +499,30 @@ class EnvelopeFormat:
                 f"write {names} after the statements that they prove, or leave these claims out",
             )
         ]
+
+    def _with_own_ids(self, envelope: _Envelope) -> _Envelope:
+        """Return the envelope with new ids for claims of other steps that these steps have not
+        made. Such a claim is the agent's own, and its readers would drop it.
+        """
+        taken: set[str | None] = set()
+        strange: dict[str, None] = {}
+        for claim in envelope.claims:
+            name = qualify_claim_id(claim.id, self.step_id)
+            taken.add(name)
+            is_own = name is None or name.startswith(f"{self.step_id}.")
+            if name is not None and not is_own and name not in self.known_claims:
+                strange[name] = None
+        if not strange:
+            return envelope
+        free_ids = (f"c{n}" for n in count(1) if f"{self.step_id}.c{n}" not in taken)
+        new_ids = dict(zip(strange, free_ids, strict=False))
+        claims: list[_Claim] = []
+        for claim in envelope.claims:
+            name = qualify_claim_id(claim.id, self.step_id)
+            new_id = new_ids.get(name or "", claim.id)
+            claims.append(claim.model_copy(update={"id": new_id}))
+        output = rename_markers(envelope.output, new_ids)
+        return envelope.model_copy(update={"claims": claims, "output": output})
 
     def _without_faulty_claims(self, envelope: _Envelope) -> tuple[_Envelope, set[str]]:
         """Return the envelope without claims that have a quote which is not in its source, and the

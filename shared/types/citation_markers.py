@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from handoff_queue.shared.types.ids import StepId
@@ -53,6 +53,20 @@ def qualify_markers(
         return "".join(markers)
 
     return map_texts(output, lambda text: MARKER.sub(rename, text)), list(used)
+
+
+def rename_markers(output: Any, names: Mapping[str, str]) -> Any:
+    """Return the output with other ids in its markers.
+
+    Args:
+        names: new ids by the old ones.
+    """
+
+    def rename(match: re.Match[str]) -> str:
+        claim_ids = re.split(r"\s*[,;]\s*", match.group(1))
+        return f"[{', '.join(names.get(claim_id, claim_id) for claim_id in claim_ids)}]"
+
+    return map_texts(output, lambda text: MARKER.sub(rename, text))
 
 
 def map_texts(value: Any, replaced: Callable[[str], str]) -> Any:

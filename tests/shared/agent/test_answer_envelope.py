@@ -88,6 +88,18 @@ def test_a_claim_of_another_step_that_is_restated_is_carried_over_without_a_mark
     assert (answer.claims[1], answer.notes) == (ELSEWHERE, ())
 
 
+def test_a_new_claim_under_the_name_of_another_step_gets_a_name_of_the_own_step() -> None:
+    """The reader of the other step's result would drop it."""
+    own = a_claim("It is written in Rust.")
+    new = a_claim("Qdrant is a vector database.", claim_id="other.c9")
+
+    answer = read(envelope("Rust [c1]. A database [other.c9; c1].", claims=[own, new]))
+
+    assert answer.output == "Rust [find.c1]. A database [find.c2][find.c1]."
+    assert [claim.id for claim in answer.claims] == ["find.c1", "find.c2"]
+    assert answer.claims[1].sources
+
+
 def test_several_markers_in_one_bracket_are_separated() -> None:
     assert read(envelope("Both [c1, other.c1].")).output == "Both [find.c1][other.c1]."
 
