@@ -12,7 +12,7 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
 from tests.e2e.fleet import ENVELOPE, Fleet
-from tests.e2e.test_teams import a_team, calls, children
+from tests.e2e.test_child_jobs import a_team, calls, children
 
 pytestmark = pytest.mark.slow
 TIMEOUT_S = 90

@@ -68,7 +68,7 @@ def test_the_gap_of_a_team_names_the_teams_gaps(shell: Shell, tmp_path: Path) ->
     job_id, child, (failed, *_) = team_with_gap(shell, tmp_path)
 
     (gap,) = shell.jobs.result(job_id).gaps
-    assert gap["why"].startswith(f"incomplete: its team {child} lacks {failed} (")
+    assert gap["why"].startswith(f"incomplete: its child job {child} lacks {failed} (")
 
 
 def issued_handoffs(shell: Shell, job_id: JobId) -> list[str]:
@@ -122,7 +122,7 @@ def test_a_lasting_gap_leaves_the_answers_of_the_team_and_its_parent_unchanged(
         str(after.answer).partition("Missing or incomplete")[0]
         == str(answer).partition("Missing or incomplete")[0]
     )
-    assert f"its team {child} lacks {failed} (" in after.gaps[0]["why"]
+    assert f"its child job {child} lacks {failed} (" in after.gaps[0]["why"]
 
 
 def test_an_abandoned_team_is_finished_from_its_last_state(shell: Shell, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import ENVELOPE, SHORT_LEASES, Fleet, Script
-from tests.e2e.test_teams import a_team, calls, children, submitted_children
+from tests.e2e.test_child_jobs import a_team, calls, children, submitted_children
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system
 from tests.waiting import wait_until
 
