@@ -124,7 +124,7 @@ def _first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
     """Return the place and the text of the first unknown field, which may be the reason why
     another one is missing, or else of the first problem.
     """
-    problems = list(each_problem(error, PolicyFields))
+    problems = list(each_problem(error, PolicyFields, shows_values=True))
     for place, problem in problems:
         if problem.startswith(NO_SUCH_FIELD):
             return place, problem

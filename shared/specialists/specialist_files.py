@@ -238,7 +238,7 @@ def read_specialist(
             faulty_fields.add(fault.field)
         faults += _wrong_values(parts, error, faulty_fields)
     if faults or spec is None:
-        raise InvalidSpecialist(_message_of(path, faults))
+        raise _error_of(path, faults)
     return spec
 
 
@@ -260,7 +260,7 @@ def load_servers(*folders: Path) -> list[AcceptedServer]:
         accepted, faults = _servers_of(path, parts.fields.get(MCP))
         if faults:
             located = [_fault(parts, MCP, problem) for problem in faults]
-            raise InvalidSpecialist(_message_of(path, located))
+            raise _error_of(path, located)
         servers += accepted
     _refuse_two_meanings(servers)
     return servers
@@ -310,13 +310,12 @@ class _Fault(NamedTuple):
     """The fault and its correction."""
 
 
-def _message_of(path: Path, faults: Sequence[_Fault]) -> str:
-    """Return all faults of a file in one line, ordered by their lines."""
-    first, *others = sorted(faults, key=lambda fault: fault.line)
-    parts = [f"{path}:{first.line}: {first.what}"]
-    for fault in others:
-        parts.append(f"{path}:{fault.line}: {fault.what}")
-    return "; ".join(parts)
+def _error_of(path: Path, faults: Sequence[_Fault]) -> InvalidSpecialist:
+    """Return the error with all faults of a file, ordered by their lines."""
+    texts: list[str] = []
+    for fault in sorted(faults, key=lambda fault: fault.line):
+        texts.append(f"{path}:{fault.line}: {fault.what}")
+    return InvalidSpecialist(*texts)
 
 
 def load_specialists(

@@ -75,6 +75,11 @@ class HandoffError(Exception):
         """Return the message for the command line, which names the command."""
         return f"{self} (see `{self.command}`)" if self.command else str(self)
 
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Return the lines that the command line prints, one for each mistake."""
+        return (self.line,)
+
 
 class UserError(HandoffError):
     """A mistake of the user. The message is one line: the fault, and how to fix it."""
@@ -89,6 +94,14 @@ class UserError(HandoffError):
 
 class InvalidSpecialist(UserError):
     """A specialist's file does not parse, names an unknown tool, or takes a name twice."""
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("; ".join(faults))
+        self._faults = faults
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return self._faults
 
 
 class InvalidTool(UserError):
@@ -120,6 +133,10 @@ class ManyProblems(UserError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(str(self).splitlines())
 
 
 class PlanRefused(ManyProblems):

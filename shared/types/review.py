@@ -56,7 +56,10 @@ class Rubric(PublicMessage):
         criteria: list[JsonValue] = []
         for name, meaning in means.items():
             if not isinstance(meaning, str):
-                raise MalformedMessage(f"Rubric: {name}: describe a good answer in words")
+                raise MalformedMessage(
+                    f"Rubric: {name}: must be a text that describes a good answer, not"
+                    f" {meaning!r:.40}"
+                )
             criteria.append({"name": name, "means": meaning})
         return cls.of({"criteria": criteria})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import traceback
@@ -13,7 +14,6 @@ from handoff_queue.shared.settings.optional_packages import is_optional, missing
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.errors import (
     HandoffError,
-    ManyProblems,
     StoreUnavailable,
     UserError,
 )
@@ -35,6 +35,8 @@ INTERNAL_ERROR = 70
 """Exit code of an internal error: EX_SOFTWARE of sysexits.h."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in a shell (128 + SIGINT), and for a cancelled job."""
+_SURPLUS = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", re.DOTALL)
+"""Click's message about arguments that a command does not take."""
 DEBUG = "HANDOFF_DEBUG"
 """If this variable is set, an internal error prints its traceback."""
 
@@ -96,12 +98,9 @@ def _outcome(command: Callable[[], object]) -> int:
     """Run a command, print its error as one line, and return the exit code."""
     try:
         ended = command()
-    except ManyProblems as error:
-        for problem in str(error).splitlines():
-            print_message(problem)
-        return error.exit_code
     except (UserError, StoreUnavailable) as error:
-        print_message(error.line)
+        for line in error.lines:
+            print_message(line)
         return error.exit_code
     except KeyboardInterrupt:
         print_message("interrupted")
@@ -125,20 +124,35 @@ def _usage_problem(error: Any) -> str | None:
     # An unknown option. Typer would suggest several options.
     if context and hasattr(error, "possibilities"):
         message = f"there is no option {error.message.removeprefix('No such option: ')}"
-        options: list[Any] = []
+        options: dict[str, str] = {}  # word without dashes, which would make names look alike
         for parameter in context.command.get_params(context):
-            options += parameter.opts
-        close = close_names(error.option_name, options)
+            for option in parameter.opts:
+                options[option.lstrip("-")] = option
+        close = close_names(error.option_name.lstrip("-"), options)
         if close:
-            message += f": did you mean {close[0]}?"
+            message += f": did you mean {options[close[0]]}?"
     else:
-        message = _wrong_value(error) or error.format_message()
+        message = _wrong_value(error) or _corrected(error.format_message(), error)
         if not message:
             return None
-        if message.startswith("Missing argument 'JOB"):
-            message = f"{message.rstrip('.')}: `handoff list` shows the ids of jobs"
     command = context.command_path if context else "handoff"
     return f"{message.rstrip('.')} (see `{command} --help`)"
+
+
+def _corrected(message: str, error: Any) -> str:
+    """Return Typer's message about a missing or surplus word, with what to write."""
+    if message.startswith("Missing argument 'JOB"):
+        return f"{message.rstrip('.')}: `handoff list` shows the ids of jobs"
+    if message.startswith("Missing option"):
+        option = error.param
+        return f"{message.rstrip('.')}: write {option.opts[0]} {option.metavar}"
+    surplus = _SURPLUS.match(message)
+    if surplus:
+        return (
+            f"the command does not take {surplus[1]!r:.82}: remove it, or put a text of several"
+            " words into quotes"
+        )
+    return message
 
 
 def _wrong_value(error: Any) -> str | None:

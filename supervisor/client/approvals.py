@@ -449,7 +449,7 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     try:
         return Plan.model_validate_json(json.dumps(plan))
     except ValidationError as error:
-        for where, what in each_problem(error, Plan):
+        for where, what in each_problem(error, Plan, shows_values=True):
             problems.append((f"{'.'.join(where)}: {what}", where))
         raise PlanRefused(problems) from None
 

@@ -133,7 +133,7 @@ def _describe_problems(
 ) -> str:
     """Return the problems of a value, each with its place. `parent`: the place of the value."""
     lines: list[str] = []
-    for inner_place, problem in each_problem(error, kind):
+    for inner_place, problem in each_problem(error, kind, shows_values=True):
         place = (*parent, *inner_place)
         name = ""
         if place:

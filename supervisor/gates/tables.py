@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.errors import UserError
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -40,11 +41,8 @@ def rows_in(
             if header is None:
                 header = _parse_header(f"{path}:{reader.line_num}", fields, taken)
             elif len(fields) != len(header):
-                problem = f"the row has {len(fields)} fields, the header {len(header)}"
-                raise UserError(
-                    f"{path}:{reader.line_num}: {problem}; put a field that holds `{delimiter}`"
-                    ' into quotes ("...")'
-                )
+                problem = _problem_of_row(fields, header, delimiter)
+                raise UserError(f"{path}:{reader.line_num}: {problem}")
             else:
                 yield reader.line_num, dict(zip(header, fields, strict=True))
     except csv.Error as error:
@@ -58,6 +56,15 @@ def rows_in(
             f"{path}:{reader.line_num}: is not a table ({error}); close quotes, and write a quote"
             ' in a field as `""`'
         ) from error
+
+
+def _problem_of_row(fields: Sequence[str], header: Sequence[str], delimiter: str) -> str:
+    """Return the problem of a row that has not as many fields as the header."""
+    counts = f"the row has {count_of(len(fields), 'field')}, the header {len(header)}"
+    if len(fields) < len(header):
+        missing = header[len(fields)]
+        return f"{counts}; add {missing!r:.80}, or a `{delimiter}` for each field without a value"
+    return f'{counts}; put a field that holds `{delimiter}` into quotes ("...")'
 
 
 def _parse_header(where: str, fields: list[str], taken: Collection[str]) -> list[str]:

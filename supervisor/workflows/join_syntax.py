@@ -79,7 +79,9 @@ class JoinSyntax:
                 must=tuple(must),
             )
         except ValidationError as error:
-            raise UserError(f"{self.where}: {problems_of(error)}; correct it") from error
+            raise UserError(
+                f"{self.where}: {problems_of(error, shows_values=True)}; correct it"
+            ) from error
         problems = join_problems(join, parts)
         if problems:
             raise UserError(f"{self.where}: it {'; it '.join(problems)}")

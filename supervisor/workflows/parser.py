@@ -229,7 +229,9 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
             fallback=fallback,
         )
     except ValidationError as error:
-        raise UserError(f"{where}: {problems_of(error)}; fix this field") from error
+        raise UserError(
+            f"{where}: {problems_of(error, shows_values=True)}; fix this field"
+        ) from error
     if specialist != CHILD_JOB_SPECIALIST:
         check_specialist(specialist, f"{where}: ")
     approve = None

@@ -164,7 +164,7 @@ def test_a_rubric_adds_a_review_to_a_single_agent_and_offline_there_is_no_score(
         (("--workflow", "each.yaml", "--items", "nope.txt"), "nope.txt"),
         (("--workflow", "./each.yaml"), "repeats over lines, and the job has none"),
         (("--workflow", "brief", "--items", "lines.txt"), "no step repeats over them"),
-        (("--rubric", "wrong.yaml"), "least_words: describe a good answer in words"),
+        (("--rubric", "wrong.yaml"), "least_words: must be a text that describes a good answer"),
         (("--gates", "nope.yaml"), "'nope.yaml' cannot be read"),
         (("--gates", "untrue.yaml"), "facts.csv:2: column 'value' is empty"),
         (("--gates", "lines.txt"), "must be lines of `field: value`"),

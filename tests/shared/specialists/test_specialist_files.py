@@ -338,6 +338,17 @@ def test_a_wrong_value_is_named_once_with_its_rule(tmp_path: Path) -> None:
     )
 
 
+def test_each_fault_of_a_file_is_a_line_of_its_own(tmp_path: Path) -> None:
+    path = write_specialist(tmp_path, front("tier: huge\nmax_turns: many\n"))
+
+    with pytest.raises(InvalidSpecialist) as refused:
+        load_specialists(path.parent)
+
+    first, second = refused.value.lines
+    assert first.startswith(f"{path}:4: tier: must be one of")
+    assert second.startswith(f"{path}:5: max_turns: must be a whole number, not 'many'")
+
+
 @pytest.mark.parametrize("name", RESERVED)
 def test_no_specialist_takes_a_name_of_the_system(tmp_path: Path, name: str) -> None:
     assert "is reserved" in refusal(write_specialist(tmp_path, front(name=name)))

@@ -154,7 +154,18 @@ def test_a_closed_output_stays_silent_and_the_exit_code_is_kept(closed: str) -> 
                 " (see `handoff result --help`)"
             ),
         ),
-        ("retry j-0 1", "Got unexpected extra argument(s) (1) (see `handoff retry --help`)"),
+        (
+            "retry j-0 1",
+            (
+                "the command does not take '1': remove it, or put a text of several words into"
+                " quotes (see `handoff retry --help`)"
+            ),
+        ),
+        ("list --since 1h", "there is no option --since (see `handoff list --help`)"),
+        (
+            "fork j-0",
+            "Missing option '--from': write --from STEP (see `handoff fork --help`)",
+        ),
         (
             "run x --timeout 10x",
             (

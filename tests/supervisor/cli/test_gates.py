@@ -36,6 +36,7 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("min_words: abc\n", r"gates\.yaml:1: min_words: must be a whole number, not 'abc'$"),
         ("min_words: 3\n" + "# more\n" * MAX_BYTES, "larger than"),
         ("sections: &a [Risks]\nforbidden: *a\n", "alias"),
         (
@@ -95,8 +96,8 @@ def test_each_problem_names_its_file_and_line_in_our_words(tmp_path: Path) -> No
         read_gate_file(tmp_path, "min_words: 3\ncited: perhaps\nnumbers:\n- 1\n- many\nleast: 3\n")
 
     problems = [
-        "2: cited: must be true or false",
-        "5: numbers.1: must be a number",
+        "2: cited: must be true or false, not 'perhaps'",
+        "5: numbers.1: must be a number, not 'many'",
         "6: least: there is no such field: use one of min_words, max_words, sections, forbidden,"
         " required, numbers, cited, fact_checker",
     ]

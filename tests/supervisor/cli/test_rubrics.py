@@ -44,7 +44,10 @@ def test_a_rubric_may_be_json(tmp_path: Path) -> None:
             ),
         ),
         ("{}", r"rubric\.yaml: has 1 to 12 criteria, not 0$"),
-        ("accuracy: 5\n", "rubric.yaml: accuracy: describe a good answer in words"),
+        (
+            "accuracy: 5\n",
+            "rubric.yaml: accuracy: must be a text that describes a good answer, not 5",
+        ),
         ("Good Tone: It is friendly.\n", "criteria.0.name"),
         (
             "".join(f"c{n}: It is good.\n" for n in range(MAX_CRITERIA + 1)),

@@ -94,7 +94,7 @@ def test_spreadsheets_in_other_encodings_are_read_like_documents(tmp_path: Path)
         (
             "a.csv",
             "name,note\nAnn,x\nBob\n",
-            ":3: the row has 1 fields, the header 2; put a field that holds `,` into quotes",
+            ":3: the row has 1 field, the header 2; add 'note', or a `,` for each field without",
         ),
         ("a.csv", "name,note\nAnn,x,y\n", ":2: the row has 3 fields, the header 2"),
         ("a.csv", 'name,note\nAnn,"x\n', "is not a table (unexpected end of data); close quotes"),
