@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
 
+from handoff_queue.shared.agent.prices import prices_from
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS, exits_on_error, make_app
 from handoff_queue.shared.broker.celery_signals import WorkerSignals
 from handoff_queue.shared.broker.consumer import ConsumptionControl
@@ -165,6 +166,7 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
     batch_canceller = BatchCanceller(
         process.store.unwanted_batches,
         lambda: process.attempts.models.batches_of(settings.specialist_model),
+        prices_from(settings),
     )
     sweeper = Sweeper(
         process.store,

@@ -82,7 +82,7 @@ class CallReservations:
             call = self._builder.call(conversation, choice, is_last=is_last, is_batched=is_batched)
             if is_batched:  # the next turn comes after more than five minutes
                 call = replace(call, caches_for_1h=bool(call.tools) and call.may_call_tools)
-            worst = replace(self._worst_case(conversation, call), is_batched=is_batched)
+            worst = self._worst_case(conversation, call, is_batched=is_batched)
             expected = None
             if not is_batched:
                 expected = self._expected_usage(conversation, choice, call, joins_line=joins_line)
@@ -154,14 +154,18 @@ class CallReservations:
                 break
         return reserve(shortest, joins_line=True)
 
-    def _worst_case(self, conversation: Conversation, call: ModelCall) -> WorstCase:
-        """Return the upper bound of a call, at the price of the dearest model of the handoff.
-        Whether the budget allows a turn does not depend on the model that serves the turn. A model
-        without a known price has no upper bound in money, and does not count for other models.
+    def _worst_case(
+        self, conversation: Conversation, call: ModelCall, *, is_batched: bool = False
+    ) -> WorstCase:
+        """Return the upper bound of a call. A live call has the price of the dearest model of the
+        handoff: whether the budget allows a turn does not depend on the model that serves the
+        turn. A model without a known price has no upper bound in money, and does not count for
+        other models. A call in a batch has the price of its own model, because no other model
+        serves it.
         """
         max_input = self._builder.max_input(conversation)
-        worst = self._dependencies.prices.worst(call, max_input)
-        if not self._choices.has_several or worst.microusd is None:
+        worst = self._dependencies.prices.worst(call, max_input, is_batched=is_batched)
+        if is_batched or not self._choices.has_several or worst.microusd is None:
             return worst
         dearest = worst.microusd
         for choice in self._choices.choices:

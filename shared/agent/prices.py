@@ -140,12 +140,13 @@ class Prices:
             "cache_surcharge_microusd": max(0, cost - only_read),
         }
 
-    def worst(self, call: ModelCall, input_tokens: int) -> WorstCase:
+    def worst(self, call: ModelCall, input_tokens: int, *, is_batched: bool = False) -> WorstCase:
         """Return the upper bound of a call. Its price is the higher one of two cases: the
         provider writes nothing to its cache, or the whole input.
 
         Args:
             input_tokens: upper bound of the input without server-side tools.
+            is_batched: True if the call goes into a batch, where only its tokens are cheaper.
         """
         uses = server_tool_uses(call)
         max_input = input_tokens + uses * SERVER_TOOL_TOKENS
@@ -154,12 +155,15 @@ class Prices:
         for_1h = max_input if call.caches_for_1h else 0
         cached = self._token_price(call.model, max_input, max_output, 0, max_input, for_1h)
         if uncached is None or cached is None:
-            return WorstCase(max_input, max_output, None, call.model)
+            return WorstCase(max_input, max_output, None, call.model, is_batched)
         surcharge = sum(map(_surcharge, call.tools))
         if self.is_free:
             surcharge = 0
-        most_microusd = max(uncached, cached) + surcharge
-        return WorstCase(max_input, max_output, most_microusd, call.model)
+        tokens_microusd = max(uncached, cached)
+        if is_batched:
+            tokens_microusd -= int(tokens_microusd * (1 - BATCH_SHARE))
+        most_microusd = tokens_microusd + surcharge
+        return WorstCase(max_input, max_output, most_microusd, call.model, is_batched)
 
     def longest_prompt(self, model: str) -> int:
         """Return the input tokens of the longest request that the model reads at its base price:

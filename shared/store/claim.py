@@ -24,6 +24,7 @@ from handoff_queue.shared.store.script_arguments import (
     json_argument,
     retention_arguments,
     rows,
+    usage_for_settle,
     worst_case_argument,
 )
 from handoff_queue.shared.store.tool_call_approvals import (
@@ -32,7 +33,7 @@ from handoff_queue.shared.store.tool_call_approvals import (
 )
 from handoff_queue.shared.trust.event_signatures import sign_events
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust, prove_run
-from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES, UNKNOWN, OneCall
+from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES
 from handoff_queue.shared.types.checkpoints import (
     BatchClosed,
     BatchCreated,
@@ -61,7 +62,7 @@ from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
-from handoff_queue.shared.types.usage import Usage, cost_usd
+from handoff_queue.shared.types.usage import cost_usd
 
 CHORD_SILENCE_S = 3.0
 """Seconds that the body of a chord may take after the last part has ended. Then the sweeper
@@ -629,7 +630,7 @@ class Claim:
             return ""
         if isinstance(call, BatchClosed):
             return self._zero_usage()
-        used = _usage_for_settle(call.usage)
+        used = usage_for_settle(call.usage)
         if isinstance(call, ModelCallFailed):
             used["failed"] = True
         return json_argument(used | self.limiter.release_unused_share(call.usage))
@@ -698,26 +699,6 @@ class Claim:
         self._check_claim()
 
 
-def _usage_for_settle(usage: Usage) -> dict[str, Any]:
-    """Return the usage of one call in the form of `settle` in `parts/budgets.lua`."""
-    used: dict[str, Any] = {}
-    for amount in AMOUNTS:
-        spent = amount.used(OneCall(usage))
-        used[amount.name] = UNKNOWN if spent is None else spent
-    if usage.cut_calls:
-        used["cut"] = True
-    if usage.cache_read_tokens:
-        used["cached"] = usage.cache_read_tokens
-    if usage.cache_saved_microusd:
-        used["saved"] = usage.cache_saved_microusd
-    if usage.cache_surcharge_microusd:
-        used["surcharge"] = usage.cache_surcharge_microusd
-    if usage.batch_calls:
-        used["batched"] = usage.batch_calls
-        used["batch_saved"] = usage.batch_saved_microusd
-    return used
-
-
 def _refusal(whose: str, limit: str, worst: WorstCase) -> str:
     """Return why a budget does not allow a call, and the amount that the call needs."""
     text = f"{whose} does not allow another model call"
@@ -747,10 +728,10 @@ def _unzip_checkpoints(
 
 
 def _batch_in(checkpoints: Sequence[Checkpoint]) -> str:
-    """Return the id of the batch that was created, or ''."""
+    """Return the id of the batch that was created and the name of its call, or ''."""
     for checkpoint in checkpoints:
         if isinstance(checkpoint, BatchCreated):
-            return checkpoint.batch_id
+            return f"{checkpoint.batch_id} {checkpoint.custom_id}"
     return ""
 
 

@@ -9,8 +9,15 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import job_id_in, name_in
+from handoff_queue.shared.store.script_arguments import (
+    job_id_in,
+    json_argument,
+    read_entries,
+    usage_for_settle,
+)
+from handoff_queue.shared.types.budget_measures import AMOUNTS
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
+from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 MAX_AT_ONCE = 100
 """Batches to cancel that one look returns."""
@@ -92,22 +99,62 @@ class DueWork:
             self._connection.redis.zrem(keys.DUE, member)
 
 
+@dataclass(frozen=True, slots=True)
+class UnwantedBatch:
+    """A batch of the provider whose handoff was dropped. The reservation of its call stays until
+    the batch has ended.
+    """
+
+    entry: str
+    """Entry of `keys.BATCHES`."""
+    job_id: JobId
+    handoff_id: HandoffId
+    batch_id: str
+    custom_id: str
+    """Name of the call in the batch."""
+    model: str
+
+
 class UnwantedBatches:
-    """Batches of the provider whose handoffs were dropped, of all jobs. A supervisor cancels them.
-    `lua/commit.lua` writes them with the drop.
+    """Batches of the provider whose handoffs were dropped, of all jobs. A supervisor cancels them,
+    and settles the reservations of their calls. `lua/commit.lua` writes them with the drop.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def oldest(self) -> list[str]:
-        """Return the ids of the batches that were dropped first."""
+    def oldest(self) -> list[UnwantedBatch]:
+        """Return the batches that were dropped or postponed first."""
         with self._connection.translate_errors():
             stored = self._connection.redis.zrange(keys.BATCHES, 0, MAX_AT_ONCE - 1)
-        return [name_in(batch_id) for batch_id in stored]
+        return read_entries(stored, _parse_batch, keys.BATCHES)
 
-    def forget(self, batch_ids: Sequence[str]) -> None:
-        """Remove batches that were cancelled, or that the provider does not know."""
-        if batch_ids:
-            with self._connection.translate_errors():
-                self._connection.redis.zrem(keys.BATCHES, *batch_ids)
+    def postpone(self, batch: UnwantedBatch) -> None:
+        """Return this batch after all others, because it has not ended."""
+        now_ms = int(self._connection.now() * 1000)
+        with self._connection.translate_errors():
+            self._connection.redis.zadd(keys.BATCHES, {batch.entry: now_ms}, xx=True)
+
+    def settle(self, batch: UnwantedBatch, usage: Usage | None) -> None:
+        """Replace the reservation of the call by its usage, and forget the batch. Any number of
+        supervisors may do so: only the first one does.
+
+        Args:
+            usage: usage of the reply. `NOTHING_USED`: there is no reply. None: it is not known, so
+                the call counts at its upper bound.
+        """
+        if usage is None:
+            used = ""
+        elif usage == NOTHING_USED:
+            used = json_argument({amount.name: 0 for amount in AMOUNTS})
+        else:
+            used = json_argument(usage_for_settle(usage))
+        arguments = [batch.handoff_id, batch.entry, used]
+        self._connection.script("settle_batch", [keys.job(batch.job_id)], arguments)
+
+
+def _parse_batch(entry: bytes) -> UnwantedBatch:
+    """Return the batch in an entry of `keys.BATCHES`. Raises ValueError for another entry."""
+    text = entry.decode()
+    job_id, handoff_id, batch_id, custom_id, model = text.split(" ", 4)
+    return UnwantedBatch(text, JobId(job_id), HandoffId(handoff_id), batch_id, custom_id, model)

@@ -4,7 +4,7 @@ their places in the traces of callers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -219,6 +219,7 @@ class Jobs:
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hgetall(keys.roles(job_id))
             (roles,) = answers_of(pipe)
+            self._settle_batches(job_id, roles or {})
             for stored_id, role in (roles or {}).items():
                 handoff_id, role_name = handoff_id_in(stored_id), role.decode(errors="replace")
                 names.append(keys.handoff(job_id, role_name, handoff_id))
@@ -232,6 +233,19 @@ class Jobs:
             for name, members in due.items():
                 pipe.zrem(name, *members)
             pipe.execute()
+
+    def _settle_batches(self, job_id: JobId, roles: Mapping[bytes, bytes]) -> None:
+        """Count the calls in unwanted batches at their upper bounds. After the deletion, no
+        process could release their reservations of the day.
+        """
+        pipe = self._connection.redis.pipeline(transaction=False)
+        for stored_id, role in roles.items():
+            handoff_id, role_name = handoff_id_in(stored_id), role.decode(errors="replace")
+            pipe.hexists(keys.handoff(job_id, role_name, handoff_id), "r_batch")
+        for stored_id, is_in_batch in zip(roles, answers_of(pipe), strict=True):
+            if is_in_batch:
+                arguments = [handoff_id_in(stored_id), "", ""]
+                self._connection.script("settle_batch", [keys.job(job_id)], arguments)
 
     def forget_older_than(self, unix_s: float) -> None:
         """Remove jobs from the list that were submitted before this time and that retention

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 from pydantic_core import to_json
 
-from handoff_queue.shared.types.budget_measures import AMOUNTS, UNKNOWN
+from handoff_queue.shared.types.budget_measures import AMOUNTS, UNKNOWN, OneCall
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.usage import Usage
 
 Entry = TypeVar("Entry")
 MAX_EXACT_INTEGER = 2**53
@@ -101,6 +102,26 @@ def worst_case_argument(
     if is_last:
         fields["last"] = True
     return json_argument(fields)
+
+
+def usage_for_settle(usage: Usage) -> dict[str, Any]:
+    """Return the usage of one call in the form of `settle` in `parts/budgets.lua`."""
+    used: dict[str, Any] = {}
+    for amount in AMOUNTS:
+        spent = amount.used(OneCall(usage))
+        used[amount.name] = UNKNOWN if spent is None else spent
+    if usage.cut_calls:
+        used["cut"] = True
+    if usage.cache_read_tokens:
+        used["cached"] = usage.cache_read_tokens
+    if usage.cache_saved_microusd:
+        used["saved"] = usage.cache_saved_microusd
+    if usage.cache_surcharge_microusd:
+        used["surcharge"] = usage.cache_surcharge_microusd
+    if usage.batch_calls:
+        used["batched"] = usage.batch_calls
+        used["batch_saved"] = usage.batch_saved_microusd
+    return used
 
 
 def read_entries(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:

@@ -1,5 +1,5 @@
-"""Cancels batches of the provider that no job needs any more. Their handoffs were dropped, because
-the job was cancelled, or because its time was over.
+"""Cancels batches of the provider that no job needs any more, and settles the reservations of their
+calls. Their handoffs were dropped, because the job was cancelled, or because its time was over.
 """
 
 from __future__ import annotations
@@ -7,10 +7,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from handoff_queue.shared.agent.call_usage import is_reported
+from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.store.due_work import UnwantedBatches
-from handoff_queue.shared.types.batches import Batches
+from handoff_queue.shared.store.due_work import UnwantedBatch, UnwantedBatches
+from handoff_queue.shared.types.batches import Batches, BatchStatus
 from handoff_queue.shared.types.errors import HandoffError, ModelError
+from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 log = log_of(__name__)
 
@@ -18,7 +21,12 @@ log = log_of(__name__)
 class BatchCanceller:
     """Cancels unwanted batches in a thread, because a request to the provider may take a minute."""
 
-    def __init__(self, unwanted: UnwantedBatches, batches: Callable[[], Batches | None]) -> None:
+    def __init__(
+        self,
+        unwanted: UnwantedBatches,
+        batches: Callable[[], Batches | None],
+        prices: Prices,
+    ) -> None:
         """Make the canceller.
 
         Args:
@@ -26,6 +34,7 @@ class BatchCanceller:
         """
         self._unwanted = unwanted
         self._batches = batches
+        self._prices = prices
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -36,9 +45,9 @@ class BatchCanceller:
         """
         if self._thread is not None and self._thread.is_alive():
             return
-        if batch_ids := self._unwanted.oldest():
+        if unwanted := self._unwanted.oldest():
             self._thread = threading.Thread(
-                target=self._cancel, args=(batch_ids,), name="batches", daemon=True
+                target=self._cancel, args=(unwanted,), name="batches", daemon=True
             )
             self._thread.start()
 
@@ -47,23 +56,48 @@ class BatchCanceller:
         if self._thread is not None:
             self._thread.join()
 
-    def _cancel(self, batch_ids: list[str]) -> None:
-        """Cancel the batches, and forget them. A batch without an answer is tried again later."""
+    def _cancel(self, unwanted: list[UnwantedBatch]) -> None:
+        """Cancel the batches, and settle the calls of ended batches. The next call of `start`
+        asks again about the other batches.
+        """
         try:
-            batches, done = self._batches(), list[str]()
-            for batch_id in batch_ids:
-                if batches is None or self._is_over(batches, batch_id):
-                    done.append(batch_id)
-            self._unwanted.forget(done)
+            batches = self._batches()
+            for batch in unwanted:
+                if batches is None:
+                    self._unwanted.settle(batch, None)
+                else:
+                    self._advance(batches, batch)
         except HandoffError as error:
             log.warning("batches not cancelled", why=str(error))
 
-    def _is_over(self, batches: Batches, batch_id: str) -> bool:
-        """Cancel a batch. Return False if another try may help."""
+    def _advance(self, batches: Batches, batch: UnwantedBatch) -> None:
+        """Cancel a batch that has not ended. Settle the call of a batch that has ended, or about
+        which the provider will give no answer.
+        """
         try:
-            batches.cancel(batch_id)
+            status = batches.retrieve(batch.batch_id).status
+            if status is BatchStatus.ENDED:
+                self._unwanted.settle(batch, self._usage_in(batches, batch))
+                return
+            if status is BatchStatus.IN_PROGRESS:
+                batches.cancel(batch.batch_id)
+                log.info("batch cancelled", batch=batch.batch_id)
         except ModelError as error:
-            log.warning("batch not cancelled", batch=batch_id, why=str(error))
-            return not error.retryable
-        log.info("batch cancelled", batch=batch_id)
-        return True
+            log.warning("no answer about an unwanted batch", batch=batch.batch_id, why=str(error))
+            if not error.retryable:
+                self._unwanted.settle(batch, None)
+                return
+        self._unwanted.postpone(batch)
+
+    def _usage_in(self, batches: Batches, batch: UnwantedBatch) -> Usage | None:
+        """Return the usage of the call in an ended batch; None: it is not known. A call without a
+        reply costs nothing.
+        """
+        outcome = batches.outcome(batch.batch_id, batch.custom_id, batch.model)
+        if outcome is None:
+            return None
+        if outcome.reply is None:
+            return NOTHING_USED
+        if not is_reported(outcome.reply):
+            return None
+        return self._prices.usage_with_batch_cost(outcome.reply.usage, batch.model)

@@ -28,6 +28,7 @@ from handoff_queue.testing import (
     json_reply,
     result_reply,
 )
+from tests.doubles.jobs import nothing_reserved
 from tests.e2e.commands import HandoffInProcess
 from tests.e2e.fleet import SHORT_LEASES
 from tests.running_system import (
@@ -194,7 +195,7 @@ def test_a_live_call_follows_when_the_slack_ends(batched: Batched) -> None:
     assert result.usage["cut"]["calls"] == 0
 
 
-def test_a_cancelled_job_cancels_its_batch(batched: Batched) -> None:
+def test_a_cancelled_job_cancels_its_batch_and_does_not_pay_for_it(batched: Batched) -> None:
     batched.server.batches.duration_s = 3_600
     try:
         job_id = batched.submit("unwanted")
@@ -202,9 +203,13 @@ def test_a_cancelled_job_cancels_its_batch(batched: Batched) -> None:
         batched.jobs.cancel(job_id)
         batch = batched.server.batches.created[-1]
         wait_until(lambda: batch.canceled_at is not None, expected="the cancellation")
+        store = batched.jobs.store
+        wait_until(lambda: nothing_reserved(store, job_id), expected="the result of the batch")
     finally:
         batched.server.batches.duration_s = 0
     assert batched.calls_of("unwanted") == 0
+    usage = batched.jobs.result(job_id, wait_s=MAX_WAIT_S).usage
+    assert (usage["cost_usd"], usage["input_tokens"], usage["cut"]["calls"]) == (0, 0, 0)
 
 
 def test_a_command_submits_a_batched_job_and_shows_the_batch(

@@ -187,7 +187,7 @@ end
 
 -- Drop the handoffs that the decision names, and count them.
 local function drop_all()
-  local BATCHES_KEPT_MS = 24 * 3600 * 1000 -- a batch ends after 24 hours
+  local RESULTS_KEPT_MS = 29 * 24 * 3600 * 1000 -- the provider keeps the result of a batch so long
 
   -- Cancel an open child job. A worker may write the id of the child, so a job with another parent
   -- stays. The due time wakes its supervisor, which drops the child's handoffs and so cancels the
@@ -205,18 +205,26 @@ local function drop_all()
     end
   end
 
-  -- Return whether a text may be the id of a batch. A worker may have written any text, and no
-  -- supervisor could remove a text that is not UTF-8 from the list.
-  local function is_batch_id(text)
-    local MAX_BYTES = 200
-    return #text <= MAX_BYTES and string.find(text, '^[!-~]+$')
+  -- Note the batch that a dropped handoff waits for. A supervisor cancels the batch, and settles
+  -- the reservation by its result. A worker may have written any text, and no supervisor could
+  -- remove a text that is not UTF-8 from the list. Returns whether there is such a batch.
+  local function note_batch(handoff, batch, model)
+    local MAX_BYTES = 1000
+    local entry = table.concat({ id, handoff, batch or '', model or '' }, ' ')
+    local is_batch = batch and string.find(batch, '^[!-~]+ [!-~]+$')
+    if not is_batch or #entry > MAX_BYTES or not string.find(entry, '^[ -~]+$') then
+      return false
+    end
+    redis.call('ZADD', 'handoff:batches', now, entry)
+    redis.call('PEXPIRE', 'handoff:batches', integer(RESULTS_KEPT_MS))
+    return true
   end
 
   -- Drop a handoff that no job needs. Returns whether it was still open.
   local function drop(handoff)
     local h = handoff_key(job, handoff)
-    local queue, group, bucket, child, state, asks, run, batch = unpack(redis.call(
-      'HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares', 'batch'
+    local queue, group, bucket, child, state, asks, run, batch, model = unpack(redis.call(
+      'HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares', 'batch', 'r_model'
     ))
     local role, member = role_of(job, handoff), id .. '/' .. handoff
     if not state or state == 'done' or state == 'dropped' then return false end
@@ -225,11 +233,7 @@ local function drop_all()
     local tenant_label = label('tenant', job_of(job).tenant)
     add_to_metric('1', 'handoffs', tenant_label, label('role', role), 'dropped')
     redis.call('DEL', draft_key(job, handoff))
-    if batch and is_batch_id(batch) then -- a supervisor cancels the batch
-      redis.call('ZADD', 'handoff:batches', now, batch)
-      redis.call('PEXPIRE', 'handoff:batches', integer(BATCHES_KEPT_MS))
-    end
-    settle(job, h, nil)
+    if not note_batch(handoff, batch, model) then settle(job, h, nil) end
     close_calls(job, asks)
     if run then leave_run(job, handoff, run, false, at) end
     redis.call('DEL', turns_key(job, handoff))

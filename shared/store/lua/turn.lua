@@ -4,7 +4,8 @@
 -- ''), upper bound of the next call (JSON or ''; `takes_messages` and `last`: see `Claim.reserve`),
 -- doing, number of checkpoints that the claim knows to be stored, number of new checkpoints that
 -- are a tool's answer, 1 if the new checkpoints are progress after lost claims (or 0), id of the
--- batch that the reserved call is in ('': unchanged), then the new checkpoints. A repeated call
+-- batch that the reserved call is in and name of the call there ('': unchanged), then the new
+-- checkpoints. A repeated call
 -- after a lost answer changes no budget (a bucket may count one call too many). If the number of
 -- stored checkpoints is not the one that the claim knows, Redis has restored older data, and the
 -- claim is lost. The next claim continues from the stored checkpoints.

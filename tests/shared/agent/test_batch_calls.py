@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.batch_rules import BatchRules
+from handoff_queue.shared.agent.model_fallback import ModelChoice
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.types.checkpoints import (
     BatchCreated,
@@ -71,6 +72,7 @@ class Handoff:
     waits: list[str] = field(default_factory=list)
     on_checkpoint: Callable[[Checkpoint], None] = lambda _checkpoint: None
     """Called before each checkpoint is stored. An exception is a crash at that point."""
+    fallbacks: tuple[ModelChoice, ...] = ()
     until: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,6 +90,7 @@ class Handoff:
             tools=(a_tool("look", lambda arguments: f"found {arguments['q']}"),),
             checkpoints=self.checkpoints,
             clock=self.clock,
+            fallbacks=self.fallbacks,
             batches=BatchRules(self.batches, self.until),
         )
         try:
@@ -181,29 +184,13 @@ def test_the_price_of_a_batch_is_the_price_of_the_list() -> None:
     assert our_price == pytest.approx(float(listed.total_price) * 1_000_000, abs=1)
 
 
-def test_the_reservation_of_a_batch_has_at_least_the_price_of_a_live_call() -> None:
-    live, batched = Handoff(slack_s=0), Handoff()
-    live.finish()
-    with pytest.raises(Deferred):
-        batched.run()
-    (intended,) = batched.stored(BatchIntended)
-    most = intended.most
-    worst = live_worst(live)
-    assert worst is not None
-    assert most.cost_microusd >= worst
-
-
-def live_worst(handoff: Handoff) -> int | None:
-    """Return the reserved price of the first live call."""
-    run = Run(
-        reply_to,
-        handoff=a_handoff(limits=HandoffLimits(deadline=handoff.deadline_s)),
-        tools=(a_tool("look", lambda arguments: "found"),),
-        clock=handoff.clock,
-    )
-    worst, _ = run.agent().first_call()
-    assert worst is not None
-    return worst.microusd
+def test_a_call_in_a_batch_is_reserved_at_the_price_of_its_own_model() -> None:
+    alone, with_dearer = Handoff(), Handoff(fallbacks=(ModelChoice("claude-opus-5-5"),))
+    for handoff in (alone, with_dearer):
+        with pytest.raises(Deferred):
+            handoff.run()
+    ((own,), (same,)) = (alone.stored(BatchIntended), with_dearer.stored(BatchIntended))
+    assert own.most.cost_microusd == same.most.cost_microusd
 
 
 @pytest.mark.parametrize("survived", range(7))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,6 +101,20 @@ def test_tokens_that_the_cache_keeps_for_an_hour_cost_twice_the_input() -> None:
 def test_the_worst_case_of_a_call_that_caches_for_an_hour_is_its_price() -> None:
     worst = PRICES.worst(a_call(caches_for_1h=True), 1_000_000).microusd
     assert worst == 8_000_000 + 20_000
+
+
+@pytest.mark.parametrize("caches_for_1h", [False, True])
+def test_the_worst_case_of_a_call_in_a_batch_has_half_of_the_price_of_its_tokens(
+    caches_for_1h: bool,
+) -> None:
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+    call = a_call(tools=(search,), caches_for_1h=caches_for_1h)
+    live = PRICES.worst(call, 1_000).microusd
+    batched = PRICES.worst(call, 1_000, is_batched=True).microusd
+    searches = 2 * WEB_SEARCH_MICROUSD
+    assert live is not None
+    assert batched is not None
+    assert abs(2 * (batched - searches) - (live - searches)) <= 1
 
 
 def test_a_usage_has_the_money_that_the_cache_saved_and_cost() -> None:

@@ -112,7 +112,7 @@ def test_an_end_with_an_open_batch_counts_at_the_upper_bound(store: Store, job_i
     assert accounts(store, job_id)["usd"] == 1_000
 
 
-def test_a_dropped_handoff_with_an_open_batch_counts_at_the_upper_bound(
+def test_a_dropped_handoff_with_a_batch_of_unknown_id_counts_at_the_upper_bound(
     store: Store, job_id: JobId
 ) -> None:
     assert sent(store, job_id).defer(60, "waits for batch b")
@@ -127,15 +127,17 @@ def drop(store: Store, job_id: JobId) -> None:
     )
 
 
-def test_the_batch_of_a_dropped_handoff_is_unwanted_until_it_is_cancelled(
+def test_the_batch_of_a_dropped_handoff_is_unwanted_until_it_has_ended(
     store: Store, job_id: JobId
 ) -> None:
     claimed = sent(store, job_id)
     claimed.checkpoint(CREATED)
     assert claimed.defer(60, "waits for batch b")
     drop(store, job_id)
-    assert store.unwanted_batches.oldest() == ["msgbatch_1"]
-    store.unwanted_batches.forget(["msgbatch_1"])
+    assert is_only_reserved(store, job_id), "the result of the batch settles it"
+    (unwanted,) = store.unwanted_batches.oldest()
+    assert (unwanted.batch_id, unwanted.custom_id) == ("msgbatch_1", "c")
+    store.unwanted_batches.settle(unwanted, None)
     assert store.unwanted_batches.oldest() == []
 
 
