@@ -137,14 +137,14 @@ class CommandRun:
         raise LookupError(f"no user submitted {job_id}")
 
     def _is_unread(self, named: Named) -> bool:
-        """Return whether the handoff still waits with an unreadable message, or is held. It
+        """Return whether the handoff still waits with an unreadable message, or without one. It
         may have been published again and claimed.
         """
         with translate_errors():
-            state, unread, held = self.bed.fleet.connection.redis.hmget(
-                self._state_key(named), "state", "unread", "held"
+            state, unread, waits = self.bed.fleet.connection.redis.hmget(
+                self._state_key(named), "state", "unread", "waits"
             )
-        return state == b"issued" and bool(unread or held)
+        return state == b"issued" and bool(unread or waits)
 
     def _age(self, named: Named) -> None:
         """Make the handoff's message look unreadable for more than `PATIENCE_S`. Remember the

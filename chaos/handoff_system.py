@@ -448,7 +448,7 @@ class HandoffProject:
         lines: list[str] = []
         for id_, info in handoff_infos.items():
             if info.state not in ("done", "dropped"):
-                lines.append(f"{id_} {'held' if info.held else info.state}")
+                lines.append(f"{id_} {'waits' if info.waits else info.state}")
         return tuple(lines)
 
     def point(self, point: str, _kind: str, _to: str = "") -> str | None:

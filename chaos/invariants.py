@@ -89,7 +89,7 @@ class RunRecords:
     """Other planned actions that did not happen."""
     stored_at: Mapping[CallKey, float] = field(default_factory=dict)
     """Time at which the store was first seen with the reply to a call."""
-    held: Mapping[Handoff, Sequence[SeenClaim]] = field(default_factory=dict)
+    claims_seen: Mapping[Handoff, Sequence[SeenClaim]] = field(default_factory=dict)
     """The claims of each handoff, in order."""
     absent: Mapping[str, str] = field(default_factory=dict)
     """Promises and faults that the system does not have: name in the report -> reason."""
@@ -186,7 +186,7 @@ class RunRecords:
         ):
             return f"not evaluated any more, though supervisors were struck only {struck} times"
         for handoff in sorted(job_record.handoffs_stopped_by(TOO_MANY_CLAIMS)):
-            claims = self.held.get((name, handoff), ())
+            claims = self.claims_seen.get((name, handoff), ())
             struck = strikes_at(
                 claims, self.strikes, min(job_record.finished_at.get(handoff, (inf,)))
             )

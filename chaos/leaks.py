@@ -18,7 +18,7 @@ PERSISTENT_KEYS = (
     # one entry for each unclaimed handoff, and for each wake-up in a queue
     r"handoff:waiting:.+",
     r"handoff:paused",  # one field a paused role
-    r"handoff:on_hold:.+",  # one entry a handoff of a paused role; gone when the role is unpaused
+    r"handoff:paused_handoffs:.+",  # one entry a handoff; gone when the role is unpaused
     # one entry for each message that is being published, or was taken without a claim or evaluation
     r"handoff:out:.+",
     r"handoff:fair:.+",  # order of the messages in a queue

@@ -46,7 +46,7 @@ class TestBed(Generic[Made_co]):
     """Names of the jobs that have not ended and are not stuck."""
     stored_at: dict[CallKey, float] = field(default_factory=dict)
     """Time at which the reply to a call was first seen in the store."""
-    held: dict[Handoff, list[SeenClaim]] = field(default_factory=dict)
+    claims_seen: dict[Handoff, list[SeenClaim]] = field(default_factory=dict)
     """The claims of each handoff that were seen, in order."""
     refused: list[str] = field(default_factory=list)
     """Jobs that could not follow their earlier job, with the error."""
@@ -103,9 +103,9 @@ class TestBed(Generic[Made_co]):
 
     def _see_claims(self) -> None:
         for whose, (pid, count) in self.system.holders(self._working_jobs()).items():
-            process, held = self.fleet.name_of(pid), self.held.setdefault(whose, [])
-            if not held or (held[-1].process, held[-1].count) != (process, count):
-                held.append(SeenClaim(process, count, time.time()))
+            process, claims = self.fleet.name_of(pid), self.claims_seen.setdefault(whose, [])
+            if not claims or (claims[-1].process, claims[-1].count) != (process, count):
+                claims.append(SeenClaim(process, count, time.time()))
 
     def _see_ends(self) -> None:
         """Record ended jobs, and submit the jobs that follow them."""
@@ -166,7 +166,7 @@ class TestBed(Generic[Made_co]):
             not_reached=not_reached,
             not_happened=[*not_happened, *self.refused],
             stored_at=self.stored_at,
-            held=self.held,
+            claims_seen=self.claims_seen,
             absent=self.system.absent,
             api=self.system.api_records(list(self.model.uncounted)),
             features=self.system.feature_records(list(self.jobs.values()), list(self.model.calls)),

@@ -147,15 +147,17 @@ class SeenClaim:
     """Time at which the claim was first seen, in Unix seconds."""
 
 
-def strikes_at(held: Sequence[SeenClaim], strikes: Sequence[Strike], finished_at: float) -> int:
+def strikes_at(
+    claims_seen: Sequence[SeenClaim], strikes: Sequence[Strike], finished_at: float
+) -> int:
     """Return how many of the last `MAX_CLAIMS` claims of a handoff were lost by strikes. Each
     strike counts for one claim.
 
     Args:
-        held: the claims in order.
+        claims_seen: the claims in order.
         finished_at: Unix seconds. Later claims do not count.
     """
-    claims = _last_row(held, finished_at)
+    claims = _last_row(claims_seen, finished_at)
     used: set[Strike] = set()
     for number, claim in enumerate(claims):
         earlier, later = -inf, finished_at
@@ -171,13 +173,13 @@ def strikes_at(held: Sequence[SeenClaim], strikes: Sequence[Strike], finished_at
     return len(used)
 
 
-def _last_row(held: Sequence[SeenClaim], finished_at: float) -> list[SeenClaim]:
+def _last_row(claims_seen: Sequence[SeenClaim], finished_at: float) -> list[SeenClaim]:
     """Return the last row of claims without progress, in the order of their counts.
 
     The next claim after a claim that was handed back has the same count, and replaces it.
     """
     row: dict[int, SeenClaim] = {}
-    for claim in held:
+    for claim in claims_seen:
         if claim.at > finished_at:
             continue
         if claim.count == 1:

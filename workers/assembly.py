@@ -360,7 +360,7 @@ def _specialist(lazy_worker: LazyWorker, spec: SpecialistSpec, wake: Any) -> Any
                 message,
                 lazy_worker.host,
             )
-            if ended.end is AttemptEnd.HELD:
+            if ended.end is AttemptEnd.PAUSED:
                 lazy_worker.stop_consuming(spec.name)
             return ended
 

@@ -35,7 +35,7 @@ PARAMETERS = {
     "run_name": "RUN",
 }
 """Parameter of a function of `keys` -> how the page writes it."""
-SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "ON_HOLD": "ROLE"}
+SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "PAUSED_HANDOFFS": "ROLE"}
 """Constant that is the beginning of a key -> how the page writes the end of the key."""
 KINDS = ("zset", "hash", "string", "list", "set", "stream")
 

@@ -33,7 +33,7 @@ class AttemptEnd(StrEnum):
     """Another delivery of the handoff reports its end: another claim runs the handoff, or the
     sweeper publishes the handoff again.
     """
-    HELD = "held"
+    PAUSED = "paused"
     """The role is paused; the handoff is published again when the role is unpaused."""
     DEFERRED = "deferred"
     """The handoff waits for the rate limits of its provider, or for an equal handoff that runs. It
@@ -48,7 +48,7 @@ class AttemptEnd(StrEnum):
 OUTCOME_OF_REFUSAL = {
     ClaimVerdict.BUSY: AttemptEnd.ELSEWHERE,
     ClaimVerdict.DEFERRED: AttemptEnd.ELSEWHERE,
-    ClaimVerdict.PAUSED: AttemptEnd.HELD,
+    ClaimVerdict.PAUSED: AttemptEnd.PAUSED,
     ClaimVerdict.FOLLOWING: AttemptEnd.DEFERRED,
 }
 """Outcome of a refused claim. Any other refusal means that no job needs the result."""
@@ -82,7 +82,7 @@ def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
         case ApprovalAwaited():
             return AttemptOutcome(AttemptEnd.ASKED, str(reason))
         case Paused():
-            return AttemptOutcome(AttemptEnd.HELD, str(reason))
+            return AttemptOutcome(AttemptEnd.PAUSED, str(reason))
         case Cancelled():
             return AttemptOutcome(AttemptEnd.UNWANTED, str(reason))
         case _:

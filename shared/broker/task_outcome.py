@@ -6,7 +6,7 @@
 | has the result `failed`      | `Ignore`           | counted     | FAILURE, the kind of failure |
 | is not needed any more       | `Ignore`           | not counted | REVOKED, unless better known |
 | is ended by another delivery | `Ignore`           | not counted | unchanged: it will report    |
-| is on hold or deferred       | `Ignore`           | not counted | RETRY, and why               |
+| is paused or deferred        | `Ignore`           | not counted | RETRY, and why               |
 | is handed back to its queue  | `Reject`, requeued | not counted | RETRY, and why               |
 | has an unreadable message    | `Ignore`           | not counted | FAILURE, and why             |
 | ... of another version       | `Ignore`           | not counted | RETRY, and why               |
@@ -175,7 +175,7 @@ def _end(task: Any, ended: AttemptOutcome) -> str:
         case AttemptEnd.HANDED_BACK:
             log.info("handed back", why=ended.why)
             raise Reject(ended.why, requeue=True)
-        case AttemptEnd.HELD | AttemptEnd.DEFERRED | AttemptEnd.ASKED:
+        case AttemptEnd.PAUSED | AttemptEnd.DEFERRED | AttemptEnd.ASKED:
             log.info(f"handoff {ended.end}", why=ended.why)
             raise TaskWaits(f"{ended.end}: {ended.why}")
         case AttemptEnd.UNWANTED:

@@ -209,7 +209,7 @@ class Claim:
     """True if the store has reported messages of users that the agent has not taken."""
     _interrupted: Interrupted | None = None
     _heartbeat_at: float = field(default_factory=time.monotonic)
-    held_at: float = field(default_factory=time.monotonic)
+    confirmed_at: float = field(default_factory=time.monotonic)
     """Send time of the latest message after which the store confirmed the claim (monotonic)."""
     _doing: str = "starting"
     _unsent_draft: str = ""
@@ -670,7 +670,7 @@ class Claim:
         Raises:
             LeaseLost: the lease may be over.
         """
-        if time.monotonic() - self.held_at > self.lease_s:
+        if time.monotonic() - self.confirmed_at > self.lease_s:
             self.apply_answer(b"lost")
 
     def _check_claim(self) -> None:
@@ -686,7 +686,7 @@ class Claim:
             Interrupted: the claim is lost.
         """
         if answer in (b"ok", b"messages"):
-            self.held_at = self._heartbeat_at
+            self.confirmed_at = self._heartbeat_at
             self.has_messages = self.has_messages or answer == b"messages"
         elif answer == b"lost":
             self._interrupted = LeaseLost(f"{self.handoff_id}: its lease is lost")

@@ -292,7 +292,7 @@ class Claims:
             checkpoints=checkpoints,
             unreadable=unreadable,
             reserved=bool(reserved),
-            held_at=asked_at,
+            confirmed_at=asked_at,
             drain=self._drain,
             deadline=wanted.deadline,
             started_at=started_at,

@@ -3,7 +3,7 @@
 A process of another version may have written a handoff that this process cannot read. The
 store knows whether it issued that message. If so, the message is not a dead letter yet,
 because workers of that version may run or start. The sweeper publishes it again every few
-seconds, for `PATIENCE_S`. After that time the handoff is on hold, like a handoff of a paused
+seconds, for `PATIENCE_S`. After that time the handoff waits, like a handoff of a paused
 role, until an operator runs `handoff dead requeue`.
 """
 

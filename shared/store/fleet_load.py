@@ -75,7 +75,7 @@ class QueueBacklog:
     """Backlog in the queue of one role."""
 
     handoffs: int
-    """Handoffs that are published, or held while the role is paused, and not claimed."""
+    """Handoffs that are published, or paused with their role, and not claimed."""
     since: float | None
     """Time since which the oldest handoff waits; None if none waits."""
 
@@ -220,7 +220,7 @@ class FleetLoadReader:
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
-                for waiting in (keys.WAITING + role, keys.ON_HOLD + role):
+                for waiting in (keys.WAITING + role, keys.PAUSED_HANDOFFS + role):
                     pipe.zcard(waiting)
                     pipe.zrange(waiting, 0, 0, withscores=True)
             answers = pipe.execute(raise_on_error=False) if roles else []
@@ -228,12 +228,12 @@ class FleetLoadReader:
         for role, parts in zip(roles, rows(answers, ANSWERS_OF_A_ROLE), strict=True):
             if any(isinstance(part, ResponseError) for part in parts):
                 continue
-            published, oldest_published, held, oldest_held = parts
+            published, oldest_published, paused, oldest_paused = parts
             waiting_since: list[float] = []
-            for _, score_ms in (*oldest_published, *oldest_held):
+            for _, score_ms in (*oldest_published, *oldest_paused):
                 waiting_since.append(score_ms / 1000)
             since = min(waiting_since, default=None)
-            backlogs[role] = QueueBacklog(int(published) + int(held), since)
+            backlogs[role] = QueueBacklog(int(published) + int(paused), since)
         return backlogs
 
     def _role_slots(self, supervisors: list[str]) -> int:

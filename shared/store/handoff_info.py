@@ -81,8 +81,8 @@ class HandoffInfo(SpentAmounts):
     lease_until: float | None = None
     lost: bool = False
     """True if its message or its claim was lost, and the sweeper must publish it again."""
-    held: bool = False
-    """True while its role is paused, its message is a dead letter, or it is deferred."""
+    waits: bool = False
+    """True while it has no message: it is paused or deferred, or its message is a dead letter."""
     deferred_until: float | None = None
     """Time until which it waits for its provider, with the reason in `doing`; None if it does
     not.
@@ -197,7 +197,7 @@ def parse_handoff_info(fields: Mapping[bytes, bytes]) -> HandoffInfo:
         state=name_in(fields.get(b"state", b"issued")),
         lease_until=seconds(b"lease"),
         lost=b"lost" in fields,
-        held=b"held" in fields,
+        waits=b"waits" in fields,
         deferred_until=seconds(b"deferred"),
         asked_at=seconds(b"asks_since"),
         queue=name_in(fields.get(b"queue", b"")),

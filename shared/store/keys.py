@@ -48,9 +48,9 @@ process could reach Redis (Unix ms). `parts/outage_grace.lua` writes it.
 """
 PAUSED = f"{PREFIX}paused"
 """hash: paused role -> its `Pause` as JSON."""
-ON_HOLD = f"{PREFIX}on_hold:"
+PAUSED_HANDOFFS = f"{PREFIX}paused_handoffs:"
 """+ role, zset: `job/handoff` that waits for the role to be unpaused -> Unix ms at which it
-was held.
+was paused.
 """
 ORPHANS = f"{PREFIX}orphans"
 """string: the random word of the supervisor that repairs unserved queues."""

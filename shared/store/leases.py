@@ -62,7 +62,7 @@ class Leases:
         self._connection = Connection(redis_url, timeout_s=lease_s * SILENCE_PER_LEASE)
         self._lease_s = lease_s
         self._watchdog = Watchdog(lease_s, renews_every_s(lease_s)) if watchdog else None
-        self._held: dict[int, Claim] = {}
+        self._claims: dict[int, Claim] = {}
         self._evaluations: dict[int, tuple[ScriptCall, float]] = {}
         """Heartbeats of evaluations, with the monotonic time at which each began."""
         self._lock = threading.Lock()
@@ -81,12 +81,12 @@ class Leases:
     def keep_renewed(self, claim: Claim) -> Iterator[None]:
         """Renew this claim until the block ends."""
         with self._lock:
-            self._held[id(claim)] = claim
+            self._claims[id(claim)] = claim
         try:
             yield
         finally:
             with self._lock:
-                del self._held[id(claim)]
+                del self._claims[id(claim)]
 
     @contextmanager
     def evaluating(self, heartbeat: ScriptCall) -> Iterator[None]:
@@ -126,18 +126,18 @@ class Leases:
         timeout. Return False if a renewal failed.
         """
         with self._lock:
-            held = list(self._held.values())
-        if not held:
+            claims = list(self._claims.values())
+        if not claims:
             return True
         answers: list[bytes | StoreError]
         try:
             answers = self._connection.script_for_each(
-                "renew_lease", [claim.renewal() for claim in held]
+                "renew_lease", [claim.renewal() for claim in claims]
             )
         except StoreError as error:
-            answers = [error] * len(held)
+            answers = [error] * len(claims)
         all_renewed = True
-        for claim, answer in zip(held, answers, strict=True):
+        for claim, answer in zip(claims, answers, strict=True):
             if isinstance(answer, StoreError):
                 all_renewed = False
                 log.warning(

@@ -86,7 +86,7 @@ class Metrics:
 
     def waiting(self, queues: Sequence[str]) -> list[Backlog]:
         """Return the backlog of each queue, and then those of the tenants with a backlog, in
-        two round trips. Held handoffs are not in it.
+        two round trips. Paused handoffs are not in it.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
@@ -107,8 +107,8 @@ class Metrics:
             backlogs.append(Backlog(name_in(stored_queue), name_in(tenant), int(number), since))
         return backlogs
 
-    def count_held_handoffs(self, roles: Sequence[str]) -> dict[str, int]:
-        """Return the number of handoffs that each role holds while it is paused.
+    def count_paused_handoffs(self, roles: Sequence[str]) -> dict[str, int]:
+        """Return the number of handoffs that wait because their role is paused, by role.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
@@ -116,7 +116,7 @@ class Metrics:
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
-                pipe.zcard(keys.ON_HOLD + role)
+                pipe.zcard(keys.PAUSED_HANDOFFS + role)
             answers = pipe.execute() if roles else []
         return dict(zip(roles, map(int, answers), strict=True))
 

@@ -1,7 +1,7 @@
 """Pauses, the kill switch: a paused role gets no claim and no further turn on any machine
 until an operator resumes it.
 
-The scripts `claim`, `commit` and `turn` check the pause. A handoff that they stop is on hold:
+The scripts `claim`, `commit` and `turn` check the pause. A handoff that they stop is paused:
 it waits in no queue, and no process publishes it.
 """
 
@@ -19,7 +19,7 @@ from handoff_queue.shared.types.message import Message
 
 CHECK_EVERY_S = 2.0
 """Seconds between two checks of a worker whether it may consume its queues. A message that it
-has already taken gets no claim, and its handoff is put on hold.
+has already taken gets no claim, and its handoff is paused.
 """
 
 UNREADABLE = "its time and reason cannot be read"
@@ -35,7 +35,7 @@ class Pause(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldHandoff:
+class PausedHandoff:
     """A handoff that waits until its role is unpaused."""
 
     job_id: JobId
@@ -59,10 +59,12 @@ class Pauses:
 
     def unpause(self, role: str) -> int | None:
         """Unpause a role. Return the number of released handoffs, or None if it was not paused."""
-        held = int(self._connection.script("unpause", [keys.PAUSED, keys.ON_HOLD + role], [role]))
-        if held < 0:
+        released = int(
+            self._connection.script("unpause", [keys.PAUSED, keys.PAUSED_HANDOFFS + role], [role])
+        )
+        if released < 0:
             return None
-        return held
+        return released
 
     def all(self) -> dict[str, Pause]:
         """Return all pauses by role."""
@@ -70,8 +72,10 @@ class Pauses:
             stored = self._connection.redis.hgetall(keys.PAUSED)
         return pauses_in(stored)
 
-    def read_held_handoffs(self, roles: Sequence[str], limit: int) -> tuple[list[HeldHandoff], int]:
-        """Return the handoffs that these roles hold, the oldest first, and their number.
+    def read_paused_handoffs(
+        self, roles: Sequence[str], limit: int
+    ) -> tuple[list[PausedHandoff], int]:
+        """Return the paused handoffs of these roles, the oldest first, and their number.
 
         Args:
             limit: most handoffs to return; the number counts all.
@@ -82,20 +86,20 @@ class Pauses:
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
-                pipe.zcard(keys.ON_HOLD + role)
-                pipe.zrange(keys.ON_HOLD + role, 0, limit - 1, withscores=True)
+                pipe.zcard(keys.PAUSED_HANDOFFS + role)
+                pipe.zrange(keys.PAUSED_HANDOFFS + role, 0, limit - 1, withscores=True)
             answers = pipe.execute() if roles else []
-        held: list[HeldHandoff] = []
+        handoffs: list[PausedHandoff] = []
         number = 0
-        for role, (held_by_role, members) in zip(roles, rows(answers, 2), strict=True):
-            number += held_by_role
+        for role, (paused_by_role, members) in zip(roles, rows(answers, 2), strict=True):
+            number += paused_by_role
             for member, since_ms in members:
                 job_id, _, handoff_id = name_in(member).partition("/")
-                held.append(
-                    HeldHandoff(JobId(job_id), HandoffId(handoff_id), role, since_ms / 1000)
+                handoffs.append(
+                    PausedHandoff(JobId(job_id), HandoffId(handoff_id), role, since_ms / 1000)
                 )
-        held.sort(key=lambda handoff: handoff.since)
-        return held[:limit], number
+        handoffs.sort(key=lambda handoff: handoff.since)
+        return handoffs[:limit], number
 
     def roles(self) -> frozenset[str]:
         """Return the names of the paused roles."""

@@ -92,7 +92,7 @@ class ServedSpecialist:
     workers: tuple[str, ...]
     slots: int
     queued: int
-    """Messages in its queue, and handoffs that are held while it is paused."""
+    """Messages in its queue, and its handoffs that are paused."""
     models: tuple[str, ...] = ()
     paused: Pause | None = None
     effects: frozenset[str] = frozenset()
@@ -419,14 +419,18 @@ class PresenceStore:
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in names:
                 pipe.llen(queue_of(name))
-                pipe.zcard(keys.ON_HOLD + name)
+                pipe.zcard(keys.PAUSED_HANDOFFS + name)
                 pipe.hget(keys.PAUSED, name)
             answers = pipe.execute() if names else []
         specialists: dict[str, ServedSpecialist] = {}
-        for name, (depth, held, stored_pause) in zip(names, rows(answers, 3), strict=True):
+        for name, (depth, paused_handoffs, stored_pause) in zip(
+            names, rows(answers, 3), strict=True
+        ):
             pause = pause_in(stored_pause) if stored_pause else None
             all_versions = list(versions_by_name[name].values())
-            specialists[name] = _merge_versions(all_versions, int(depth) + int(held), pause)
+            specialists[name] = _merge_versions(
+                all_versions, int(depth) + int(paused_handoffs), pause
+            )
         return specialists
 
 

@@ -44,12 +44,12 @@ def pause(
 
 def unpause(role: Role) -> int:
     """Unpause a specialist or a role."""
-    held = client_of_broker().unpause(role)
-    if held is None:
+    released = client_of_broker().unpause(role)
+    if released is None:
         print_message(f"{shorten(role, 64)} was not paused")
     else:
         waited = ""
-        if held:
-            waited = f" with {count_text(held, 'handoff')} that waited"
+        if released:
+            waited = f" with {count_text(released, 'handoff')} that waited"
         write_line(f"{role} is unpaused{waited}")
     return OK

@@ -79,8 +79,8 @@ MAX_FOLDERS = 2_000
 for each.
 """
 CHARS_A_BATCH = 1_000_000
-"""Characters of payloads and documents after which a batch gets no further job. A batch is
-held in memory.
+"""Characters of payloads and documents after which a batch gets no further job. A batch
+is in memory.
 """
 
 

@@ -156,15 +156,15 @@ def _delete_documents(store: Store, tenant: str) -> tuple[int, int]:
     if not noted:
         return 0, 0
     since_ms = store.tenants.begin_look()
-    unheld = set(noted)
+    unneeded = set(noted)
     job_ids = store.jobs.matching(JobFilter())
-    while unheld:
+    while unneeded:
         part = list(islice(job_ids, JOBS_AT_ONCE))
         if not part:
             break
-        held = store.tenants.documents_of(part)
-        if any(held.values()):  # a job with unknown documents may hold every document
+        needed = store.tenants.documents_of(part)
+        if any(needed.values()):  # a job with unknown documents may hold every document
             return 0, len(noted)
-        unheld -= set(held)
-    deleted = store.tenants.drop_documents(sorted(unheld), since_ms)
-    return deleted, len(noted) - len(unheld)
+        unneeded -= set(needed)
+    deleted = store.tenants.drop_documents(sorted(unneeded), since_ms)
+    return deleted, len(noted) - len(unneeded)

@@ -418,7 +418,7 @@ def _handoffs_that_decision_closes(decision: Decision) -> tuple[HandoffId, ...]:
 
 
 def _make_observed_handoff(info: HandoffInfo) -> ObservedHandoff:
-    return ObservedHandoff(info.state, info.lease_until, info.lost, bool(info.queue), info.held)
+    return ObservedHandoff(info.state, info.lease_until, info.lost, bool(info.queue), info.waits)
 
 
 def tell_end(state: JobState, recorded: Sequence[RecordedEvent], dispatcher: Dispatcher) -> None:

@@ -54,7 +54,7 @@ from handoff_queue.supervisor.lifecycle.job_end import waits_for_specialist
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MAX_REVOKED = 1_000
-"""Most dropped handoffs of one decision whose state is read. Flower shows the held
+"""Most dropped handoffs of one decision whose state is read. Flower shows the waiting
 handoffs among these as revoked.
 """
 MAX_CONFLICTS = 50
@@ -229,18 +229,18 @@ class JobLoop:
     def _publish_and_execute(
         self, made: CommittedDecision, evaluation: EvaluationLease, ticket: WakeUpTicket
     ) -> list[Sequence[RecordedEvent] | None]:
-        """Publish the messages of a committed decision, show its held dropped handoffs in
+        """Publish the messages of a committed decision, show its dropped handoffs that waited in
         Flower, and execute its effects. Return the new events of each effect.
         """
         self._publish(made.state.job_id, made.prepared)
         ticket.end()
         if made.dropped:
             handoff_infos = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MAX_REVOKED])
-            held: list[HandoffId] = []
+            waiting: list[HandoffId] = []
             for handoff_id, info in handoff_infos.items():
-                if info.held:
-                    held.append(handoff_id)
-            self._dispatcher.tell_dropped(made.state.job_id, held)
+                if info.waits:
+                    waiting.append(handoff_id)
+            self._dispatcher.tell_dropped(made.state.job_id, waiting)
         return self._execute(made.state, made.prepared.effects, evaluation)
 
     def _execute(

@@ -234,7 +234,7 @@ def next_due(
 
     Args:
         claim_within_s: seconds within which a role's new handoff must be claimed, or a child
-            must begin, unless it is on hold.
+            must begin, unless it waits without a message.
     """
     if state.ended:
         return _report_due(state, now)
@@ -273,13 +273,13 @@ def _report_due(state: JobState, now: float) -> float | None:
 
 
 def _handoffs_without_claim(state: JobState, observations: Observations | None) -> set[HandoffId]:
-    """Return the observed handoffs that are on hold, or whose child jobs have begun."""
+    """Return the observed handoffs that wait without a message, or whose child jobs have begun."""
     handoff_ids: set[HandoffId] = set()
     if observations is None:
         return handoff_ids
     for handoff_id, observed in observations.handoffs.items():
         issued = state.open.get(handoff_id)
         is_begun_child = issued is not None and issued.child and observed.state == "running"
-        if observed.held or is_begun_child:
+        if observed.waits or is_begun_child:
             handoff_ids.add(handoff_id)
     return handoff_ids

@@ -22,9 +22,9 @@ class ObservedHandoff:
     """True if its message was sent to a queue. A role without a message runs in the supervisor
     that issued it.
     """
-    held: bool = False
-    """True if its role is paused, its message is a dead letter, or it waits for its provider.
-    The sweeper finds the handoff again after that.
+    waits: bool = False
+    """True if it has no message: it is paused or deferred, or its message is a dead letter. The
+    sweeper finds the handoff again after that.
     """
 
 

@@ -41,7 +41,7 @@ def recoveries(state: JobState, observations: Observations, now: float) -> tuple
     commands: list[Command] = []
     for handoff_id, observed in observations.handoffs.items():
         issued = state.open.get(handoff_id)
-        if issued is None or observed.held:
+        if issued is None or observed.waits:
             continue
         is_unclaimed = observed.state == "issued"
         is_abandoned = observed.state == "running" and (observed.lease_until or 0.0) < now

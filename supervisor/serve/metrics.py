@@ -207,7 +207,9 @@ DEFERRED = Instrument(
     " approval of a call.",
     ("role",),
 )
-HELD = Instrument("held_handoffs", "Handoffs on hold, because their role is paused.", ("role",))
+PAUSED_HANDOFFS = Instrument(
+    "paused_handoffs", "Handoffs that wait because their role is paused.", ("role",)
+)
 PAUSED = Instrument("role_paused", "1 if the role is paused, else 0.", ("role",))
 UNPLANNED_JOBS = Instrument(
     "jobs_without_worker",
@@ -231,7 +233,7 @@ GAUGES = (
     FREE_SLOTS,
     WORKERS,
     DEFERRED,
-    HELD,
+    PAUSED_HANDOFFS,
     PAUSED,
     UNPLANNED_JOBS,
     SUPERVISORS,
@@ -267,10 +269,10 @@ class StoreMetrics(Collector):
         stats = stats_now(self._store, load)
         queues = sorted({stats.supervisor_roles.role, *(role.role for role in stats.roles)})
         waiting = self._store.metrics.waiting(queues)
-        held = self._store.metrics.count_held_handoffs([*queues, *ROLES])
+        paused_handoffs = self._store.metrics.count_paused_handoffs([*queues, *ROLES])
         families = [
             *_counters_and_histograms(counts),
-            *_fleet(stats, held),
+            *_fleet(stats, paused_handoffs),
             *_backlogs(waiting, stats.at),
         ]
         families.append(
@@ -352,7 +354,7 @@ def _gauge(instrument: Instrument, values: Iterable[tuple[Sequence[str], float]]
     return family
 
 
-def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
+def _fleet(stats: FleetStats, paused_handoffs: Mapping[str, int]) -> Iterator[Metric]:
     """Return the gauges of the fleet. The roles of the supervisor are one role, `roles`."""
     roles = (*stats.roles, stats.supervisor_roles)
 
@@ -365,7 +367,7 @@ def _fleet(stats: FleetStats, held: Mapping[str, int]) -> Iterator[Metric]:
     yield role_gauge(FREE_SLOTS, {role.role: _free(role) for role in roles})
     yield role_gauge(WORKERS, {role.role: role.workers for role in roles})
     yield role_gauge(DEFERRED, {role.role: role.deferred for role in roles})
-    yield role_gauge(HELD, _count_held_by_queue(roles, held))
+    yield role_gauge(PAUSED_HANDOFFS, _count_paused_by_queue(roles, paused_handoffs))
     yield role_gauge(PAUSED, {role.role: int(role.is_paused) for role in roles})
     yield _gauge(SUPERVISORS, [((), stats.supervisors)])
     yield _gauge(DEAD_LETTERS_KEPT, [((), stats.dead_letters)])
@@ -385,9 +387,11 @@ def _gauge_of_unplanned_jobs(stats: FleetStats, counts: Mapping[tuple[str, ...],
     return _gauge(UNPLANNED_JOBS, values)
 
 
-def _count_held_by_queue(roles: Iterable[RoleStats], held: Mapping[str, int]) -> dict[str, float]:
+def _count_paused_by_queue(
+    roles: Iterable[RoleStats], paused_handoffs: Mapping[str, int]
+) -> dict[str, float]:
     by_queue = dict.fromkeys((role.role for role in roles), 0.0)
-    for role, handoffs in held.items():
+    for role, handoffs in paused_handoffs.items():
         by_queue[queue_of(role)] += handoffs
     return by_queue
 

@@ -282,18 +282,18 @@ class RequestTurn:
     def __init__(self, turns: CallerTurns, caller: str) -> None:
         self._turns = turns
         self._caller = caller
-        self._is_held = False
+        self._has_turn = False
 
     async def begin(self) -> None:
         """Wait for the turn. Raises as `CallerTurns.begin`."""
-        if not self._is_held:
+        if not self._has_turn:
             await self._turns.begin(self._caller)
-            self._is_held = True
+            self._has_turn = True
 
     def end(self) -> None:
         """Let another request of the caller begin."""
-        if self._is_held:
-            self._is_held = False
+        if self._has_turn:
+            self._has_turn = False
             self._turns.end(self._caller)
 
 

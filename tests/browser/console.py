@@ -328,10 +328,11 @@ class FleetPage:
         )
         return hidden
 
-    def held(self) -> list[str]:
-        """Return the names of the held handoffs."""
+    def paused_handoffs(self) -> list[str]:
+        """Return the names of the paused handoffs."""
         names: list[str] = self.window.run(
-            "return [...document.querySelectorAll('#held a')].map((one) => one.textContent)"
+            "return [...document.querySelectorAll('#paused-handoffs a')]"
+            ".map((one) => one.textContent)"
         )
         return names
 

@@ -112,18 +112,18 @@ def test_the_next_times_change_while_the_page_is_open(
     assert "09:00" in before
 
 
-def test_a_held_handoff_appears_while_the_page_of_the_fleet_is_open(
+def test_a_paused_handoff_appears_while_the_page_of_the_fleet_is_open(
     window: Browser, jobs: Client, url: str
 ) -> None:
     job_id = a_job(jobs.store)
     issue(jobs.store, job_id, "a.1", role="researcher")
     jobs.pause("researcher", HOSTILE)
     page = FleetPage(window, url).open()
-    before = page.held()
+    before = page.paused_handoffs()
 
     claim(jobs.store, job_id, "a.1")
 
-    wait_until(lambda: page.held() == [f"{job_id}/a.1"], expected="the held handoff")
+    wait_until(lambda: page.paused_handoffs() == [f"{job_id}/a.1"], expected="the paused handoff")
     assert before == []
     assert problems_everywhere(window) == []
     assert window.console_errors() == []

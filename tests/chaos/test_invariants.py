@@ -310,15 +310,20 @@ def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> 
     calls = [call("planner.1", 1, 1.0), call("answer.1", 1, 2.0), call("assessor.1", 1, 3.0)]
 
     kills = [kill(1.2, "worker1"), kill(1.5, "worker2"), kill(1.8, "worker3")]
-    held = {
+    claims_seen = {
         ("1-0", "planner.1"): [
             SeenClaim(f"worker{count}", count, 0.9 + 0.3 * count) for count in (1, 2, 3)
         ]
     }
 
-    once = RunRecords([JOB], calls, kills, {"1-0": job_record}, 3.0, held=held)
+    once = RunRecords([JOB], calls, kills, {"1-0": job_record}, 3.0, claims_seen=claims_seen)
     twice = RunRecords(
-        [JOB], [*calls, call("answer.1", 1, 4.0)], kills, {"1-0": job_record}, 3.0, held=held
+        [JOB],
+        [*calls, call("answer.1", 1, 4.0)],
+        kills,
+        {"1-0": job_record},
+        3.0,
+        claims_seen=claims_seen,
     )
 
     assert ([*once.spoilt], once.repeated, once.unexplained) == ([], 0, [])

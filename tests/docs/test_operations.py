@@ -150,7 +150,7 @@ PLACEHOLDERS = {
     "tenant": "TENANT",
     "role": "ROLE",
     "WAITING": "QUEUE",
-    "ON_HOLD": "ROLE",
+    "PAUSED_HANDOFFS": "ROLE",
     "OUT": "QUEUE",
     "FAIR": "QUEUE",
 }
@@ -200,7 +200,7 @@ def test_every_key_of_the_store_is_listed_with_its_end() -> None:
         ":log",
         "handoff:bucket_line:BUCKET",
         "handoff:day:DAY:TENANT",
-        "handoff:on_hold:ROLE",
+        "handoff:paused_handoffs:ROLE",
         "handoff:caps",
     } <= every_key()
 

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.supervisor.lifecycle.observations import ObservedHandoff
 
-HELD = ObservedHandoff("issued", held=True, queued=True)
+WAITING = ObservedHandoff("issued", waits=True, queued=True)
 RELEASED = ObservedHandoff("issued", lost=True, queued=True)
 
 
@@ -30,7 +30,7 @@ def asks_randomly(job: Any, dice: Random, handoff_id: HandoffId) -> bool:
     )
     wait_s = approvals.wait_s
     job.append(ApprovalAsked(what=ApprovalOf.TOOLS, why="it acts", wait_s=wait_s, call=call))
-    job.observed_handoffs[handoff_id] = HELD
+    job.observed_handoffs[handoff_id] = WAITING
     return True
 
 
@@ -46,5 +46,5 @@ def answer_call_randomly(job: Any, dice: Random) -> None:
 def release_answered(job: Any) -> None:
     """Release the handoffs whose question has an answer, as the script of the answer does."""
     for call in job.state.asked_calls:
-        if call.is_answered and job.observed_handoffs.get(call.handoff_id) == HELD:
+        if call.is_answered and job.observed_handoffs.get(call.handoff_id) == WAITING:
             job.observed_handoffs[call.handoff_id] = RELEASED

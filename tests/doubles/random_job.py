@@ -260,7 +260,7 @@ class RandomJob(SimulatedJob):
         if (
             handoff_id in self.state.open
             and observed
-            and not observed.held
+            and not observed.waits
             and not (observed.state == "running" and (observed.lease_until or 0) > self.now)
         ):
             self.observed_handoffs[handoff_id] = ObservedHandoff(
@@ -361,7 +361,7 @@ class RandomJob(SimulatedJob):
             if i in self.state.open
             and i not in self.queue
             and observed.state == "issued"
-            and not observed.held
+            and not observed.waits
         ]
         expired = [
             i

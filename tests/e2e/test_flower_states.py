@@ -228,13 +228,13 @@ def test_a_deferred_handoff_waits_with_its_reason_and_then_succeeds(
 def test_a_handoff_of_a_paused_role_waits_and_then_succeeds(
     fleet: Fleet, events: FlowerView
 ) -> None:
-    held = fleet.model.hold("shown-held", "a")
-    job_id = fleet.submit("shown-held", turns=2, a="")
+    held = fleet.model.hold("shown-paused", "a")
+    job_id = fleet.submit("shown-paused", turns=2, a="")
     assert held.arrived.wait(MAX_WAIT_S)
     fleet.admin.pause(SPECIALIST)
     held.release.set()
 
-    assert events.wait_for_state(job_id, "a.1", "RETRY").exception.startswith("held: ")
+    assert events.wait_for_state(job_id, "a.1", "RETRY").exception.startswith("paused: ")
     fleet.admin.unpause(SPECIALIST)
     fleet.wait_for_success(job_id)
     events.wait_for_state(job_id, "a.1", "SUCCESS")

@@ -39,7 +39,7 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
         call.release.set()
     running = [step for step, call in held.items() if call.arrived.is_set()]
     wait_until(
-        lambda: all(fleet.handoff_info(job_id, f"{step}.1").held for step in running),
+        lambda: all(fleet.handoff_info(job_id, f"{step}.1").waits for step in running),
         expected="the hold of the handoffs that ran",
     )
     reason = fleet.jobs.info(job_id).waiting_for
@@ -95,7 +95,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
     fleet.admin.pause("planner", "wait for the new prompt")
     job_id = fleet.submit("no-plan", a="")
     wait_until(
-        lambda: fleet.redis.zscore(keys.ON_HOLD + "planner", f"{job_id}/planner.1"),
+        lambda: fleet.redis.zscore(keys.PAUSED_HANDOFFS + "planner", f"{job_id}/planner.1"),
         expected="the planner's handoff",
     )
 

@@ -415,17 +415,17 @@ def test_an_agent_takes_no_message_of_a_user_that_was_replaced(server: Server) -
             claimed.take_messages(1)
 
 
-def test_false_entries_among_the_held_handoffs_stop_no_unpause(store: Store) -> None:
+def test_false_entries_among_the_paused_handoffs_stop_no_unpause(store: Store) -> None:
     """Workers of the role write this set. Their entries come before and behind the honest one."""
     job_id = a_job(store)
     issue(store, job_id, "a.1")
     store.pauses.pause("researcher", "down")
-    held_handoff = HandoffId("a.1")
-    redis, held = store.connection.redis, f"{keys.ON_HOLD}researcher"
-    redis.hset(handoff_key(store, job_id, held_handoff), "held", "1")
-    redis.zadd(held, {b"x": 1, b"\xff/": 2, b"/": 3, f"{job_id}/a.1": 4, b"": 5, b"x/y": 6})
+    paused_handoff = HandoffId("a.1")
+    redis, paused = store.connection.redis, f"{keys.PAUSED_HANDOFFS}researcher"
+    redis.hset(handoff_key(store, job_id, paused_handoff), "waits", "1")
+    redis.zadd(paused, {b"x": 1, b"\xff/": 2, b"/": 3, f"{job_id}/a.1": 4, b"": 5, b"x/y": 6})
 
     store.pauses.unpause("researcher")
 
-    assert not redis.exists(held)
-    assert not redis.hexists(handoff_key(store, job_id, held_handoff), "held")
+    assert not redis.exists(paused)
+    assert not redis.hexists(handoff_key(store, job_id, paused_handoff), "waits")

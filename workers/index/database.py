@@ -59,7 +59,7 @@ class Database:
         self._pid = os.getpid()
         self._generation: int | None = None
         self._idle: list[sqlite3.Connection] = []
-        self._held: int | None = None
+        self._locked_file: int | None = None
 
     @property
     def generation(self) -> int | None:
@@ -99,8 +99,8 @@ class Database:
         with self._lock:
             for connection in self._idle:
                 connection.close()
-            if self._held is not None:
-                os.close(self._held)
+            if self._locked_file is not None:
+                os.close(self._locked_file)
             self._forget()
 
     def _take(self) -> tuple[int, sqlite3.Connection]:
@@ -165,15 +165,15 @@ class Database:
         """Lock the generation until this process ends, so that no other process deletes its
         file.
         """
-        held = os.open(
+        lock = os.open(
             self._file(generation).with_suffix(".lock"),
             os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
             0o600,
         )
-        fcntl.flock(held, fcntl.LOCK_SH)
-        if self._held is not None:
-            os.close(self._held)
-        self._held = held
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if self._locked_file is not None:
+            os.close(self._locked_file)
+        self._locked_file = lock
 
     def _delete_older_than(self, newest: int) -> None:
         for lock in sorted(self._folder.glob(f"v{SCHEMA_VERSION}-*.lock")):

@@ -1,10 +1,10 @@
 -- Record a message that this process cannot read. If the store has issued it, a process of another
 -- version wrote it. Then it is left to processes of that version for patience_ms, and after that
--- the handoff is on hold. The letter is stored in the same step, so that no handoff is on hold
+-- the handoff waits. The letter is stored in the same step, so that no handoff waits
 -- without a letter.
 -- KEYS job, dead.  ARGV: handoff, digest of the message, patience_ms, the letter.
 -- Returns 'unknown' (not issued) | 'over' (the handoff runs, or has ended) | 'left' (the sweeper
--- publishes it again) | 'dead' (on hold until `handoff dead requeue`)
+-- publishes it again) | 'dead' (waits until `handoff dead requeue`)
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
 local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
@@ -16,7 +16,7 @@ if state ~= 'issued' then return 'over' end
 local at = now_ms()
 if not unread_since then redis.call('HSET', h, 'unread', at) end
 if at - (unread_since or at) < tonumber(ARGV[3]) then return 'left' end
-redis.call('HSET', h, 'held', 1)
+redis.call('HSET', h, 'waits', 1)
 redis.call('HDEL', h, 'lost', 'unread')
 redis.call('ZREM', due, member)
 if queue then leave_queue(queue, member) end

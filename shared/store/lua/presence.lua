@@ -37,7 +37,7 @@ local function list_waiting(waiting, whom)
   end
 end
 for i = 1, #paused, 2 do
-  list_waiting('handoff:on_hold:' .. paused[i], paused[i])
+  list_waiting('handoff:paused_handoffs:' .. paused[i], paused[i])
   served[paused[i]] = nil -- handoffs in the queue of a paused role wait, too
 end
 for _, queue in ipairs(redis.call('HKEYS', queues)) do

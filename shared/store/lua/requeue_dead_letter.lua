@@ -1,5 +1,5 @@
 -- Mark a handoff as lost whose message was a dead letter, so that the next sweep finds it. A
--- handoff of a paused role stays on hold.
+-- handoff of a paused role stays paused.
 -- KEYS job.  ARGV: handoff.  Returns 'ok' | 'unknown' | 'over' (it runs, or has ended)
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
@@ -8,8 +8,8 @@ local state, role = unpack(redis.call('HMGET', h, 'state', 'role'))
 if not state or redis.call('EXISTS', job) == 0 then return 'unknown' end
 if state ~= 'issued' then return 'over' end
 local member = id_of(job) .. '/' .. handoff
-local is_paused = role and redis.call('ZSCORE', 'handoff:on_hold:' .. role, member)
-if not is_paused and redis.call('HDEL', h, 'held') == 1 then
+local is_paused = role and redis.call('ZSCORE', 'handoff:paused_handoffs:' .. role, member)
+if not is_paused and redis.call('HDEL', h, 'waits') == 1 then
   redis.call('HSET', h, 'lost', 1)
   redis.call('ZADD', due, now_ms(), member)
 end

@@ -3,9 +3,9 @@
 -- KEYS caps.  ARGV: time at which these caps were first set (Unix ms; '': now), then pairs of field
 -- and value.
 -- Returns the time of these caps (Unix ms); if newer or equal caps are stored, they stay valid.
-local held, at = tonumber(redis.call('HGET', KEYS[1], 'since') or 0), tonumber(ARGV[1])
-if at and at <= held then return at end
-at = at or math.max(now_ms(), held + 1)
+local newest, at = tonumber(redis.call('HGET', KEYS[1], 'since') or 0), tonumber(ARGV[1])
+if at and at <= newest then return at end
+at = at or math.max(now_ms(), newest + 1)
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'since', string.format('%d', at), unpack(ARGV, 2))
 return at

@@ -183,7 +183,7 @@ local function evaluate_entry(set, role, member)
   redis.call('ZADD', set, at + bump, member)
   if may_wake(handoff.job) then
     redis.call('HSET', handoff.h, 'lost', 1)
-    redis.call('HDEL', handoff.h, 'held', 'deferred') -- the deferral is over
+    redis.call('HDEL', handoff.h, 'waits', 'deferred') -- the deferral is over
     overdue[#overdue + 1] = member
   end
 end

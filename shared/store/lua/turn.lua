@@ -59,7 +59,7 @@ local paused = worst and paused_role(role)
 if paused then -- between two turns: the claim ends here, and does not count
   unreserve(job, h)
   give_back(h, 'paused')
-  hold(job, handoff, paused)
+  pause_handoff(job, handoff, paused)
   return { 'paused' }
 end
 

@@ -1,18 +1,18 @@
--- End a role's pause. Its held handoffs are marked as lost, and the next sweep finds them.
--- KEYS paused, held.  ARGV: role.  Returns the number of held handoffs; -1: the role was not
--- paused.
-local paused, held = KEYS[1], KEYS[2]
+-- End a role's pause. Its handoffs are marked as lost, and the next sweep finds them.
+-- KEYS paused roles, paused handoffs.  ARGV: role.  Returns the number of its handoffs; -1: the
+-- role was not paused.
+local paused, handoffs = KEYS[1], KEYS[2]
 if redis.call('HDEL', paused, ARGV[1]) == 0 then return -1 end
 local at = now_ms()
-local members = redis.call('ZRANGE', held, 0, -1)
+local members = redis.call('ZRANGE', handoffs, 0, -1)
 for _, member in ipairs(members) do
   -- A worker of the role may have written any member.
   local job, handoff = string.match(member, '^(.-)/(.+)$')
   local h = job and handoff_key(key_of(job), handoff)
-  if h and redis.call('HDEL', h, 'held') == 1 then
+  if h and redis.call('HDEL', h, 'waits') == 1 then
     redis.call('HSET', h, 'lost', 1)
     redis.call('ZADD', due_of(key_of(job), handoff), at, member)
   end
 end
-redis.call('DEL', held)
+redis.call('DEL', handoffs)
 return #members

@@ -222,7 +222,7 @@ def _orders(name: str) -> tuple[str, ...]:
         waiting,
         f"{waiting}/*",
         f"{keys.OUT}{name}",
-        f"{keys.ON_HOLD}{name}",
+        f"{keys.PAUSED_HANDOFFS}{name}",
     )
 
 
@@ -371,7 +371,7 @@ def supervisor_access(specialists: Sequence[str]) -> Access:
             keys.USED_DOCUMENTS,
             keys.shared_run("*", "*"),
             *_UNPLANNED,
-            *_on_hold_of_roles(),
+            *_paused_handoffs_of_roles(),
         ),
         read=(keys.worker("*"),),
         channels=(CONTROL,),
@@ -405,7 +405,7 @@ def client_access(specialists: Sequence[str]) -> Access:
         ),
         read=(
             *_queues([*specialists, ROLES_QUEUE, UNROUTED_QUEUE]),
-            *_on_hold_of_roles(),
+            *_paused_handoffs_of_roles(),
             keys.worker("*"),
             keys.supervisor("*"),
             keys.history("*"),
@@ -447,7 +447,7 @@ def console_access(specialists: Sequence[str]) -> Access:
             keys.PAUSED,
             keys.DEAD,
             keys.EXPORTED,
-            *(f"{keys.ON_HOLD}{role}" for role in (*specialists, *ROLES)),
+            *(f"{keys.PAUSED_HANDOFFS}{role}" for role in (*specialists, *ROLES)),
         ),
         read=client.read,
         channels=client.channels,
@@ -473,7 +473,7 @@ def observer_access(specialists: Sequence[str]) -> Access:
         commands=(*CONNECTION, *DATA),
         read=(
             *_queues([*OWN_QUEUES, *specialists]),
-            *_on_hold_of_roles(),
+            *_paused_handoffs_of_roles(),
             *_COUNTERS,
             *_VERIFIED_USAGE,
             _JOB,
@@ -503,8 +503,8 @@ def observer_access(specialists: Sequence[str]) -> Access:
     )
 
 
-def _on_hold_of_roles() -> tuple[str, ...]:
-    return tuple(f"{keys.ON_HOLD}{role}" for role in ROLES)
+def _paused_handoffs_of_roles() -> tuple[str, ...]:
+    return tuple(f"{keys.PAUSED_HANDOFFS}{role}" for role in ROLES)
 
 
 ACCESS: Mapping[str, Callable[[Sequence[str]], Access]] = {

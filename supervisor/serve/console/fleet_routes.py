@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.fleet_load import FleetLoad, RunningHandoff
 from handoff_queue.shared.store.metrics import OTHER
-from handoff_queue.shared.store.pauses import HeldHandoff, Pause
+from handoff_queue.shared.store.pauses import Pause, PausedHandoff
 from handoff_queue.shared.store.presence import LiveProcess
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import ResultStatus
@@ -50,9 +50,9 @@ class FleetPage:
     load: FleetLoad
     versions: Mapping[str, tuple[LiveProcess, ...]]
     """Live processes by version."""
-    held: tuple[HeldHandoff, ...]
-    held_count: int
-    """Handoffs that paused roles hold. `held` has the oldest."""
+    paused_handoffs: tuple[PausedHandoff, ...]
+    paused_count: int
+    """Handoffs of paused roles. `paused_handoffs` has the oldest."""
     outcomes: Mapping[str, Outcomes]
     """Outcomes of the ended handoffs, by queue."""
     pauses: Mapping[str, Pause]
@@ -75,13 +75,13 @@ def read_fleet(store: Store) -> FleetPage:
     load = store.fleet_load.now()
     stats = stats_now(store, load)
     roles = sorted({*load.waiting, *load.paused, *ROLES})
-    held, held_count = store.pauses.read_held_handoffs(roles, MAX_HANDOFFS)
+    paused_handoffs, paused_count = store.pauses.read_paused_handoffs(roles, MAX_HANDOFFS)
     return FleetPage(
         stats=stats,
         load=load,
         versions=_versions(store.presence.processes()),
-        held=tuple(held),
-        held_count=held_count,
+        paused_handoffs=tuple(paused_handoffs),
+        paused_count=paused_count,
         outcomes=_outcomes(stats, store.metrics.handoffs_by_outcome()),
         pauses=store.pauses.all(),
         alarms=tuple(_alarms(stats, jobs_without_workers(store))),

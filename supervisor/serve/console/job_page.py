@@ -272,8 +272,8 @@ def _why(role: str, info: HandoffInfo, served: dict[str, ServedSpecialist], load
         return f"waits {left_s} s for its provider: {info.doing}"
     if role in load.paused:
         return f"waits for {role}, which is paused"
-    if info.held:
-        return "is held, because its message is a dead letter"
+    if info.waits:
+        return "waits, because its message is a dead letter"
     if info.lost:
         return "its message or its worker was lost, and the sweeper publishes it again"
     return _describe_awaited_processes(role, served, load)

@@ -319,12 +319,12 @@ def test_a_released_claim_with_progress_does_not_count(store: Store, job_id: Job
 def test_a_process_that_was_stopped_after_the_answer_makes_no_concurrent_call(
     store: Store, job_id: JobId
 ) -> None:
-    held = granted_claim(store, job_id, "find.1")
-    held.reserved = True
-    held.held_at -= held.lease_s + 1
+    own_claim = granted_claim(store, job_id, "find.1")
+    own_claim.reserved = True
+    own_claim.confirmed_at -= own_claim.lease_s + 1
 
     with pytest.raises(LeaseLost):
-        held.reserve(WorstCase(input_tokens=1, output_tokens=1, microusd=1))
+        own_claim.reserve(WorstCase(input_tokens=1, output_tokens=1, microusd=1))
 
 
 @pytest.mark.parametrize(("issued_with", "own"), [(None, 100), (500, 100), (100, 500), (100, None)])

@@ -31,14 +31,14 @@ def test_two_claims_of_one_handoff_never_have_the_same_fence(store: Store, job_i
 
 
 def test_a_claim_with_lost_checkpoints_adds_none_after_the_gap(store: Store, job_id: JobId) -> None:
-    held = granted_claim(store, job_id, HANDOFF_ID)
-    held.checkpoint(model_reply())
+    own_claim = granted_claim(store, job_id, HANDOFF_ID)
+    own_claim.checkpoint(model_reply())
     go_back = snapshot(store.connection.redis)
-    held.checkpoint(model_reply())
+    own_claim.checkpoint(model_reply())
     go_back()
 
     with pytest.raises(LeaseLost):
-        held.checkpoint(model_reply())
+        own_claim.checkpoint(model_reply())
     assert store.connection.redis.llen(turns_key(store, job_id, HANDOFF_ID)) == 1
 
 

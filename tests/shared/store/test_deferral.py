@@ -66,7 +66,7 @@ def test_the_wait_and_its_reason_are_shown(store: Store, job_id: JobId) -> None:
     before = redis_time_s(store)
     deferred_claim(store, job_id, 60)
     info = store.jobs.handoffs(job_id, [A])[A]
-    assert (info.state, info.claims, info.doing, info.held) == (
+    assert (info.state, info.claims, info.doing, info.waits) == (
         "issued",
         0,
         "rate limit",
@@ -103,7 +103,7 @@ def test_a_deferred_handoff_is_found_in_time_and_continues_after_its_last_turn(
     end_deferral(store, job_id)
     assert store.due_work.sweep().due == {job_id: [A]}
     info = store.jobs.handoffs(job_id, [A])[A]
-    assert (info.lost, info.held, info.deferred_until) == (True, False, None)
+    assert (info.lost, info.waits, info.deferred_until) == (True, False, None)
     again = granted_claim(store, job_id, "a.1")
     assert again.earlier_checkpoints() == (model_reply(),)
     assert store.jobs.handoffs(job_id, [A])[A].claims == 1

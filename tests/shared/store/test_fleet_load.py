@@ -96,7 +96,7 @@ def test_the_load_has_the_number_of_waiting_handoffs_and_their_age(
 
 
 def test_handoffs_of_a_paused_role_count_as_waiting(store: Store, job_id: JobId) -> None:
-    store.connection.redis.zadd(keys.ON_HOLD + "researcher", {f"{job_id}/held.1": 1})
+    store.connection.redis.zadd(keys.PAUSED_HANDOFFS + "researcher", {f"{job_id}/held.1": 1})
 
     assert store.fleet_load.now().waiting["researcher"].handoffs == 4
 

@@ -96,19 +96,19 @@ def test_held_claims_are_renewed_and_released_claims_are_not(redis_url: str) -> 
     leases = Leases(redis_url, LEASE_S, watchdog=False)
     leases.start()
     job_id = a_job(store)
-    issue(store, job_id, "held.1", "left.1")
-    held, left = granted_claim(store, job_id, "held.1"), granted_claim(store, job_id, "left.1")
+    issue(store, job_id, "kept.1", "left.1")
+    own_claim, left = granted_claim(store, job_id, "kept.1"), granted_claim(store, job_id, "left.1")
 
-    with leases.keep_renewed(held):
+    with leases.keep_renewed(own_claim):
         with leases.keep_renewed(left):
             pass
         wait_until(
             lambda: claim(store, job_id, "left.1", "w2").verdict is ClaimVerdict.GRANTED,
             expected="the end of the lease",
         )
-        assert claim(store, job_id, "held.1", "w2").verdict is ClaimVerdict.BUSY
+        assert claim(store, job_id, "kept.1", "w2").verdict is ClaimVerdict.BUSY
     wait_until(
-        lambda: claim(store, job_id, "held.1", "w2").verdict is ClaimVerdict.GRANTED,
+        lambda: claim(store, job_id, "kept.1", "w2").verdict is ClaimVerdict.GRANTED,
         expected="the end of the lease",
     )
     leases.stop()
@@ -130,12 +130,12 @@ def test_a_claim_survives_an_outage_of_redis_that_is_longer_than_its_lease(
     leases = Leases(url, LEASE_S, watchdog=False)
     leases.start()
     job_id = a_job(store)
-    issue(store, job_id, "held.1")
-    held = granted_claim(store, job_id, "held.1")
+    issue(store, job_id, "kept.1")
+    own_claim = granted_claim(store, job_id, "kept.1")
 
-    with leases.keep_renewed(held), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
+    with leases.keep_renewed(own_claim), ThreadPoolExecutor(1) as pool, capture_logs() as logs:
         os.kill(processes.pids()["redis"], signal.SIGSTOP)
-        saved = pool.submit(held.checkpoint, model_reply())
+        saved = pool.submit(own_claim.checkpoint, model_reply())
         wait_until(
             lambda: failed_renewals(logs) > RENEWALS_IN_TWO_LEASES,
             expected="two leases without a renewal",
@@ -143,8 +143,8 @@ def test_a_claim_survives_an_outage_of_redis_that_is_longer_than_its_lease(
         assert not saved.done()
         os.kill(processes.pids()["redis"], signal.SIGKILL)
         saved.result(60)
-        held.heartbeat("thinking")
+        own_claim.heartbeat("thinking")
 
-    assert finish(held) is not None
+    assert finish(own_claim) is not None
     leases.stop()
     store.connection.close()

@@ -86,29 +86,29 @@ def test_a_repeated_claim_counts_once(store: Store, job_id: JobId) -> None:
 
 
 def test_a_repeated_checkpoint_is_stored_and_paid_once(store: Store, job_id: JobId) -> None:
-    held = granted_claim(store, job_id, HANDOFF_ID)
-    held.reserve(WorstCase(10, 10, 0))
-    with_lost_reply(store, held).checkpoint(model_reply())
+    own_claim = granted_claim(store, job_id, HANDOFF_ID)
+    own_claim.reserve(WorstCase(10, 10, 0))
+    with_lost_reply(store, own_claim).checkpoint(model_reply())
 
     assert counts_of(store, job_id) == [1, 0, 1, 1, 2]
 
 
 def test_a_repeated_reservation_is_made_once(store: Store, job_id: JobId) -> None:
-    held = with_lost_reply(store, granted_claim(store, job_id, HANDOFF_ID))
-    held.reserve(WorstCase(10, 10, 0))
+    own_claim = with_lost_reply(store, granted_claim(store, job_id, HANDOFF_ID))
+    own_claim.reserve(WorstCase(10, 10, 0))
 
     assert counts_of(store, job_id) == [0, 1, 1, 0, 2]
 
 
 def test_a_repeated_end_counts_once(store: Store, job_id: JobId) -> None:
-    held = granted_claim(store, job_id, HANDOFF_ID)
-    held.reserve(WorstCase(10, 10, 0))
-    held.checkpoint(model_reply())
-    parts_left = finish(with_lost_reply(store, held))
+    own_claim = granted_claim(store, job_id, HANDOFF_ID)
+    own_claim.reserve(WorstCase(10, 10, 0))
+    own_claim.checkpoint(model_reply())
+    parts_left = finish(with_lost_reply(store, own_claim))
 
     assert parts_left == 0
     assert counts_of(store, job_id) == [1, 0, 1, 0, 3]
     assert (
-        result_of(held).to_json()
-        in store.payloads.get(job_id, [result_of(held).content_digest]).values()
+        result_of(own_claim).to_json()
+        in store.payloads.get(job_id, [result_of(own_claim).content_digest]).values()
     )

@@ -1,4 +1,4 @@
-"""A paused role gets no claims. Its handoffs are held, and continue when the role is unpaused."""
+"""A paused role gets no claims. Its handoffs wait, and continue when the role is unpaused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def state_of(
     store: Store, job_id: JobId, handoff_id: str = "find.1"
 ) -> tuple[str, int, bool, bool]:
     info = store.jobs.handoffs(job_id, [HandoffId(handoff_id)])[HandoffId(handoff_id)]
-    return info.state, info.claims, info.held, info.lost
+    return info.state, info.claims, info.waits, info.lost
 
 
 def take_turn(claimed: Claim) -> None:
@@ -56,30 +56,30 @@ def take_turn(claimed: Claim) -> None:
     claimed.reserve(WORST)
 
 
-def test_no_claim_is_granted_and_the_handoff_is_held(store: Store, job_id: JobId) -> None:
+def test_no_claim_is_granted_and_the_handoff_is_paused(store: Store, job_id: JobId) -> None:
     store.pauses.pause("researcher", "it cites nonsense")
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.PAUSED
     assert state_of(store, job_id) == ("issued", 0, True, False)
 
 
-def test_held_handoffs_are_listed_with_the_oldest_first(store: Store, job_id: JobId) -> None:
+def test_paused_handoffs_are_listed_with_the_oldest_first(store: Store, job_id: JobId) -> None:
     store.pauses.pause("researcher", "")
     for handoff_id in ("look.1", "find.1"):
         claim(store, job_id, handoff_id)
         store.connection.redis.zadd(
-            keys.ON_HOLD + "researcher", {f"{job_id}/{handoff_id}": len(handoff_id) * 1_000}
+            keys.PAUSED_HANDOFFS + "researcher", {f"{job_id}/{handoff_id}": len(handoff_id) * 1_000}
         )
-    store.connection.redis.zadd(keys.ON_HOLD + "researcher", {f"{job_id}/find.1": 5_000})
+    store.connection.redis.zadd(keys.PAUSED_HANDOFFS + "researcher", {f"{job_id}/find.1": 5_000})
 
-    held, count = store.pauses.read_held_handoffs(["writer", "researcher"], 1)
+    paused, count = store.pauses.read_paused_handoffs(["writer", "researcher"], 1)
 
-    assert ([(handoff.handoff_id, handoff.role, handoff.since) for handoff in held], count) == (
+    assert ([(handoff.handoff_id, handoff.role, handoff.since) for handoff in paused], count) == (
         [("find.1", "researcher", 5.0)],
         2,
     )
-    assert len(store.pauses.read_held_handoffs(["researcher"], 9)[0]) == 2
-    assert store.pauses.read_held_handoffs([], 9) == ([], 0)
+    assert len(store.pauses.read_paused_handoffs(["researcher"], 9)[0]) == 2
+    assert store.pauses.read_paused_handoffs([], 9) == ([], 0)
 
 
 def test_other_roles_continue(store: Store, job_id: JobId) -> None:
@@ -130,7 +130,7 @@ def test_the_old_claim_of_a_paused_handoff_cannot_write(store: Store, job_id: Jo
     assert other.connection.script("renew_lease", *other.renewal()) == b"ok"
 
 
-def test_a_sweep_finds_a_held_handoff_only_after_the_pause(store: Store, job_id: JobId) -> None:
+def test_a_sweep_finds_a_paused_handoff_only_after_the_pause(store: Store, job_id: JobId) -> None:
     store.pauses.pause("researcher", "")
     for handoff_id in ("find.1", "look.1"):
         claim(store, job_id, handoff_id)
@@ -155,7 +155,7 @@ def test_a_message_in_the_queue_of_a_paused_role_is_not_published_again(
     store.connection.redis.delete(QUEUE)
 
 
-def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_held(
+def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_paused(
     store: Store, job_id: JobId
 ) -> None:
     expire_lease(store, granted_claim(store, job_id, "find.1"))
@@ -167,7 +167,7 @@ def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_held(
     assert store.due_work.sweep().due == {}
 
 
-def test_a_dropped_held_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:
+def test_a_dropped_paused_handoff_leaves_no_entry(store: Store, job_id: JobId) -> None:
     store.pauses.pause("researcher", "")
     claim(store, job_id, "find.1")
     dropped = [HandoffId("find.1")]
@@ -180,7 +180,7 @@ def test_a_dropped_held_handoff_leaves_no_entry(store: Store, job_id: JobId) -> 
         )
     )
 
-    assert store.connection.redis.zcard(keys.ON_HOLD + "researcher") == 0
+    assert store.connection.redis.zcard(keys.PAUSED_HANDOFFS + "researcher") == 0
     assert store.pauses.unpause("researcher") == 0
 
 

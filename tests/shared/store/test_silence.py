@@ -55,23 +55,23 @@ def short_lease_store(redis_url: str, store: Store) -> Iterator[Store]:
 
 def claim_after_silence(store: Store, job_id: JobId) -> Claim:
     """Return a claim whose lease ended a second ago, after two hours without contact to Redis."""
-    held = claim(
+    own_claim = claim(
         store, job_id, "a.1", first=WorstCase(input_tokens=100, output_tokens=50, microusd=7)
     )
-    expire_lease(store, held)
+    expire_lease(store, own_claim)
     simulate_silence(store, SILENCE_S)
-    return held
+    return own_claim
 
 
 def test_a_worker_that_could_not_renew_during_the_silence_keeps_its_handoff(
     store: Store, job_id: JobId
 ) -> None:
-    held = claim_after_silence(store, job_id)
+    own_claim = claim_after_silence(store, job_id)
 
     assert store.due_work.sweep().due == {}
     assert claim(store, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
-    held.renew()
-    held.checkpoint(model_reply())
+    own_claim.renew()
+    own_claim.checkpoint(model_reply())
     assert accounts(store, job_id)["turns"] == 1
     assert store.due_work.sweep().due == {}
 
@@ -93,13 +93,13 @@ def test_no_first_client_after_the_silence_takes_the_handoff_over(
 ) -> None:
     """The first client, for example a new supervisor, does not know about the silence."""
     other = granted_claim(store, job_id, "b.1")
-    held = claim_after_silence(store, job_id)
+    own_claim = claim_after_silence(store, job_id)
 
     first(store, job_id, other)
 
     assert store.due_work.sweep().due == {}
     assert claim(store, job_id, "a.1", "w2").verdict is ClaimVerdict.BUSY
-    held.renew()
+    own_claim.renew()
 
 
 def test_a_worker_that_does_not_renew_after_the_silence_is_found_half_a_lease_later(
@@ -132,9 +132,9 @@ def test_a_worker_that_was_dead_before_the_silence_is_found_at_once(
 
 def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobId) -> None:
     """Each silence starts before live workers can renew. Dead claims must end nevertheless."""
-    held = claim_after_silence(store, job_id)
+    own_claim = claim_after_silence(store, job_id)
     ended_ms = int((store.connection.now() - SILENCE_S / 2) * 1000)
-    store.connection.redis.hset(handoff_key(store, job_id, held.handoff_id), "lease", ended_ms)
+    store.connection.redis.hset(handoff_key(store, job_id, own_claim.handoff_id), "lease", ended_ms)
 
     sweeps = []
     for _ in range(4):
@@ -170,12 +170,12 @@ def test_a_role_is_not_run_twice_after_a_silence(store: Store) -> None:
 
 
 def test_a_redis_that_took_no_writes_was_silent(store: Store, job_id: JobId) -> None:
-    held = granted_claim(store, job_id, "a.1")
+    own_claim = granted_claim(store, job_id, "a.1")
     redis = store.connection.redis
     last_call = redis.hget(keys.OUTAGE, "last_call")
     redis.config_set("maxmemory", 1)
     try:
-        for speak in (store.due_work.sweep, held.renew):
+        for speak in (store.due_work.sweep, own_claim.renew):
             with pytest.raises(StoreRefusesWrites):
                 speak()
     finally:

@@ -291,7 +291,7 @@ def test_a_waiting_handoff_of_a_deleted_job_leaves_the_backlog_of_its_tenant(
     assert value(seen, "handoff_tenant_queue_depth", **tenant) is None
 
 
-def test_held_handoffs_of_a_paused_role_are_not_backlog(
+def test_paused_handoffs_of_a_paused_role_are_not_backlog(
     store: Store, http: TestClient, jobs: Client
 ) -> None:
     job_id = a_job(store)
@@ -301,7 +301,7 @@ def test_held_handoffs_of_a_paused_role_are_not_backlog(
 
     seen = scrape(http)
 
-    assert value(seen, "handoff_held_handoffs", role="researcher") == 1
+    assert value(seen, "handoff_paused_handoffs", role="researcher") == 1
     assert value(seen, "handoff_role_paused", role="researcher") == 1
     assert value(seen, "handoff_queue_depth", role="researcher") == 0
     assert value(seen, "handoff_wanted_slots", role="researcher") == 0

@@ -86,7 +86,7 @@ local function claim(job, arguments, fresh)
   if paused then
     redis.call('HSET', h, 'claims', integer(claims))
     redis.call('HDEL', h, 'fence')
-    hold(job, handoff, paused)
+    pause_handoff(job, handoff, paused)
     return { 'paused', 0, {} }
   end
 
@@ -113,7 +113,7 @@ local function claim(job, arguments, fresh)
     'claimed_at', now
   )
   lower_max_usd(h, tonumber(max_usd))
-  if not fresh then redis.call('HDEL', h, 'lost', 'held', 'unread', 'deferred', 'bucket') end
+  if not fresh then redis.call('HDEL', h, 'lost', 'waits', 'unread', 'deferred', 'bucket') end
   local waited_ms = end_wait(h, asks_since or batch_since, asked_ms, at)
   if queue then leave_queue(queue, member) end
   local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')

@@ -6,14 +6,14 @@ local function paused_role(role)
   return nil
 end
 
--- Put a handoff on hold until its role is unpaused. It waits in no queue, and the sweeper does not
+-- Pause a handoff until its role is unpaused. It waits in no queue, and the sweeper does not
 -- find it.
-local function hold(job, handoff, role)
+local function pause_handoff(job, handoff, role)
   local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
-  redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'held', '1')
+  redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'waits', '1')
   redis.call('HDEL', h, 'lost')
   redis.call('ZREM', due_of(job, handoff), member)
   local queue = redis.call('HGET', h, 'queue')
   if queue then leave_queue(queue, member) end
-  redis.call('ZADD', 'handoff:on_hold:' .. role, now_ms(), member)
+  redis.call('ZADD', 'handoff:paused_handoffs:' .. role, now_ms(), member)
 end

@@ -82,7 +82,7 @@ local function share_run(job, handoff, name, deadline, keep, may_wait, at)
     redis.call('ZADD', set, 'NX', integer(at), member)
     extend_key(set, keep)
     redis.call(
-      'HSET', h, 'shares', name, 'follows', first, 'follows_since', integer(since), 'held', '1',
+      'HSET', h, 'shares', name, 'follows', first, 'follows_since', integer(since), 'waits', '1',
       'deferred', integer(wait_until)
     )
     redis.call('HSET', h, 'doing', 'equal handoff ' .. string.gsub(first, '/', ' '))
@@ -103,7 +103,7 @@ local function wake_follower(job, due, member, role, ended, at)
   local h = sharing_handoff(job, member, role)
   if not h or redis.call('HGET', h, 'state') ~= 'issued' then return false end
   if ended then redis.call('HSET', h, 'follows', ended) end
-  redis.call('HDEL', h, 'held', 'deferred')
+  redis.call('HDEL', h, 'waits', 'deferred')
   redis.call('HSET', h, 'lost', '1')
   redis.call('ZADD', due, integer(at), member)
   return true

@@ -159,7 +159,7 @@ def test_an_operator_pauses_and_unpauses_a_role(
     assert "console" in actors
 
 
-def test_held_and_deferred_handoffs_are_listed(jobs: Client, local: Visitor) -> None:
+def test_paused_and_deferred_handoffs_are_listed(jobs: Client, local: Visitor) -> None:
     job_id = a_job(jobs.store)
     issue(jobs.store, job_id, "a.1", role="researcher")
     issue(jobs.store, job_id, "b.1", role="writer", group="g2")
@@ -174,7 +174,7 @@ def test_held_and_deferred_handoffs_are_listed(jobs: Client, local: Visitor) -> 
     def table(name: str) -> str:
         return text.partition(name)[2].partition("</table>")[0]
 
-    assert f"{job_id}/a.1" in table('id="held"')
+    assert f"{job_id}/a.1" in table('id="paused-handoffs"')
     assert f"{job_id}/b.1" in table('id="deferred"')
     assert "&lt;script&gt;" in table('id="deferred"')
     assert f"{job_id}/c.1" in table('aria-label="Running handoffs"')

@@ -158,7 +158,7 @@ def test_a_step_whose_message_is_a_dead_letter_says_so(
         issued.assigned_to, "unreadable", text, patience_s=0
     )
 
-    assert why(local, job_id, issued) == "queued: is held, because its message is a dead letter"
+    assert why(local, job_id, issued) == "queued: waits, because its message is a dead letter"
 
 
 def test_a_step_whose_worker_is_lost_says_that_it_is_published_again(
