@@ -179,7 +179,7 @@ def _share(server: Callable[[], ForkServer], listener: socket.socket) -> None:
     while True:
         connection, _ = listener.accept()
         with connection:
-            socket.send_fds(connection, [b"!"], [server()._orders.fileno()])
+            socket.send_fds(connection, [b"!"], [server()._requests.fileno()])
 
 
 class _SharedForkServer(ForkServer):
@@ -190,7 +190,7 @@ class _SharedForkServer(ForkServer):
         with socket.socket(socket.AF_UNIX) as owner:
             owner.connect(address)
             _, (orders,), _, _ = socket.recv_fds(owner, 1, 1)
-        self._orders = socket.socket(fileno=orders)
+        self._requests = socket.socket(fileno=orders)
 
     def _is_running(self) -> bool:
         """Return True. A fork server that has died ends this test process, too."""

@@ -17,7 +17,7 @@ import socket
 import sys
 from types import FrameType
 
-FORK_SERVER_CHILD = "handoff_queue.shared.local.fork_server_child"
+FORK_SERVER_PROCESS = "handoff_queue.shared.local.fork_server_process"
 
 
 class Process:
@@ -28,9 +28,9 @@ class Process:
         is_safe_path = arguments[0] == "-P"
         module, *rest = arguments[1 + is_safe_path :]
         streams = [0, 1, 2]
-        if module == FORK_SERVER_CHILD:  # its first argument is a descriptor for requests
+        if module == FORK_SERVER_PROCESS:  # its first argument is a descriptor for requests
             streams[0], rest[0] = int(rest[0]), "0"
-        order = {
+        request = {
             "module": "tests.forked_command",
             "arguments": [python, module, *rest],
             "environment": dict(os.environ),
@@ -41,10 +41,10 @@ class Process:
         self._pid: int | None = None
         self._early_signals: list[int] = []
         self._connection, child_end = socket.socketpair()
-        with os.fdopen(os.memfd_create("order"), "w+b") as written, child_end:
-            written.write(json.dumps(order).encode())
-            written.seek(0)
-            socket.send_fds(control, [b"!"], [written.fileno(), *streams, child_end.fileno()])
+        with os.fdopen(os.memfd_create("request"), "w+b") as request_file, child_end:
+            request_file.write(json.dumps(request).encode())
+            request_file.seek(0)
+            socket.send_fds(control, [b"!"], [request_file.fileno(), *streams, child_end.fileno()])
 
     def send_signal(self, number: int, _frame: FrameType | None = None) -> None:
         """Send a signal to the process, at the latest when its process id is known."""

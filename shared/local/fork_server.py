@@ -29,7 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from handoff_queue.shared.local.fork_server_child import ForkRequest
+from handoff_queue.shared.local.fork_server_process import ForkRequest
 from handoff_queue.shared.local.parent_death_guard import guarded_command
 
 _READ_ONCE = (
@@ -86,7 +86,7 @@ def is_supported() -> bool:
     seccomp profiles cannot.
     """
     try:
-        for descriptor in (os.memfd_create("order"), os.pidfd_open(os.getpid())):
+        for descriptor in (os.memfd_create("request"), os.pidfd_open(os.getpid())):
             os.close(descriptor)
     except (AttributeError, OSError):
         return False
@@ -116,7 +116,7 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         """Return the exit code of the child, or None while it runs."""
-        while self.returncode is None and self._listen(0.0):
+        while self.returncode is None and self._read_messages(0.0):
             pass
         return self.returncode
 
@@ -131,7 +131,7 @@ class ForkedProcess:
                 left = None
             else:
                 left = max(0.0, until - time.monotonic())
-            if not self._listen(left) and left == 0.0:
+            if not self._read_messages(left) and left == 0.0:
                 raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
         return self.returncode
 
@@ -157,8 +157,10 @@ class ForkedProcess:
         """Return the descriptor that is readable when `poll` has news."""
         return self._connection.fileno()
 
-    def _listen(self, timeout_s: float | None) -> bool:
-        """Read the fork server's messages, for at most this time. Several threads may wait."""
+    def _read_messages(self, timeout_s: float | None) -> bool:
+        """Read the fork server's messages, for at most this time. Several threads may wait.
+        Return False if none came in this time.
+        """
         poll = select.poll()
         poll.register(self._connection, select.POLLIN)
         if not poll.poll(None if timeout_s is None else timeout_s * 1_000):
@@ -204,7 +206,7 @@ class ForkServer:
         self._environment = dict(os.environ if environment is None else environment)
 
     def __enter__(self) -> Self:
-        self._orders, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._requests, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with child_end:
             self._process = self._start(child_end.fileno())
         return self
@@ -217,7 +219,7 @@ class ForkServer:
                     sys.executable,
                     "-P",
                     "-m",
-                    "handoff_queue.shared.local.fork_server_child",
+                    "handoff_queue.shared.local.fork_server_process",
                     str(control),
                     *self._modules,
                 ]
@@ -239,7 +241,7 @@ class ForkServer:
     ) -> None:
         self._process.kill()
         self._process.wait()
-        self._orders.close()
+        self._requests.close()
 
     @property
     def pid(self) -> int:
@@ -285,7 +287,7 @@ class ForkServer:
         place = _module_of(command)
         if place is None:
             raise ValueError(f"not `python -m MODULE`: {command}")
-        order = ForkRequest(
+        request = ForkRequest(
             command[place],
             list(command[place + 1 :]),
             dict(environment),
@@ -295,12 +297,12 @@ class ForkServer:
         )
         parent_end, child_end = socket.socketpair()
         with (
-            os.fdopen(os.memfd_create("order"), "w+b") as written,
+            os.fdopen(os.memfd_create("request"), "w+b") as request_file,
             Path(os.devnull).open("rb") as nothing,
             child_end,
         ):
-            written.write(json.dumps(asdict(order)).encode())
-            written.seek(0)  # in memory: an environment holds secrets
+            request_file.write(json.dumps(asdict(request)).encode())
+            request_file.seek(0)  # in memory: an environment holds secrets
             streams = (
                 nothing.fileno() if stdin is None else stdin,
                 output,
@@ -309,7 +311,7 @@ class ForkServer:
             # If the server has died, `ForkedProcess` reports it.
             with suppress(OSError):
                 socket.send_fds(
-                    self._orders, [b"!"], [written.fileno(), *streams, child_end.fileno()]
+                    self._requests, [b"!"], [request_file.fileno(), *streams, child_end.fileno()]
                 )
         return ForkedProcess(parent_end)
 

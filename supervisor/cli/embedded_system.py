@@ -95,7 +95,7 @@ class EmbeddedSystem:
             except KeyboardInterrupt:  # a second Ctrl-C: stop at once
                 self._processes.stop(grace_s=0.0)
             if self._keep_as:
-                self._kept = interrupted_runs.keep(
+                self._kept = interrupted_runs.keep_run(
                     self._settings, self._keep_as, self._folder / "redis", self._worker_variables
                 )
             elif self._interrupted and kind is None:

@@ -25,7 +25,9 @@ def _folder(settings: Settings) -> Path:
     return settings.cache_folder / "interrupted"
 
 
-def keep(settings: Settings, job_id: str, data: Path, worker_variables: Mapping[str, str]) -> bool:
+def keep_run(
+    settings: Settings, job_id: str, data: Path, worker_variables: Mapping[str, str]
+) -> bool:
     """Move the data of an ended Redis to the cache folder. Return False if that fails.
 
     Then delete the data of runs that are older than HANDOFF_RETENTION_S.

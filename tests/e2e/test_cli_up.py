@@ -433,7 +433,7 @@ def test_up_without_the_server_starts_no_console(on_own_redis: Handoff) -> None:
 def test_up_starts_all_processes_again_after_the_death_of_its_fork_server(
     on_own_redis: Handoff,
 ) -> None:
-    fork_servers = pids_of(on_own_redis, "fork_server_child")
+    fork_servers = pids_of(on_own_redis, "fork_server_process")
     assert fork_servers
     for pid in fork_servers:  # the fork server, and the stand-in for its interpreter
         with suppress(ProcessLookupError):

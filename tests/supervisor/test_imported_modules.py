@@ -70,13 +70,13 @@ Then it imports an app with the product's models, and starts the worker of that 
 """
 
 
-def run_code(code: str, *arguments: str, **surroundings: str) -> list[str]:
+def run_code(code: str, *arguments: str, **environment: str) -> list[str]:
     """Run Python code in a new process, and return the lines that it prints."""
     command = [sys.executable, "-c", code, *arguments]
     process = subprocess.run(
         command,
         cwd=ROOT,
-        env={**os.environ, **surroundings},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         check=True,

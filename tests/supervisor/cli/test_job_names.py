@@ -119,7 +119,7 @@ def test_an_interrupted_run_is_named_by_the_beginning_of_its_id(tmp_path: Path) 
     settings = Settings(cache_dir=tmp_path / "cache")
     for job_id in ("j-0a0000000000", "j-0b0000000000"):
         (tmp_path / job_id).mkdir()
-        assert interrupted_runs.keep(settings, job_id, tmp_path / job_id, {})
+        assert interrupted_runs.keep_run(settings, job_id, tmp_path / job_id, {})
 
     assert interrupted_runs.find_kept_job(settings, "j-0a") == "j-0a0000000000"
     with pytest.raises(UserError, match="j-0a0000000000, j-0b0000000000"):

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.job_options import Priority
 from handoff_queue.supervisor.cli.interrupted_runs import (
     find_kept_job,
     forget,
-    keep,
+    keep_run,
     restore,
     worker_variables_of,
 )
@@ -139,7 +139,9 @@ def test_an_interrupted_run_is_kept_until_it_has_ended(tmp_path: Path) -> None:
     (tmp_path / "run" / "redis" / "data").write_text("all of it")
     (tmp_path / "again").mkdir()
 
-    assert keep(settings, "j-0123456789ab", tmp_path / "run" / "redis", {"HANDOFF_OFFLINE": "true"})
+    assert keep_run(
+        settings, "j-0123456789ab", tmp_path / "run" / "redis", {"HANDOFF_OFFLINE": "true"}
+    )
     restore(settings, "j-0123456789ab", tmp_path / "again")
     assert (tmp_path / "again" / "redis" / "data").read_text() == "all of it"
     assert worker_variables_of(settings, "j-0123456789ab") == {"HANDOFF_OFFLINE": "true"}

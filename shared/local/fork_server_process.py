@@ -46,24 +46,24 @@ class ForkRequest:
 
 
 @dataclass(slots=True)
-class Ward:
+class ForkedChild:
     """A running child."""
 
     pid: int
     pidfd: int
-    asker: socket.socket
+    requester: socket.socket
     """Connection to the process that requested the child."""
 
 
-class ForkServerChild:
+class ForkServerProcess:
     """Forks on request, and kills the children of a requester that has gone."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._events = select.poll()
         self._events.register(control, select.POLLIN)
-        self._by_pidfd: dict[int, Ward] = {}
-        self._by_asker: dict[int, Ward] = {}
+        self._by_pidfd: dict[int, ForkedChild] = {}
+        self._by_requester: dict[int, ForkedChild] = {}
 
     def serve(self) -> ForkRequest | None:
         """Return the request in a child. In the fork server, return None when no process can
@@ -75,81 +75,83 @@ class ForkServerChild:
                     _, descriptors, _, _ = socket.recv_fds(self._control, 1, 5)
                     if not descriptors:
                         return None
-                    order = self._fork(*descriptors)
-                    if order is not None:
-                        return order
+                    request = self._fork(*descriptors)
+                    if request is not None:
+                        return request
                 elif number in self._by_pidfd:
                     self._report_end(self._by_pidfd[number])
-                elif number in self._by_asker:
+                elif number in self._by_requester:
                     self._events.unregister(number)
-                    self._kill(self._by_asker[number])
+                    self._kill(self._by_requester[number])
 
-    def _kill(self, ward: Ward) -> None:
+    def _kill(self, child: ForkedChild) -> None:
         """Kill a child whose requester has gone."""
-        signal.pidfd_send_signal(ward.pidfd, signal.SIGKILL)
+        signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
 
     def _fork(
-        self, written: int, stdin: int, stdout: int, stderr: int, asker: int
+        self, request_file: int, stdin: int, stdout: int, stderr: int, requester: int
     ) -> ForkRequest | None:
         """Fork a child for a request. Return the request in the child, and None in the server.
 
         Args:
-            written: descriptor of the file with the request.
-            asker: descriptor of the socket to the requester, which gets the pid and the exit code.
+            request_file: descriptor of the file with the request.
+            requester: descriptor of the socket on which the requester gets the pid and the exit
+                code.
         """
-        with os.fdopen(written) as file:
-            order = ForkRequest(**json.load(file))
+        with os.fdopen(request_file) as file:
+            request = ForkRequest(**json.load(file))
         parent = os.getpid()
-        ends = socket.socket(fileno=asker)
+        connection = socket.socket(fileno=requester)
         try:
             pid = os.fork()
         except OSError:  # no more processes are allowed: the requester is told that the child ended
-            ends.close()
+            connection.close()
             pid = None
         if pid == 0:
             _end_with(parent)
             self._close()
-            _settle_in(order, (stdin, stdout, stderr))
-            with ends:
-                if not _tell(ends, "pid", os.getpid()):
+            _set_up_child(request, (stdin, stdout, stderr))
+            with connection:
+                if not _tell(connection, "pid", os.getpid()):
                     os._exit(PARENT_IS_GONE)  # cancelled
-            return order
+            return request
         for stream in (stdin, stdout, stderr):
             os.close(stream)
         if pid is None:
             return None
-        ward = Ward(pid, os.pidfd_open(pid), ends)
-        self._by_pidfd[ward.pidfd] = self._by_asker[ends.fileno()] = ward
-        self._events.register(ward.pidfd, select.POLLIN)
-        self._events.register(ends, 0)  # the server needs only the end of the connection
+        child = ForkedChild(pid, os.pidfd_open(pid), connection)
+        self._by_pidfd[child.pidfd] = self._by_requester[connection.fileno()] = child
+        self._events.register(child.pidfd, select.POLLIN)
+        self._events.register(connection, 0)  # the server needs only the end of the connection
         return None
 
-    def _report_end(self, ward: Ward) -> None:
+    def _report_end(self, child: ForkedChild) -> None:
         """Tell the requester the exit code of a child that has ended, and forget the child."""
-        _, status = os.waitpid(ward.pid, 0)
-        _tell(ward.asker, "end", os.waitstatus_to_exitcode(status))
-        for known, number in ((self._by_pidfd, ward.pidfd), (self._by_asker, ward.asker.fileno())):
-            del known[number]
+        _, status = os.waitpid(child.pid, 0)
+        _tell(child.requester, "end", os.waitstatus_to_exitcode(status))
+        of_requester = child.requester.fileno()
+        for children, number in ((self._by_pidfd, child.pidfd), (self._by_requester, of_requester)):
+            del children[number]
             with suppress(KeyError):  # the requester went first
                 self._events.unregister(number)
-        os.close(ward.pidfd)
-        ward.asker.close()
+        os.close(child.pidfd)
+        child.requester.close()
 
     def _close(self) -> None:
         """Close the server's connections in a child."""
         self._control.close()
-        for ward in self._by_pidfd.values():
-            os.close(ward.pidfd)
-            ward.asker.close()
+        for child in self._by_pidfd.values():
+            os.close(child.pidfd)
+            child.requester.close()
 
 
-def _tell(asker: socket.socket, what: str, number: int) -> bool:
+def _tell(requester: socket.socket, what: str, number: int) -> bool:
     """Send a line: `pid` when the child has begun, or `end` with the exit code.
 
     Return False if the requester has gone.
     """
     try:
-        asker.sendall(f"{what} {number}\n".encode())
+        requester.sendall(f"{what} {number}\n".encode())
     except OSError:
         return False
     return True
@@ -161,37 +163,37 @@ def _end_with(parent: int) -> None:
         os._exit(PARENT_IS_GONE)
 
 
-def _settle_in(order: ForkRequest, streams: tuple[int, int, int]) -> None:
+def _set_up_child(request: ForkRequest, streams: tuple[int, int, int]) -> None:
     """Set up everything that a new process has at its start."""
     for standard, stream in enumerate(streams):
         os.dup2(stream, standard)
         os.close(stream)
-    if order.leads_session:
+    if request.leads_session:
         os.setsid()
-    _set_title(order)
+    _set_title(request)
     os.environ.clear()
-    os.environ.update(order.environment)
+    os.environ.update(request.environment)
     time.tzset()
     tempfile.tempdir = None  # an import may have set it
     with suppress(PermissionError):  # the descriptor may be inherited only
-        os.chdir(order.folder)
-    if not order.is_safe_path:
-        sys.path.insert(0, order.folder)
-    sys.argv = ["-m", *order.arguments]
+        os.chdir(request.folder)
+    if not request.is_safe_path:
+        sys.path.insert(0, request.folder)
+    sys.argv = ["-m", *request.arguments]
 
 
-def _set_title(order: ForkRequest) -> None:
+def _set_title(request: ForkRequest) -> None:
     """Show the command of a child in `ps`, as of a new process. `ps` would show the command of
     the fork server.
     """
     from setproctitle import setproctitle  # a program without workers does not have it
 
-    options = ["-P"] if order.is_safe_path else []
-    setproctitle(" ".join([sys.executable, *options, "-m", order.module, *order.arguments]))
+    options = ["-P"] if request.is_safe_path else []
+    setproctitle(" ".join([sys.executable, *options, "-m", request.module, *request.arguments]))
 
 
 def main() -> None:
-    """Run `python -m shared.local.fork_server_child SOCKET MODULE...`: the number of an
+    """Run `python -m shared.local.fork_server_process SOCKET MODULE...`: the number of an
     inherited socket for requests, and the modules to import.
 
     `MODULE:FUNCTION` imports the module and calls the function.
@@ -211,9 +213,9 @@ def main() -> None:
     getproctitle()  # it finds the memory for titles only while the environment is unchanged
     gc.enable()
     gc.freeze()  # the children share these pages until a write
-    order = ForkServerChild(control).serve()
-    if order is not None:
-        runpy.run_module(order.module, run_name="__main__", alter_sys=True)
+    request = ForkServerProcess(control).serve()
+    if request is not None:
+        runpy.run_module(request.module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
