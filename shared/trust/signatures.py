@@ -65,7 +65,7 @@ MAX_CODES = 8
 """Codes of one message."""
 MAX_REMEMBERED = 1_000
 """Verified texts that a process remembers, for texts that it reads again and again."""
-_MOST_FILES = 3
+_MAX_FILES = 3
 """Files of keys that an error names."""
 _OF_A_RUN = "shared-run"
 """Purpose of the signature of a run that equal handoffs share."""
@@ -402,7 +402,7 @@ class Trust:
             otherwise: advice if no identity may.
         """
         files: list[str] = []
-        for name in self._keyring.names_of(may_do_it)[:_MOST_FILES]:
+        for name in self._keyring.names_of(may_do_it)[:_MAX_FILES]:
             file = self._file_of(name)
             files.append(str(file) if file.exists() else file.name)
         advice = otherwise or "make the missing key with `handoff keys init DIR`"

@@ -73,7 +73,8 @@ def test_a_file_limits_the_networks_of_tools_and_keeps_the_default_rules(tmp_pat
         ("rules: 3", "policy.yaml:1: rules: must be a list"),
         (
             "private: []\nrules:\n  - nope",
-            "policy.yaml:3: rules.0: must hold fields, not 'nope': use tools, seen, unless, verdict",
+            "policy.yaml:3: rules.0: must hold fields, not 'nope': use tools, seen, unless,"
+            " verdict",
         ),
         ("networks: [all]", "networks.0: must hold fields, not 'all': use tools, network, hosts"),
         ("[rules]", "`rules` or `networks`: write `rules:` and below it `- tools: [...]`"),
