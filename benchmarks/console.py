@@ -19,7 +19,7 @@ import httpx2
 from benchmarks.arguments import one_or_more
 from benchmarks.fleets import private_redis
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.driver import FOLDER, Driver
 from benchmarks.peers_model import WAY
 from benchmarks.timed_model import DELAY, SYNTHESIS, Call
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.types.plan import Synthesis

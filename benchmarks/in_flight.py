@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks.arguments import one_or_more, seconds
 from benchmarks.fleets import BENCH, messages_server
 from benchmarks.processor_time import cpu_s
-from handoff_queue.shared.local.child_processes import ChildSpec
+from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request

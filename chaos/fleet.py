@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from handoff_queue.chaos.model_server import CUSTOM_HEADERS, PROCESS
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer, celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.observability.failpoints import FAILPOINTS

@@ -21,7 +21,7 @@ from handoff_queue.chaos.fleet import CONSOLE
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
 from handoff_queue.chaos.unwanted_calls import CallsInFlight, SeenClaim, UnneededPeriods, strikes_at
-from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_requests import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits

@@ -13,7 +13,7 @@ from handoff_queue.chaos.expected_outcomes import JobRecord
 from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
-from handoff_queue.shared.store.claim_grants import MAX_CLAIMS
+from handoff_queue.shared.store.claim_requests import MAX_CLAIMS
 
 STORED_WITHIN_S = 2.0
 """Longest assumed time in seconds from the last byte of an answer until the store has the

@@ -19,7 +19,7 @@ from execnet import XSpec
 from hypothesis import HealthCheck, settings
 
 from handoff_queue.chaos.leaks import keys_without_expiry
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.observability import failpoints

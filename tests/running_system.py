@@ -10,7 +10,7 @@ from pathlib import Path
 
 from handoff_queue.chaos.leaks import keys_without_expiry
 from handoff_queue.shared.broker.transport import library_scripts
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client

@@ -17,7 +17,7 @@ from handoff_queue.shared.local.redis_users import (
 )
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.acl import Database
-from handoff_queue.supervisor.cli.processes import specialist_names
+from handoff_queue.supervisor.cli.supervisor_and_worker import specialist_names
 
 CLIENT, FLOWER, SUPERVISOR = "client", "flower", "supervisor"
 

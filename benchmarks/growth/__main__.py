@@ -21,7 +21,7 @@ import redis
 from benchmarks.arguments import one_or_more, zero_or_more
 from benchmarks.growth.queued import ROUNDS, operation_times, submit_jobs
 from benchmarks.growth.steps import EXTRA_STEPS, Fleet, Steps, steps_fleet
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.ids import JobId, new_job_id

@@ -17,7 +17,7 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 """Option of prctl, from linux/prctl.h. The kernel takes the *thread* that started this process
-as its parent, so that thread must live as long as the command (see `child_processes.py`).
+as its parent, so that thread must live as long as the command (see `child_process_restarts.py`).
 """
 CHECK_EVERY_S = 0.5
 PARENT_IS_GONE = 75

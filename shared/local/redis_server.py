@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.run_directory import read_private, write_private
 from handoff_queue.shared.settings.ports import free_port, is_free
 from handoff_queue.shared.types.errors import MalformedMessage, UserError

@@ -38,7 +38,7 @@ from handoff_queue.shared.runtime.runner_factory import (
 from handoff_queue.shared.runtime.shared_run import SharedRequest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
-from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, ClaimRequest
+from handoff_queue.shared.store.claim_requests import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import WORD_BYTES

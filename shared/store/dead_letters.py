@@ -111,7 +111,7 @@ class DeadLetters:
         )
 
     def _add(self, letter: DeadLetter) -> None:
-        self._connection.script("dead_letter", [keys.DEAD], [letter.queue, letter.to_json()])
+        self._connection.script("push_dead_letter", [keys.DEAD], [letter.queue, letter.to_json()])
 
     def forget_old(self) -> None:
         """Remove letters after their retention, and all letters but the newest `MAX_LETTERS`.

@@ -1,8 +1,8 @@
 """Evaluation leases: how often supervisors began to evaluate a job and did not finish.
 
 A supervisor evaluates a job outside any claim. If the evaluation freezes the process, no claim
-counts the failure. So the script that reads the journal (`evaluate_job.lua`) notes the evaluation
-in the job's hash. The script that ends the evaluation (`commit.lua`, `set_next_evaluation.lua` or
+counts the failure. So the script that reads the journal (`lease_job_evaluation.lua`) notes the
+evaluation in the job's hash. The script that ends the evaluation (`commit.lua`, `set_next_evaluation.lua` or
 `record_failed_evaluation.lua`) removes the note. Wake-ups, messages, webhooks and reports to a
 parent job happen later and are not part of the evaluation.
 
@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ, Journal
 from handoff_queue.shared.store.journal_signature_check import end_of
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
@@ -114,7 +114,7 @@ class EvaluationLease:
 
     @property
     def heartbeat(self) -> ScriptCall:
-        """Return the keys and arguments of `evaluate_job.lua` for a heartbeat of `Leases`."""
+        """Return the keys and arguments of the script for a heartbeat of `Leases`."""
         return self._keys, [self.name, "heartbeat"]
 
     def remove_note(self) -> None:
@@ -125,9 +125,9 @@ class EvaluationLease:
             self._evaluate("end")
 
     def _evaluate(self, *arguments: Any) -> Sequence[Any]:
-        """Run `evaluate_job.lua` for this evaluation, and return its answer."""
+        """Run `lease_job_evaluation.lua` for this evaluation, and return its answer."""
         answer: Sequence[Any] = self.connection.script(
-            "evaluate_job", self._keys, [self.name, *arguments]
+            "lease_job_evaluation", self._keys, [self.name, *arguments]
         )
         return answer
 

@@ -59,7 +59,7 @@ each agent takes a message once. The state of a job keeps every question.
 NO_BATCH = Stamp("", 0, "", "")
 """The stamp of a text whose stamp cannot be read."""
 _FINISHED = re.compile(rb'\{"type":"handoff_finished","handoff_id":"([^"]{1,200})"')
-"""The beginning of the event of a result, as in `evaluate_job.lua`."""
+"""The beginning of the event of a result, as in `lease_job_evaluation.lua`."""
 RECORDED_TO, RUNS = "recorded_to", "runs"
 """Fields of the hash of a job's refused events."""
 MIN_RUN = 100

@@ -94,7 +94,7 @@ class Leases:
         as frozen. No heartbeat is sent in the first third of a lease.
 
         Args:
-            heartbeat: keys and arguments of `evaluate_job.lua`.
+            heartbeat: keys and arguments of `lease_job_evaluation.lua`.
         """
         with self._lock:
             self._evaluations[id(heartbeat)] = (heartbeat, time.monotonic())
@@ -164,7 +164,7 @@ class Leases:
         if not heartbeats:
             return True
         try:
-            answers = self._connection.script_for_each("evaluate_job", heartbeats)
+            answers = self._connection.script_for_each("lease_job_evaluation", heartbeats)
         except StoreError as error:
             answers = [error]
         all_sent = True

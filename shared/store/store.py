@@ -10,7 +10,7 @@ from handoff_queue.shared.settings.redis_url import URL_VARIABLE
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens, RequestCounts
 from handoff_queue.shared.store.audit import Audit, Refusals
-from handoff_queue.shared.store.claim_grants import Claims
+from handoff_queue.shared.store.claim_requests import Claims
 from handoff_queue.shared.store.daily_budget import DailyBudgets
 from handoff_queue.shared.store.dead_letters import DeadLetters
 from handoff_queue.shared.store.due_work import DueWork, UnwantedBatches

@@ -70,8 +70,8 @@ ENTRIES = _entries({
         "delete": ("delete:delete", "Delete an ended job, or everything of a tenant."),
     },
     "Processes": {
-        "supervisor": ("processes:supervisor", "Start a supervisor process."),
-        "worker": ("processes:worker", "Start a worker process for one or more specialists."),
+        "supervisor": ("supervisor_and_worker:supervisor", "Start a supervisor process."),
+        "worker": ("supervisor_and_worker:worker", "Start a worker process for one or more specialists."),
         "serve": ("serve:serve", "Serve the HTTP API and the console."),
         "mcp": ("mcp:mcp", "Serve the queue to one MCP client over stdin and stdout."),
         "keys": ("keys:keys", "Make the keys that sign messages, and the users of Redis."),

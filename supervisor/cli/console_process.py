@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.run_directory import RunDirectory
 from handoff_queue.shared.settings.ports import LOOPBACK, free_port
 from handoff_queue.shared.types.errors import UserError

@@ -132,14 +132,14 @@ def _usage_problem(error: Any) -> str | None:
         if close:
             message += f": did you mean {options[close[0]]}?"
     else:
-        message = _wrong_value(error) or _corrected(error.format_message(), error)
+        message = _wrong_value(error) or _with_advice(error.format_message(), error)
         if not message:
             return None
     command = context.command_path if context else "handoff"
     return f"{message.rstrip('.')} (see `{command} --help`)"
 
 
-def _corrected(message: str, error: Any) -> str:
+def _with_advice(message: str, error: Any) -> str:
     """Return Typer's message about a missing or surplus word, with what to write."""
     if message.startswith("Missing argument 'JOB"):
         return f"{message.rstrip('.')}: `handoff list` shows the ids of jobs"

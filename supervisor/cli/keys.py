@@ -29,7 +29,7 @@ from handoff_queue.shared.types.names import NAME_PATTERN
 from handoff_queue.supervisor.cli.display.terminal import print_message, write_as_json, write_line
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.cli.processes import specialist_names
+from handoff_queue.supervisor.cli.supervisor_and_worker import specialist_names
 
 
 class KeysAction(StrEnum):

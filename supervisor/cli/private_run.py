@@ -155,7 +155,10 @@ def _check_specialists(request: Request, settings: Settings) -> None:
     Raises:
         UserError: a specialist does not exist. The message names its place.
     """
-    from handoff_queue.supervisor.cli.processes import check_specialists, specialist_names
+    from handoff_queue.supervisor.cli.supervisor_and_worker import (
+        check_specialists,
+        specialist_names,
+    )
 
     named = _named_specialists(request, settings)
     if not named:

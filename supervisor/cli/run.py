@@ -168,7 +168,7 @@ def _private_settings(
     Raises:
         UserError: a specialist, a tool or the model cannot be used.
     """
-    from handoff_queue.supervisor.cli.processes import check_cache_folder, check_own
+    from handoff_queue.supervisor.cli.supervisor_and_worker import check_cache_folder, check_own
 
     changes: dict[str, Any] = {
         "specialists_dirs": (*settings.specialists_dirs, *options.specialists),

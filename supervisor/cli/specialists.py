@@ -29,7 +29,11 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
-from handoff_queue.supervisor.cli.processes import check_own, find_specialists_folder, with_own
+from handoff_queue.supervisor.cli.supervisor_and_worker import (
+    check_own,
+    find_specialists_folder,
+    with_own,
+)
 from handoff_queue.supervisor.client.json_forms import specialist_as_json
 from handoff_queue.supervisor.text.sanitizing import plain_line
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.fork_server import celery_fork_server
 from handoff_queue.shared.local.redis_server import PrivateRedis, read_access, write_access
 from handoff_queue.shared.local.redis_users import WORKER, RedisUsers, users_of_private_redis
@@ -46,7 +46,8 @@ from handoff_queue.supervisor.cli.errors import FAILED, OK, end_like_ctrl_c
 from handoff_queue.supervisor.cli.flower import flower_command, flower_password
 from handoff_queue.supervisor.cli.local_keys import LocalKeys, signing_of
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
-from handoff_queue.supervisor.cli.processes import (
+from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
+from handoff_queue.supervisor.cli.supervisor_and_worker import (
     check_cache_folder,
     check_own,
     check_specialists,
@@ -54,7 +55,6 @@ from handoff_queue.supervisor.cli.processes import (
     specialist_names,
     with_own,
 )
-from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from handoff_queue.supervisor.cli.unserved_specialists import find_unserved, print_unserved
 from handoff_queue.supervisor.client.client import connect
 

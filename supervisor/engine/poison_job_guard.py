@@ -5,7 +5,7 @@ evaluation fails or freezes its process.
 from __future__ import annotations
 
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.store import Store

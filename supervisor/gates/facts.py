@@ -23,7 +23,7 @@ from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import ManyProblems, UserError
 from handoff_queue.shared.types.gates import MAX_FACTS, FactTable, KnownFact
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
+from handoff_queue.supervisor.text.csv_tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.periods import periods_of
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 

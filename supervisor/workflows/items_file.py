@@ -8,7 +8,7 @@ from pathlib import Path
 
 from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.gates.tables import DELIMITERS, rows_in
+from handoff_queue.supervisor.text.csv_tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
 from handoff_queue.supervisor.workflows.template import OWN_NAMES

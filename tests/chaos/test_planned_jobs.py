@@ -30,7 +30,7 @@ from handoff_queue.shared.specialists.specialist_files import load_specialists, 
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, FACT_GATE, ROLES
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.cli.processes import find_specialists_folder
+from handoff_queue.supervisor.cli.supervisor_and_worker import find_specialists_folder
 from handoff_queue.supervisor.roles.planner import PlanFormat
 
 ALL = len(EVERYTHING.shapes)

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import pytest
 
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text

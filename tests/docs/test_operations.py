@@ -15,12 +15,12 @@ import yaml
 
 from handoff_queue.shared.agent.retry_policy import MAX_TRIES
 from handoff_queue.shared.broker.celery_app import DEFAULT_THREADS
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import OLDEST, PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_requests import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.fleet_load import RateLimitBucket
 from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S

@@ -8,7 +8,7 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply
-from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.budget_measures import MEASURES, SPENT_FIELDS

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import access_from, find_server
 from tests.waiting import wait_until
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import redis
 
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import find_server, version_of
 from tests import forked_processes
 from tests.doubles.tls_proxy import ADDRESS, INSIDE, a_certificate

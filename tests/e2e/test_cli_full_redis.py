@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.connection import FULL, READ_ONLY

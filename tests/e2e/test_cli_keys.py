@@ -13,7 +13,7 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import find_server
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.trust.key_files import private_key_file

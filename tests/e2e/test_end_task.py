@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from handoff_queue.shared.local.child_processes import ChildSpec
+from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.types.events import EndTaskTried
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Request

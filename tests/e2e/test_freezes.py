@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_requests import MAX_CLAIMS, MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId

@@ -14,7 +14,7 @@ import pytest
 import redis
 from celery import Celery
 
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.store.store import Store
 from tests import forked_processes
 from tests.e2e.a_host_service import ENDED, MAY_END, STARTED

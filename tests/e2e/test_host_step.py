@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from handoff_queue.shared.local.child_processes import ChildSpec
+from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import read_workflow

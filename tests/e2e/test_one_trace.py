@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.observability.trace_ids import handoff_span, job_span

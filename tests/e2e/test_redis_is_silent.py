@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import Fleet, Script
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, model_environment, running_system

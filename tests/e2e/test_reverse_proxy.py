@@ -17,7 +17,7 @@ from shutil import which
 import httpx2
 import pytest
 
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.supervisor.cli.console_process import has_server
 from handoff_queue.supervisor.client import client

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.chaos.fleet import arm
-from handoff_queue.shared.local.child_processes import ChildSpec
+from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.types.events import JobStatus, JobSubmitted

@@ -12,7 +12,7 @@ import redis
 from celery import Celery
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode

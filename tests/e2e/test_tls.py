@@ -10,7 +10,7 @@ from shutil import which
 
 import pytest
 
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, access_from
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import HandoffError

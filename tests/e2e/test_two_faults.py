@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.chaos.fleet import arm
-from handoff_queue.shared.local.child_processes import ChildSpec
+from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import Fleet, Script

@@ -52,7 +52,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.client.cron import check_cron
 from handoff_queue.supervisor.gates.facts import read_facts
 from handoff_queue.supervisor.gates.gates_file import gates_in_file
-from handoff_queue.supervisor.gates.tables import rows_in
+from handoff_queue.supervisor.text.csv_tables import rows_in
 from handoff_queue.supervisor.workflows.parser import workflow_in
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.workers.tools.proxy_request import NoProxyRequest, parse_request

@@ -10,7 +10,7 @@ from pathlib import Path
 import redis
 from pydantic import SecretStr
 
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.redis_users import RedisUsers, new_users
 from handoff_queue.shared.settings.settings import Settings

@@ -12,7 +12,7 @@ from celery import Celery
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.message_publisher import TaskMessage, publish
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.dead_letters import DeadLetter

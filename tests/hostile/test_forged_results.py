@@ -14,7 +14,7 @@ from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import sign_events
 from handoff_queue.shared.types.errors import LeaseLost

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from handoff_queue.supervisor.serve.approval_questions import arguments_of, json_to_read
 from handoff_queue.supervisor.serve.console.inbox_routes import arguments_text
-from handoff_queue.supervisor.serve.open_questions import arguments_of, json_to_read
 
 HIDDEN = {
     "direction override": "\u202e",

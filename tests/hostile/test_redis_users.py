@@ -17,7 +17,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from docs.generator.redis_keys import constant_rows, function_rows
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.install_redis import OLDEST_NAME
 from handoff_queue.shared.local.redis_users import new_users
 from handoff_queue.shared.settings.ports import free_port

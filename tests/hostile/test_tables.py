@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.gates.facts import read_facts
-from handoff_queue.supervisor.gates.tables import rows_in
+from handoff_queue.supervisor.text.csv_tables import rows_in
 
 FEW, MANY = 2_000, 32_000
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.installs import Environment, newest
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, find_server
 from tests.e2e.test_without_home_folder import NO_ENTRY
 from tests.package.bytecode import copy_bytecode

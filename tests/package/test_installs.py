@@ -23,7 +23,7 @@ import pytest
 import redis
 
 from benchmarks.installs import ROOT, Environment, newest, oldest
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from tests.doubles.tls_proxy import a_certificate
 from tests.package.bytecode import copy_bytecode
 from tests.running_system import DOCUMENTS, RunningSystem, running_system

@@ -19,7 +19,7 @@ from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import presence
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store, open_store

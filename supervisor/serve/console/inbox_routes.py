@@ -21,14 +21,14 @@ from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.supervisor.client.job_result import JobResult, report_on
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
-from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.console.pages import go_to, render
-from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
-from handoff_queue.supervisor.serve.open_questions import (
+from handoff_queue.supervisor.serve.approval_questions import (
     arguments_of,
     json_to_read,
     open_questions,
 )
+from handoff_queue.supervisor.serve.authentication import Access
+from handoff_queue.supervisor.serve.console.pages import go_to, render
+from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
 
 MAX_JOBS = 50
 """Jobs of the page, the newest first."""

@@ -26,9 +26,9 @@ from handoff_queue.supervisor.client.job_result import JobRecord, JobResult, rec
 from handoff_queue.supervisor.client.submission import budget_fields
 from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.quoting.quote_history import working_seconds
+from handoff_queue.supervisor.serve.approval_questions import arguments_of, open_questions
 from handoff_queue.supervisor.serve.console.document_routes import document_link
 from handoff_queue.supervisor.serve.console.pages import duration, without_commands
-from handoff_queue.supervisor.serve.open_questions import arguments_of, open_questions
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
 from handoff_queue.supervisor.tracing.timeline import steps_without_handoff, timeline_of

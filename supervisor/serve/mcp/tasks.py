@@ -30,9 +30,9 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
+from handoff_queue.supervisor.serve.approval_questions import open_questions, question_text
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.mcp.tools import tool_result_of
-from handoff_queue.supervisor.serve.open_questions import open_questions, question_text
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
 TASKS = "io.modelcontextprotocol/tasks"

@@ -19,6 +19,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.json_values import check_storable
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.json_forms import event_record_as_json
+from handoff_queue.supervisor.serve.approval_questions import open_questions, question_text
 from handoff_queue.supervisor.serve.authentication import Access, check_visible
 from handoff_queue.supervisor.serve.fleet_routes import list_specialists
 from handoff_queue.supervisor.serve.job_routes import (
@@ -26,7 +27,6 @@ from handoff_queue.supervisor.serve.job_routes import (
     prepare_request,
     wait_for_result,
 )
-from handoff_queue.supervisor.serve.open_questions import open_questions, question_text
 from handoff_queue.supervisor.serve.problem_documents import Problem, invalid, problem_of
 from handoff_queue.supervisor.serve.request_body import JobBody, documents_of
 

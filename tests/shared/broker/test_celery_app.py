@@ -14,7 +14,7 @@ import redis
 from celery.exceptions import QueueNotFound
 
 from handoff_queue.shared.broker.celery_app import declare_queues, make_app
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.names import UNROUTED_QUEUE

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.local.child_processes import ChildSpec, Processes
+from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.fork_server import ForkedProcess, ForkServer
 from tests.process_states import is_gone
 from tests.waiting import wait_until

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from handoff_queue.shared.local import install_redis
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis, find_server, version_of
 from handoff_queue.shared.types.errors import UserError
 from tests.waiting import wait_until

@@ -23,7 +23,7 @@ from handoff_queue.shared.runtime.payload_cache import JobDocuments, PayloadCach
 from handoff_queue.shared.runtime.runner_factory import AgentSetup
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_grants import MAX_CLAIMS
+from handoff_queue.shared.store.claim_requests import MAX_CLAIMS
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.store.store import Store

@@ -11,7 +11,7 @@ from dataclasses import fields
 import pytest
 
 from handoff_queue.shared.store.claim import ClaimVerdict
-from handoff_queue.shared.store.claim_grants import MAX_CLAIMS, ClaimRequest
+from handoff_queue.shared.store.claim_requests import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolObserved, WorstCase

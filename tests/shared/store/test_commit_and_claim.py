@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.store.claim import ClaimVerdict
-from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase

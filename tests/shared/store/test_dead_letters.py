@@ -11,7 +11,7 @@ from handoff_queue.shared.observability import failpoints
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
-from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.dead_letters import MAX_BODY_CHARS, MAX_LETTERS, DeadLetter
 from handoff_queue.shared.store.store import Store

@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishRequest
-from handoff_queue.shared.store.claim_grants import ClaimRequest, FinishedWithCommit
+from handoff_queue.shared.store.claim_requests import ClaimRequest, FinishedWithCommit
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_summary import HandoffTally
 from handoff_queue.shared.store.store import Store

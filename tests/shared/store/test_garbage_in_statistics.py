@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import HandoffId

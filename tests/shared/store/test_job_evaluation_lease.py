@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS, ClaimRequest
+from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS, ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_evaluation_lease import COALESCING_S, FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ
@@ -262,7 +262,7 @@ def test_a_heartbeat_restores_no_removed_evaluation(store: Store, job_id: JobId)
     evaluation.begin()
     evaluation.remove_note()
 
-    store.connection.script("evaluate_job", *evaluation.heartbeat)
+    store.connection.script("lease_job_evaluation", *evaluation.heartbeat)
 
     assert count_unfinished_evaluations(store, job_id) == 0
 
@@ -273,7 +273,7 @@ def test_a_live_evaluation_does_not_count_as_frozen(store: Store, job_id: JobId)
     first = redis.hget(keys.job(job_id), "evaluations").decode().partition(":")[0]
 
     store.connection.script(
-        "evaluate_job", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "heartbeat"]
+        "lease_job_evaluation", [keys.job(job_id), keys.DUE, keys.log(job_id)], [first, "heartbeat"]
     )
 
     with pytest.raises(TooManyEvaluators):  # one evaluation is open, so the job is not given up

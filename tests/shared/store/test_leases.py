@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.types import EventDict
 
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store.claim_grants import MAX_CLAIMS
+from handoff_queue.shared.store.claim_requests import MAX_CLAIMS
 from handoff_queue.shared.store.handoff_info import ClaimEnd
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId

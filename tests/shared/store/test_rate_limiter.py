@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.rate_limiter import account_of
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase

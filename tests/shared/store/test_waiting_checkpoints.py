@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import Claim, ClaimVerdict
-from handoff_queue.shared.store.claim_grants import MAX_CLAIMS
+from handoff_queue.shared.store.claim_requests import MAX_CLAIMS
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import AgentPrompted, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 
 LEASE_S = 1.0

@@ -15,8 +15,8 @@ from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
-from handoff_queue.supervisor.cli.processes import find_specialists_folder
 from handoff_queue.supervisor.cli.specialists import notes_on_runners, specialists_view
+from handoff_queue.supervisor.cli.supervisor_and_worker import find_specialists_folder
 from tests.doubles.handoffs import a_spec
 
 

@@ -26,7 +26,7 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.request import check_request
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.webhooks import Webhooks
-from handoff_queue.supervisor.serve.open_questions import open_questions
+from handoff_queue.supervisor.serve.approval_questions import open_questions
 from tests.doubles.webhook_server import WebhookServer
 from tests.refusals import refusal_of
 from tests.supervisor.shell import SETTINGS, Shell

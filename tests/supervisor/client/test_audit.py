@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.local.child_processes import Processes
+from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys

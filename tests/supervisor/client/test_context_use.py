@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store.claim_grants import ClaimRequest
+from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,

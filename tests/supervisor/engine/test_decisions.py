@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.store.claim_grants import FinishedWithCommit
+from handoff_queue.shared.store.claim_requests import FinishedWithCommit
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, NeedsResolved

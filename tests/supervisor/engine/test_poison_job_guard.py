@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim_grants import MAX_FAILED_EVALUATIONS
+from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.types.errors import StoreUnavailable

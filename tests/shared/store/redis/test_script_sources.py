@@ -84,7 +84,7 @@ def test_each_part_of_a_script_is_defined_once_before_its_use(name: str) -> None
 
 def test_a_script_includes_only_the_parts_it_uses() -> None:
     assert "function settle(" in source_of("finish")
-    assert "function settle(" not in source_of("evaluate_job")
+    assert "function settle(" not in source_of("lease_job_evaluation")
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

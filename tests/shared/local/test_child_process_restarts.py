@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.local import parent_death_guard
-from handoff_queue.shared.local.child_processes import (
+from handoff_queue.shared.local.child_process_restarts import (
     MAX_RESTARTS,
     RESTART_WINDOW_S,
     ChildSpec,
