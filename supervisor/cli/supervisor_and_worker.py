@@ -57,9 +57,8 @@ def supervisor(concurrency: Slots = None) -> int:
     """Start a supervisor process.
 
     It plans and reviews jobs, writes the answers and recovers lost work. You can start any
-    number. The command is the same as `celery -A handoff_queue.supervisor.app worker`, but
-    takes the key of supervisors in the folder of HANDOFF_KEYS if HANDOFF_SIGNING_KEY is the key
-    of another kind of process.
+    number. The command is the same as `celery -A handoff_queue.supervisor.app worker`. If
+    HANDOFF_SIGNING_KEY is the key of another kind of process, the supervisor takes its own key.
     """
     settings = load_process_settings()
     _check_redis(settings)
@@ -86,9 +85,8 @@ def worker(
     """Start a worker process for one or more specialists.
 
     You can start any number, on any machine that reaches the broker. The command is the same
-    as `celery -A handoff_queue.workers.app worker -Q SPECIALIST,SPECIALIST`, but takes the key
-    of workers in the folder of HANDOFF_KEYS if HANDOFF_SIGNING_KEY is the key of another kind
-    of process.
+    as `celery -A handoff_queue.workers.app worker -Q SPECIALIST,SPECIALIST`. If
+    HANDOFF_SIGNING_KEY is the key of another kind of process, the worker takes its own key.
 
       handoff worker researcher -c 32
 

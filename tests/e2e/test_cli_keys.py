@@ -16,7 +16,7 @@ from redis.exceptions import NoPermissionError
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.redis_server import find_server
 from handoff_queue.shared.settings.ports import free_port
-from handoff_queue.shared.trust.key_files import private_key_file
+from handoff_queue.shared.trust.key_files import key_variables, private_key_file
 from handoff_queue.supervisor.cli.console_process import has_server
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, REQUEST, Handoff, error_line, interrupt
 
@@ -162,6 +162,21 @@ def test_a_worker_with_the_key_of_another_role_does_not_start(handoff: Handoff) 
     )
     assert "worker-researcher, which may not work for analyst" in refused.stderr
     assert refused.returncode != 0
+
+
+def test_a_worker_in_the_shell_of_a_client_says_that_it_takes_its_own_key(handoff: Handoff) -> None:
+    assert handoff.run("keys", "init", "keys").returncode == 0
+    keys = handoff.folder / "keys"
+    variables = key_variables(keys, "client")
+    url = "redis://127.0.0.1:1/0"
+
+    for command in (("worker", "analyst"), ("supervisor",)):
+        own = private_key_file(keys, command[0])
+        with handoff.started(*command, HANDOFF_REDIS_URL=url, **variables):
+            handoff.wait_for_text(
+                f"handoff: HANDOFF_SIGNING_KEY is the key of client: the {command[0]} signs with"
+                f" {own}\n"
+            )
 
 
 def test_no_private_key_is_in_a_log_or_an_argument(handoff: Handoff) -> None:

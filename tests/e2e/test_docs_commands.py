@@ -1,4 +1,4 @@
-"""Every command of the documents works on a real system.
+"""Every command of the documents works in the shell that `handoff up` prepares.
 
 A new sample is run without a change here. Equal commands run once. Ids in a sample stand for jobs,
 dead letters and tokens in the state that the command needs, and addresses for servers of this test.
@@ -23,9 +23,12 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from handoff_queue.chaos.leaks import keys_without_expiry
 from handoff_queue.shared.settings.ports import free_port
-from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.trust.key_files import private_key_file
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, OK, PARTIAL
+from handoff_queue.supervisor.client import client
 from handoff_queue.testing import (
     Json,
     MessagesServer,
@@ -34,14 +37,15 @@ from handoff_queue.testing import (
     json_reply,
     result_reply,
 )
-from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import ROOT
 from tests.docs.prepared_jobs import PreparedJobs
 from tests.docs.sample_files import JOBS, write_sample_files
 from tests.docs.samples import Sample, TypedCommand, calls, samples, typed_commands
 from tests.e2e.commands import Handoff, HandoffInProcess, interrupt
+from tests.e2e.test_cli_up import exported
 from tests.e2e.test_docs_samples import TRANSCRIPTS, generalized
-from tests.running_system import SUPERVISOR, RunningSystem, model_environment, running_system
+from tests.running_system import model_environment
+from tests.system_users import refused_commands
 from tests.waiting import wait_until
 
 RUN_HERE = {".", "celery", "cp", "handoff", "jq"}
@@ -166,7 +170,8 @@ class Reader:
     """A reader who types the commands in a folder with the files that they name."""
 
     folder: Path
-    system: RunningSystem
+    shell: dict[str, str]
+    """The variables that `handoff up` prints for the other terminal."""
     prepared: PreparedJobs
     model: MessagesServer
     """The model of private runs, which name their own specialists."""
@@ -267,6 +272,11 @@ class Reader:
             return answers(port)
         return self.ready_file.exists()
 
+    def key_of_app(self, words: Sequence[str]) -> str:
+        """Return the private key of a process of plain Celery, which takes no other key."""
+        identity = "supervisor" if "handoff_queue.supervisor.app" in words else "worker"
+        return str(private_key_file(Path(self.shell["HANDOFF_KEYS"]).parent, identity))
+
     def fitting(self, words: Sequence[str], word: str) -> str:
         """Return the word, or the thing that it stands for in a sample."""
         if JOB.fullmatch(word):
@@ -282,9 +292,10 @@ class Reader:
 
     def variables(self, command: TypedCommand, words: Sequence[str]) -> dict[str, str]:
         """Return the variables of the shell: those of the sample, with addresses of this test."""
-        root = self.system.admin_url.removesuffix("/0")
+        url = self.shell["HANDOFF_REDIS_URL"]
+        root = url.removesuffix("/0")
         addresses = {
-            "HANDOFF_REDIS_URL": self.system.admin_url,
+            "HANDOFF_REDIS_URL": url,
             "HANDOFF_HOST_BROKER_URL": f"{root}/1",
             "HANDOFF_HOST_RESULT_URL": f"{root}/2",
         }
@@ -292,7 +303,9 @@ class Reader:
         if words[1] == "run" and "--specialists" in words:
             return variables | model_environment(self.model, HANDOFF_MODE="auto")
         if words[1] != "up":
-            variables["HANDOFF_REDIS_URL"] = self.system.admin_url
+            variables |= self.shell
+        if words[0] == "celery":
+            variables["HANDOFF_SIGNING_KEY"] = self.key_of_app(words)
         return {"HANDOFF_MODE": "single", "COLUMNS": "200"} | variables
 
 
@@ -320,21 +333,27 @@ def reader(module_reader: Reader, capfd: pytest.CaptureFixture[str]) -> Reader:
 
 @pytest.fixture(scope="module")
 def module_reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """A reader in front of a system with a worker for all specialists."""
+    """A reader in the other terminal of `handoff up`."""
     folder = tmp_path_factory.mktemp("docs")
     write_sample_files(folder)
-    everyone = ("everyone", "handoff_queue.workers.app", ",".join(load_specialists(BUILT_IN)))
+    first_terminal = Handoff(tmp_path_factory.mktemp("system"))
     with (
-        running_system(tmp_path_factory.mktemp("system"), (SUPERVISOR, everyone)) as system,
+        first_terminal.started("up", "--no-serve", HANDOFF_OFFLINE="true") as system,
         MessagesServer(clerk) as model,
     ):
-        prepared = PreparedJobs(system.admin, folder)
+        shell = exported(first_terminal)
+        keys, key = Path(shell["HANDOFF_KEYS"]), Path(shell["HANDOFF_SIGNING_KEY"])
+        settings = Settings(offline=True, keys=keys, signing_key=key)
+        jobs = client.connect(shell["HANDOFF_REDIS_URL"], settings)
+        prepared = PreparedJobs(jobs, folder)
         prepared.run("How does HNSW work?")
-        export = Handoff(folder).run(
-            "export", prepared.ended, "-o", "job.json", HANDOFF_REDIS_URL=system.admin_url
-        )
+        export = Handoff(folder).run("export", prepared.ended, "-o", "job.json", **shell)
         assert export.returncode == OK, export.stderr
-        yield Reader(folder, system, prepared, model)
+        yield Reader(folder, shell, prepared, model)
+        assert keys_without_expiry(jobs.store.connection.redis) == []
+        assert not (refused := refused_commands(jobs.store.connection.redis)), refused
+        jobs.store.connection.close()
+        assert interrupt(system) == OK
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The test file of docs/how-to/test-specialists.md passes as a user runs it, and the program of
-docs/how-to/add-a-specialist.md prints the output of the page.
+docs/how-to/add-a-specialist.md prints the output of the page. Both run in the shell of
+`handoff up`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from handoff_queue.shared.trust.key_files import key_variables, make_keys
 from tests import forked_processes
 from tests.docs.samples import of_page
 from tests.e2e.commands import Handoff
@@ -28,7 +30,15 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
-def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
+@pytest.fixture
+def shell(tmp_path: Path) -> dict[str, str]:
+    """The variables that `handoff up` prints. The Redis does not answer."""
+    keys = tmp_path / "keys"
+    make_keys(keys)
+    return {"HANDOFF_REDIS_URL": "redis://127.0.0.1:1/0", **key_variables(keys, "client")}
+
+
+def test_the_tests_of_the_page_pass(tmp_path: Path, shell: dict[str, str]) -> None:
     files = {
         "our-specialists/orders.md": of_page(GUIDE, "markdown"),
         "test-tools/shop.py": of_page(PAGE, "python", "def order_status"),
@@ -41,7 +51,12 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
         forked_processes.with_forked_children([*pytest_command, "-W", "error"]),
         cwd=tmp_path,
         # The plugins of this repository's own tests take seconds, and a user does not have them.
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={
+            **os.environ,
+            **shell,
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -51,7 +66,9 @@ def test_the_tests_of_the_page_pass(tmp_path: Path) -> None:
     assert "3 passed" in completed.stdout
 
 
-def test_the_program_of_the_guide_prints_the_result_of_the_tool(tmp_path: Path) -> None:
+def test_the_program_of_the_guide_prints_the_result_of_the_tool(
+    tmp_path: Path, shell: dict[str, str]
+) -> None:
     program = of_page(GUIDE, "python", "running_system")
     files = {
         "our-specialists/orders.md": of_page(GUIDE, "markdown"),
@@ -64,7 +81,7 @@ def test_the_program_of_the_guide_prints_the_result_of_the_tool(tmp_path: Path) 
     completed = subprocess.run(
         [sys.executable, "-P", "-c", program],
         cwd=tmp_path,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT)},
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT), **shell},
         capture_output=True,
         text=True,
         check=False,

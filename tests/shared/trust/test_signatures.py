@@ -13,7 +13,7 @@ from handoff_queue.shared.trust.key_files import (
     read_keyring,
     rotate_key,
 )
-from handoff_queue.shared.trust.keyring import MAX_KEYS, Right
+from handoff_queue.shared.trust.keyring import MAX_KEYS, SUPERVISOR_RIGHTS, WORKER_RIGHTS, Right
 from handoff_queue.shared.trust.signatures import NO_TRUST, Signer, Trust
 from handoff_queue.shared.types.errors import UntrustedMessage, UserError
 
@@ -183,6 +183,53 @@ def test_a_worker_of_another_role_does_not_start(keys: Path) -> None:
         worker.check_worker(["researcher", "writer"])
     with pytest.raises(UserError, match="may not sign handoff"):
         worker.check_supervisor()
+
+
+def test_the_error_about_a_key_of_another_kind_names_the_variable_and_the_file(keys: Path) -> None:
+    client = trust_of(keys, "client")
+    fix = f"set HANDOFF_SIGNING_KEY to {keys}"
+
+    with pytest.raises(UserError, match=rf"may not sign result: {fix}/worker-analyst\.key$"):
+        client.check_worker(["analyst"])
+    with pytest.raises(UserError, match=rf"may not sign handoff: {fix}/supervisor\.key$"):
+        client.check_supervisor()
+    with pytest.raises(UserError, match=rf"may not read journals: {fix}/client\.key or "):
+        trust_of(keys, "worker-analyst").check_reader()
+    with pytest.raises(UserError, match=rf"may not work for analyst: {fix}/worker-analyst\.key$"):
+        trust_of(keys, "worker-researcher").check_worker(["analyst"])
+
+
+def test_the_error_about_a_missing_key_names_the_command_that_makes_it(keys: Path) -> None:
+    with pytest.raises(UserError, match="`handoff keys init DIR --specialist SPECIALIST`"):
+        trust_of(keys, "client").check_worker(["writer"])
+
+
+def test_a_process_with_the_key_of_another_kind_finds_its_own_key(keys: Path) -> None:
+    make_keys(keys)  # a key for the workers of all specialists, too
+    client = trust_of(keys, "client")
+
+    assert client.find_key_of(SUPERVISOR_RIGHTS) == keys / "supervisor.key"
+    assert client.find_key_of(WORKER_RIGHTS, ["writer"]) == keys / "worker.key"
+    assert client.find_key_of(WORKER_RIGHTS, ["analyst"]) == keys / "worker-analyst.key"
+    assert client.find_key_of(WORKER_RIGHTS, ["analyst", "researcher"]) == keys / "worker.key"
+
+
+def test_a_process_takes_no_key_in_place_of_a_key_of_its_kind(keys: Path) -> None:
+    assert trust_of(keys, "supervisor").find_key_of(SUPERVISOR_RIGHTS) is None
+    assert trust_of(keys, "worker-analyst").find_key_of(WORKER_RIGHTS, ["researcher"]) is None
+    assert NO_TRUST.find_key_of(WORKER_RIGHTS, ["analyst"]) is None
+
+
+def test_a_process_takes_no_key_that_is_missing_or_open_or_of_another_identity(keys: Path) -> None:
+    client = trust_of(keys, "client")
+    own = private_key_file(keys, "supervisor")
+
+    own.chmod(0o644)
+    assert client.find_key_of(SUPERVISOR_RIGHTS) is None
+    own.unlink()
+    assert client.find_key_of(SUPERVISOR_RIGHTS) is None
+    private_key_file(keys, "console").rename(own)
+    assert client.find_key_of(SUPERVISOR_RIGHTS) is None
 
 
 def test_a_process_without_a_key_of_its_own_checks_and_signs_nothing(keys: Path) -> None:
