@@ -59,11 +59,16 @@ def overview() -> Iterator[str]:
 
 
 def section(name: str, command: Any) -> str:
-    """Return the section of one command: its help, its arguments and its options."""
+    """Return the section of one command: its help, its arguments and its options. An option of a
+    job with another help than in `handoff run` is an option of the command.
+    """
     takes_job = {param.name for param in command.params} >= JOB_OPTIONS
+    run: Any = load_command("run")
+    usual_helps = {param.name: param.help for param in of_kind(run.params, "option")}
     shown: list[Any] = []
     for param in command.params:
         is_of_job = takes_job and param.name in JOB_OPTIONS
+        is_of_job = is_of_job and param.help == usual_helps[param.name]
         if not param.hidden and not is_of_job and param.name != "help":
             shown.append(param)
     arguments = of_kind(shown, "argument")
@@ -71,7 +76,8 @@ def section(name: str, command: Any) -> str:
     parts.append(argument_table(arguments))
     parts.append(option_table(of_kind(shown, "option")))
     if takes_job:
-        parts.append(f"All [options of a job](#{SHARED.lower().replace(' ', '-')}) apply.\n")
+        others = "All other" if JOB_OPTIONS & {param.name for param in shown} else "All"
+        parts.append(f"{others} [options of a job](#{SHARED.lower().replace(' ', '-')}) apply.\n")
     return joined(parts)
 
 

@@ -271,6 +271,15 @@ After = Annotated[
         rich_help_panel=PLAN,
     ),
 ]
+AfterLast = Annotated[
+    str | None,
+    typer.Option(
+        "--after",
+        metavar="last",
+        help="Start each job with the results of the schedule's last job.",
+        rich_help_panel=PLAN,
+    ),
+]
 GraderModel = Annotated[
     str | None,
     typer.Option(

@@ -485,8 +485,13 @@ class JobOptions:
         return RequestOptions("", **{**given, **read, **times, "approve": tuple(self.approve)})
 
 
-def with_job_options(command: Callable[..., int]) -> Callable[..., int]:
+def with_job_options(
+    command: Callable[..., int], own_annotations: Mapping[str, Any] | None = None
+) -> Callable[..., int]:
     """Replace the parameter `job` of a command by the options of JobOptions.
+
+    Args:
+        own_annotations: annotations of options that mean something else in this command, by name.
 
     Typer reads the options from the signature and the annotations of the returned function.
     """
@@ -494,7 +499,7 @@ def with_job_options(command: Callable[..., int]) -> Callable[..., int]:
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name == "job":
-            parameters += _job_parameters()
+            parameters += _job_parameters(own_annotations or {})
             continue
         hint = hints[parameter.name]
         parameters.append(parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY))
@@ -514,9 +519,9 @@ def with_job_options(command: Callable[..., int]) -> Callable[..., int]:
     return with_options
 
 
-def _job_parameters() -> list[inspect.Parameter]:
+def _job_parameters(own_annotations: Mapping[str, Any]) -> list[inspect.Parameter]:
     """Return one keyword parameter for each field of JobOptions, with its default."""
-    hints = get_type_hints(JobOptions, include_extras=True)
+    hints = {**get_type_hints(JobOptions, include_extras=True), **own_annotations}
     parameters: list[inspect.Parameter] = []
     for option in fields(JobOptions):
         default: Any = option.default

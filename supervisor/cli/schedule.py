@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +27,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import (
     ADVANCED,
+    AfterLast,
     AsJson,
     RequestText,
     amount,
@@ -60,7 +62,7 @@ class ScheduleAction(StrEnum):
     REMOVE = "remove"
 
 
-@with_job_options
+@partial(with_job_options, own_annotations={"after": AfterLast})
 def schedule(
     context: typer.Context,
     job: JobOptions,
