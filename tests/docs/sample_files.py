@@ -17,6 +17,8 @@ from tests.shared.documents.sample_files import pdf_with
 SHOWN = {
     "our-specialists/orders.md": ("docs/how-to/add-a-specialist.md", "markdown", "name: orders"),
     "shop-specialists/stock.md": ("docs/how-to/add-a-specialist.md", "markdown", "name: stock"),
+    "memory-specialists/librarian.md": ("docs/how-to/memory.md", "markdown", "name: librarian"),
+    "librarian.yaml": ("docs/how-to/memory.md", "yaml", "specialist: librarian"),
     "our-tools/shop.py": ("docs/how-to/add-a-tool.md", "python", "def order_status"),
     "complaints.yaml": ("docs/how-to/workflows.md", "yaml", "for_each: rows"),
     "terms/refunds.md": ("docs/how-to/workflows.md", "markdown", "# Terms"),

@@ -354,6 +354,8 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/evaluation.md", "yaml"): check_rubric,
     ("docs/how-to/gates.md", "python"): check_program,
     ("docs/how-to/gates.md", "yaml"): check_gates,
+    ("docs/how-to/memory.md", "markdown"): check_specialist,
+    ("docs/how-to/memory.md", "yaml"): check_workflow,
     ("docs/how-to/messages.md", "python"): check_program,
     ("docs/how-to/schedules.md", "python"): check_program,
     ("docs/how-to/test-specialists.md", "python"): check_program,

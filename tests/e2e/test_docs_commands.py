@@ -72,6 +72,10 @@ LINES_RUN_ELSEWHERE = {
         "tests/e2e/test_mcp_servers.py"
     ),
     "handoff worker meteorologist --specialists ./specialists": "tests/e2e/test_mcp_servers.py",
+    (
+        'handoff run "Which licence has Qdrant?" --docs examples/vector-databases'
+        " --workflow librarian.yaml"
+    ): "tests/e2e/test_memory.py",
     "handoff approve j-0123456789ab --question 14": "tests/e2e/test_call_approvals.py",
     """handoff approve j-0123456789ab --question 14 --arguments '{"to": "ann@example.com"}'""": (
         "tests/e2e/test_call_approvals.py"
