@@ -1,8 +1,9 @@
 """The models that may serve the turns of one handoff, in the order of the specialist's file.
 
-A turn goes to the first model that takes the call soon. A model that fails is asked last for a
-while. A model that declines to answer, refuses the request, or gives an empty answer twice, is left
-out. The checkpoints say so, and a resumed handoff does not pay for the same refusal again.
+A turn goes to the first model that takes the call soon. A model that fails, or is busy for an
+unknown time, is asked last for a while. A model that declines to answer, refuses the request, or
+gives an empty answer twice, is left out. The checkpoints say so, and a resumed handoff does not
+pay for the same refusal again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from handoff_queue.shared.agent.conversation import Conversation
 from handoff_queue.shared.types.checkpoints import ModelCallFailed
 
 AVOIDED_S = 60.0
-"""Seconds in which the other models come first after a connection or a server failed."""
+"""Seconds in which the other models come first after a connection or a server failed, or was busy
+for an unknown time.
+"""
 
 
 @dataclass(frozen=True, slots=True)

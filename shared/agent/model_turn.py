@@ -429,9 +429,13 @@ class ModelTurns:
         if delay is None or conversation.turns + 1 >= self._limits.max_turns:
             self.draft = self._call_progress.text
             raise error
-        if is_rate_limited and self._choices.bucket_of(call.model) is not None:
-            return  # `reserve` makes the next call wait together with all other calls
         now = self.dependencies.now()
+        if is_rate_limited and self._choices.bucket_of(call.model) is not None:
+            # `reserve` makes the next call wait together with all other calls
+            next_is_last = conversation.turns + 2 >= self._limits.max_turns
+            if error.retry_after_s is None or next_is_last:
+                self._choices.avoid(call.model, now)
+            return
         self._choices.avoid(call.model, now)
         if has_other and self._choices.has_healthy(conversation, now):
             return

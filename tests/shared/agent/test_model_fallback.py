@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,9 +18,11 @@ from handoff_queue.shared.types.errors import (
     ModelUnreachable,
 )
 from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.testing import Reply, text_reply
 from tests.doubles.agent_runs import Clock, Run, answer_reply
+from tests.doubles.handoffs import a_handoff
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
 from tests.doubles.memory_rate_limiter import MemoryRateLimiter
 
@@ -122,6 +124,41 @@ def test_a_refusal_of_the_provider_sends_the_next_turn_to_the_next_model() -> No
     result = run.go()
     assert (result.status, models_called(run)) == (ResultStatus.OK, [FIRST, SECOND])
     assert run.clock.waited == []
+
+
+@pytest.mark.parametrize("status", [429, 529])
+def test_a_busy_model_that_names_no_time_costs_one_turn_and_the_next_model_serves_the_next(
+    status: int,
+) -> None:
+    run = two_models(by_model(first=ModelBusy("busy", status=status), second=answer_reply()))
+    assert run.go().status is ResultStatus.OK
+    assert models_called(run) == [FIRST, SECOND]
+    assert run.clock.waited == []
+
+
+def test_a_busy_model_that_names_a_short_time_is_called_again() -> None:
+    busy = ModelBusy("busy", status=429, retry_after_s=1)
+    replies: Iterator[Reply | ModelError] = iter([busy, answer_reply()])
+    run = two_models(lambda _call: next(replies))
+    assert run.go().status is ResultStatus.OK
+    assert models_called(run) == [FIRST, FIRST]
+
+
+def test_the_last_turn_goes_to_a_model_that_is_not_busy() -> None:
+    busy = ModelBusy("busy", status=429, retry_after_s=1)
+    run = two_models(
+        by_model(first=busy, second=answer_reply()),
+        handoff=a_handoff(limits=HandoffLimits(max_turns=2)),
+    )
+    assert run.go().status is ResultStatus.OK
+    assert models_called(run) == [FIRST, SECOND]
+
+
+def test_a_busy_model_is_called_again_if_the_next_model_needs_a_long_wait() -> None:
+    replies: Iterator[Reply | ModelError] = iter([ModelBusy("busy", status=529), answer_reply()])
+    run = two_models(lambda _call: next(replies), held_s=(0, 30))
+    assert run.go().status is ResultStatus.OK
+    assert models_called(run) == [FIRST, FIRST]
 
 
 def test_a_failing_server_sends_the_next_call_to_the_next_model_without_a_wait() -> None:
