@@ -245,7 +245,7 @@ class MessagesServer(LoopbackServer):
     def _answer_with_signatures(self, request: Json, headers: Mapping[str, str]) -> Reply:
         """Return the reply of the script, with its thinking signed."""
         reply = self.answer(request, headers)
-        blocks = self._signatures.sign(reply.blocks, reply.stop_reason)
+        blocks = self._signatures.sign(reply.blocks, reply.stop_reason, request["model"])
         return replace(reply, blocks=blocks, model=reply.model or request["model"])
 
     def _reply_in_batch(self, request: Json, headers: Mapping[str, str]) -> Reply:

@@ -4,6 +4,10 @@ sends it back unchanged.
 A signature names its reply and the block's place among the reply's thinking blocks. A code
 (HMAC) covers both, the thinking itself, and the kind of block that follows. So a block that
 was changed, moved, left out or invented is noticed.
+
+Thinking is tied to the model that wrote it. The API drops the thinking of a model that the
+requested model cannot read, without an error. So a request to another model may leave it out:
+https://platform.claude.com/docs/en/build-with-claude/preserved-thinking
 """
 
 from __future__ import annotations
@@ -33,15 +37,20 @@ class Signatures:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
         self._count = 0
-        self._needed: dict[str, set[frozenset[str]]] = {}
-        """Signatures of the thinking in each reply with a tool call, by the call's id."""
+        self._needed: dict[str, set[tuple[str, frozenset[str]]]] = {}
+        """Model of each reply with a tool call and the signatures of its thinking, by the call's
+        id.
+        """
         self._paused: set[str] = set()
         """Fingerprints of the last blocks of paused replies."""
         self._lock = threading.Lock()
 
-    def sign(self, blocks: Sequence[Json], stop_reason: str | None) -> tuple[Json, ...]:
+    def sign(self, blocks: Sequence[Json], stop_reason: str | None, model: str) -> tuple[Json, ...]:
         """Return a reply's blocks with their thinking signed. Remember its tool calls and
         whether the turn is paused.
+
+        Args:
+            model: the requested model.
         """
         with self._lock:
             self._count += 1
@@ -66,7 +75,8 @@ class Signatures:
         with self._lock:
             for block in signed:
                 if block.get("type") == "tool_use":
-                    self._needed.setdefault(str(block.get("id")), set()).add(frozenset(signatures))
+                    needed = self._needed.setdefault(str(block.get("id")), set())
+                    needed.add((model, frozenset(signatures)))
             if stop_reason == "pause_turn" and signed:
                 self._paused.add(_fingerprint(signed[-1]))
         return tuple(signed)
@@ -90,7 +100,7 @@ class Signatures:
             if is_paused and not are_tool_results(following["content"]):
                 yield f"messages.{place + 1}: nothing can follow a paused turn"
         if last_assistant is not None:
-            yield from self._check_kept_thinking(last_assistant)
+            yield from self._check_kept_thinking(last_assistant, request["model"])
 
     def _thinking(self, place: int, message: Json) -> Iterator[str]:
         """Check that the thinking of each reply in this message is unchanged, complete and in
@@ -138,8 +148,10 @@ class Signatures:
                 return reply, place, total
         return None
 
-    def _check_kept_thinking(self, message: Json) -> Iterator[str]:
-        """Check that the last assistant message holds the thinking of its calls."""
+    def _check_kept_thinking(self, message: Json, model: str) -> Iterator[str]:
+        """Check that the last assistant message holds the thinking of its calls, unless another
+        model than the requested one wrote it.
+        """
         there: set[str] = set()
         for block in message["content"]:
             if block["type"] in THINKING:
@@ -147,7 +159,9 @@ class Signatures:
         for block in message["content"]:
             if block["type"] == "tool_use":
                 needed = self._needed.get(str(block.get("id")), set())
-                if needed and not any(signatures <= there for signatures in needed):
+                if needed and not any(
+                    writer != model or signatures <= there for writer, signatures in needed
+                ):
                     yield (
                         f"messages: `thinking` before the call {block.get('id')} must be sent back"
                     )

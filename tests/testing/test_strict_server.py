@@ -20,7 +20,8 @@ HEADERS = {
     "x-api-key": "k",
     "content-type": "application/json",
 }
-VALID: Json = {"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]}
+MODEL = "m"
+VALID: Json = {"model": MODEL, "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]}
 THINKING: Json = {"type": "thinking", "thinking": "Let me think."}
 CALL: Json = {"type": "tool_use", "id": "t", "name": "look", "input": {}}
 SEARCH: Json = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
@@ -103,7 +104,7 @@ def signatures() -> Signatures:
 
 def test_unchanged_thinking_is_accepted(signatures: Signatures) -> None:
     blocks = signatures.sign(
-        (THINKING, {"type": "redacted_thinking", "data": "x"}, CALL), "tool_use"
+        (THINKING, {"type": "redacted_thinking", "data": "x"}, CALL), "tool_use", MODEL
     )
     assert list(signatures.violations(with_reply(*blocks))) == []
 
@@ -111,13 +112,13 @@ def test_unchanged_thinking_is_accepted(signatures: Signatures) -> None:
 @pytest.mark.parametrize("change", ["its words", "its signature", "its place", "an older one"])
 def test_changed_or_moved_thinking_is_a_violation(signatures: Signatures, change: str) -> None:
     text = {"type": "text", "text": "So."}
-    first, middle, call = signatures.sign((THINKING, text, CALL), "tool_use")
+    first, middle, call = signatures.sign((THINKING, text, CALL), "tool_use", MODEL)
     changed = {
         "its words": (first | {"thinking": "Other"}, middle, call),
         "its signature": (first | {"signature": "1.1.1.0"}, middle, call),
         "its place": (middle, first, call),
         "an older one": (
-            first | {"signature": Signatures().sign((THINKING,), None)[0]["signature"]},
+            first | {"signature": Signatures().sign((THINKING,), None, MODEL)[0]["signature"]},
             call,
         ),
     }[change]
@@ -127,23 +128,28 @@ def test_changed_or_moved_thinking_is_a_violation(signatures: Signatures, change
 
 
 def test_a_call_without_its_thinking_is_a_violation(signatures: Signatures) -> None:
-    *_, call = signatures.sign((THINKING, CALL), "tool_use")
+    *_, call = signatures.sign((THINKING, CALL), "tool_use", MODEL)
     assert any("must be sent back" in line for line in signatures.violations(with_reply(call)))
 
 
+def test_a_call_without_the_thinking_of_another_model_is_accepted(signatures: Signatures) -> None:
+    *_, call = signatures.sign((THINKING, CALL), "tool_use", "another-model")
+    assert list(signatures.violations(with_reply(call))) == []
+
+
 def test_a_missing_thinking_block_is_a_violation(signatures: Signatures) -> None:
-    first, _, call = signatures.sign((THINKING, THINKING, CALL), "tool_use")
+    first, _, call = signatures.sign((THINKING, THINKING, CALL), "tool_use", MODEL)
     assert list(signatures.violations(with_reply(first, call)))
 
 
 def test_text_after_a_paused_turn_is_a_violation(signatures: Signatures) -> None:
-    blocks = signatures.sign((SEARCH, HITS), "pause_turn")
+    blocks = signatures.sign((SEARCH, HITS), "pause_turn", MODEL)
     assert list(signatures.violations(with_reply(*blocks))) == [
         "messages.2: nothing can follow a paused turn"
     ]
 
 
 def test_a_continued_paused_turn_is_accepted(signatures: Signatures) -> None:
-    paused = signatures.sign((THINKING,), "pause_turn")
-    continued = signatures.sign(({"type": "text", "text": "So."},), "end_turn")
+    paused = signatures.sign((THINKING,), "pause_turn", MODEL)
+    continued = signatures.sign(({"type": "text", "text": "So."},), "end_turn", MODEL)
     assert list(signatures.violations(with_reply(*paused, *continued))) == []

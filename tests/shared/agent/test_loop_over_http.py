@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.agent.batch_rules import BatchRules
+from handoff_queue.shared.agent.model_fallback import ModelChoice
+from handoff_queue.shared.types.errors import Deferred
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, StopReason
 from handoff_queue.testing import (
     MessagesServer,
@@ -24,6 +27,8 @@ from tests.doubles.agent_runs import Run, answer_reply, envelope, run_with_repli
 from tests.doubles.handoffs import a_handoff, a_tool
 from tests.doubles.served_model import model_at
 
+SECOND = "claude-sonnet-5-5"
+"""A model after the model of `Run`."""
 LOOK = a_tool("look", lambda arguments: f"found {arguments['q']}")
 
 
@@ -38,6 +43,46 @@ def test_a_tool_call_and_an_answer() -> None:
     assert result.status is ResultStatus.OK
     assert result.turns == len(server.requests) == 2
     assert server.requests[1]["messages"][2]["content"][0]["content"] == "found rust"
+
+
+def think_and_decline(request: dict[str, Any]) -> Reply:
+    """Reply as a first model that thinks, calls a tool and declines the next turn, and as a second
+    model that answers.
+    """
+    if request["model"] == SECOND:
+        return answer_reply()
+    if len(request["messages"]) > 1:
+        return text_reply("No.", stop_reason="refusal")
+    call = tool_call_reply(("look", {"q": "rust"}))
+    return replace(call, blocks=({"type": "thinking", "thinking": "Hm."}, *call.blocks))
+
+
+@pytest.mark.parametrize("is_batched", [False, True])
+def test_another_model_goes_on_after_the_thinking_and_the_tool_call_of_the_first(
+    is_batched: bool,
+) -> None:
+    with MessagesServer(think_and_decline) as server, model_at(server.url) as model:
+        run = run_with_replies(tools=(LOOK,), fallbacks=(ModelChoice(SECOND),))
+        run.model = model
+        if is_batched:
+            assert model.batches is not None
+            run.batches = BatchRules(model.batches, until=run.clock.now() + 3_600)
+        result = go_to_the_end(run)
+    assert (result.status, result.model) == (ResultStatus.OK, SECOND)
+    assert server.violations == []
+    assert len(server.batches.paid) == (3 if is_batched else 0)
+    sent = server.requests[-1]["messages"][1]["content"]
+    assert [block["type"] for block in sent] == ["tool_use"]
+
+
+def go_to_the_end(run: Run) -> HandoffResult:
+    """Run the handoff again after each deferral, until it has a result."""
+    while True:
+        try:
+            return run.go()
+        except Deferred as deferred:
+            run.clock.now_s += deferred.seconds
+            run.checkpoints = run.checkpoints.reopened()
 
 
 def test_an_answer_in_a_code_fence_within_prose_is_read() -> None:
