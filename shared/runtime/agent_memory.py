@@ -28,8 +28,12 @@ class HandoffNotes:
         self._stored = {entry.note: entry for entry in entries}
         return [entry.note for entry in entries]
 
-    def write(self, note: NewNote, *, replaces: Note | None) -> bool:
+    def write(self, note: NewNote, *, replaces: Note | None, moved: Note | None = None) -> bool:
         """Store a note. Return False if the note at its path is no longer `replaces`.
+
+        Args:
+            moved: note at another path, which is removed with the writing. Return False if it has
+                changed.
 
         Raises:
             NotesFull: the tenant has `MAX_NOTES` notes.
@@ -47,7 +51,8 @@ class HandoffNotes:
             origins=note.origins,
         )
         before = self._stored[replaces] if replaces is not None else None
-        return self.store.notes.write(self._owner(), written, before)
+        old = self._stored[moved] if moved is not None else None
+        return self.store.notes.write(self._owner(), written, before, old)
 
     def remove(self, note: Note) -> bool:
         """Remove a note. Return False if the note has changed, or is gone."""

@@ -61,15 +61,25 @@ class Notes:
             return None
         return StoredNote(note, stored)
 
-    def write(self, tenant: str, note: Note, replaces: StoredNote | None) -> bool:
+    def write(
+        self,
+        tenant: str,
+        note: Note,
+        replaces: StoredNote | None,
+        moved: StoredNote | None = None,
+    ) -> bool:
         """Store a note. Return False if the note at its path is no longer `replaces`.
+
+        Args:
+            moved: note at another path, which is removed with the writing. Return False if it has
+                changed.
 
         Raises:
             NotesFull: the tenant has `MAX_NOTES` notes.
         """
         packed = pack(note.to_json())
         sealed = self._connection.sealing.seal_for(tenant, SCOPE, note.path, packed)
-        result = self._store(tenant, note.path, replaces, sealed, note.expires_at)
+        result = self._store(tenant, note.path, replaces, sealed, note.expires_at, moved)
         if result < 0:
             raise NotesFull(
                 f"the memory of tenant {tenant[:60]} has {MAX_NOTES:,} notes: remove some"
@@ -90,13 +100,20 @@ class Notes:
             return int(pipeline.execute()[0])
 
     def _store(
-        self, tenant: str, path: str, old: StoredNote | None, new: bytes, expires_at: float
+        self,
+        tenant: str,
+        path: str,
+        old: StoredNote | None,
+        new: bytes,
+        expires_at: float,
+        moved: StoredNote | None = None,
     ) -> int:
         """Replace the note at a path. Return the answer of `store_memory_note.lua`.
 
         Args:
             old: the note that must be stored now; None: there must be none.
             new: the sealed text; empty to remove the note.
+            moved: see `write`.
         """
         arguments = [
             path,
@@ -105,6 +122,8 @@ class Notes:
             int(self._connection.now() * 1000),
             int(expires_at * 1000),
             MAX_NOTES,
+            "" if moved is None else moved.note.path,
+            b"" if moved is None else moved.stored,
         ]
         script_keys = [keys.notes(tenant), keys.note_expiry(tenant)]
         return int(self._connection.script("store_memory_note", script_keys, arguments))

@@ -74,8 +74,12 @@ class TenantNotes(Protocol):
         """Return the notes that have not expired, in the order of their paths."""
         ...
 
-    def write(self, note: NewNote, *, replaces: Note | None) -> bool:
+    def write(self, note: NewNote, *, replaces: Note | None, moved: Note | None = None) -> bool:
         """Store a note. Return False if the note at its path is no longer `replaces`.
+
+        Args:
+            moved: note at another path, which is removed with the writing. Return False if it has
+                changed.
 
         Raises:
             NotesFull: the tenant has `MAX_NOTES` notes.

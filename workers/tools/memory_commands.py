@@ -165,27 +165,20 @@ class MemoryCommands(BetaAbstractMemoryTool):
         return f"Successfully deleted {_full(path)}"
 
     def rename(self, command: beta.BetaMemoryTool20250818RenameCommand) -> str:
-        """Write the note at its new path, with the same evidence, and then remove the old one.
-
-        A kill may come between the two. Then the repeated call finds both notes.
+        """Write the note at its new path, with the same evidence, and remove the old one. The store
+        does both at once, so a call that is repeated after a kill finds the new note.
         """
         old_path = _plain(command.old_path)
         path = _validate_path(command.new_path)
-        stored = self._notes.all()
-        new = _changeable(stored, path)
-        if new is not None and new.call == self._call:
-            old = _find(stored, old_path)
-            if old is not None and old.evidence == new.evidence:
-                self._notes.remove(old)  # otherwise another job has used the old path again
-        else:
+        new = _changeable(self._notes.all(), path)
+        if new is None or new.call != self._call:
             old = self._movable(old_path, "rename")
             if new is not None:
                 raise ToolFailed(f"The destination {_full(path)} already exists")
             assert old.evidence is not None  # `_changeable` refuses the note of a person
             # the new path has words of a model that has seen other texts
             origins = union(old.origins, self._context.seen_origins())
-            self._store(NewNote(path, old.text, old.evidence, origins, self._call), None)
-            self._notes.remove(old)
+            self._store(NewNote(path, old.text, old.evidence, origins, self._call), None, old)
         return f"Successfully renamed {_full(old_path)} to {_full(path)}"
 
     def _directory(self, path: str, stored: Sequence[Note]) -> str:
@@ -248,9 +241,9 @@ class MemoryCommands(BetaAbstractMemoryTool):
             origins = union(origins, existing.origins)
         self._store(NewNote(path, text, self._proof(), origins, self._call), existing)
 
-    def _store(self, note: NewNote, existing: Note | None) -> None:
+    def _store(self, note: NewNote, existing: Note | None, moved: Note | None = None) -> None:
         try:
-            if self._notes.write(note, replaces=existing):
+            if self._notes.write(note, replaces=existing, moved=moved):
                 return
         except NotesFull as error:
             raise ToolFailed(MEMORY_FULL) from error

@@ -1,14 +1,21 @@
 -- Store or remove a note of a tenant, if it is still as the caller has read it.
 -- KEYS notes, expiry.  ARGV: path, old value ('': it must not exist), new value ('': remove it),
--- Unix ms now, Unix ms of the note's expiry, most notes.
+-- Unix ms now, Unix ms of the note's expiry, most notes, path and value of a note that the new value
+-- replaces at another path ('': none).
 -- Returns 1; 0: the note has changed; -1: the tenant has too many notes.
 local notes, expiry = KEYS[1], KEYS[2]
 local path, old, new, now, until_ms, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local moved_from, moved = ARGV[7], ARGV[8]
 for _, expired in ipairs(redis.call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, 100)) do
   redis.call('HDEL', notes, expired)
   redis.call('ZREM', expiry, expired)
 end
 if (redis.call('HGET', notes, path) or '') ~= old then return 0 end
+if moved ~= '' then -- the number of notes stays
+  if redis.call('HGET', notes, moved_from) ~= moved then return 0 end
+  redis.call('HDEL', notes, moved_from)
+  redis.call('ZREM', expiry, moved_from)
+end
 if new == '' then
   redis.call('HDEL', notes, path)
   redis.call('ZREM', expiry, path)

@@ -80,6 +80,16 @@ def test_a_full_memory_refuses_new_notes_and_takes_changes(
     assert store.notes.write("acme", a_note(store, text="Changed."), stored(store))
 
 
+def test_a_full_memory_moves_a_note(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_notes, "MAX_NOTES", 1)
+    store.notes.write("acme", a_note(store), None)
+    before = stored(store)
+
+    assert store.notes.write("acme", a_note(store, "milvus/licence"), None, before)
+    assert [entry.note.path for entry in store.notes.all("acme")] == ["milvus/licence"]
+    assert not store.notes.write("acme", a_note(store, "rust/licence"), None, before)
+
+
 def test_the_keys_of_a_tenant_end_with_its_last_note(store: Store) -> None:
     store.notes.write("acme", a_note(store), None)
 
