@@ -229,6 +229,7 @@ local function drop_all()
     local role, member = role_of(job, handoff), id .. '/' .. handoff
     if not state or state == 'done' or state == 'dropped' then return false end
     redis.call('HSET', h, 'state', 'dropped')
+    redis.call('HDEL', h, 'doing')
     if decision.claim and handoff == decision.claim[1] then to_claim = nil end
     local tenant_label = label('tenant', job_of(job).tenant)
     add_to_metric('1', 'handoffs', tenant_label, label('role', role), 'dropped')

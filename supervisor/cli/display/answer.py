@@ -230,9 +230,11 @@ def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
     if not cut["calls"]:
         return None
     calls = count_text(cut["calls"], "call")
-    verb = "was" if cut["calls"] == 1 else "were"
+    verb, bound = "were", "their upper bounds"
+    if cut["calls"] == 1:
+        verb, bound = "was", "its upper bound"
     part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
-    return f"{calls} {verb} cut off, and counted at their upper bound: {part}"
+    return f"{calls} {verb} cut off, and counted at {bound}: {part}"
 
 
 def verdict_on(result: JobResult, *, is_private: bool = False) -> str | None:

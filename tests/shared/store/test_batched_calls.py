@@ -141,6 +141,13 @@ def test_the_batch_of_a_dropped_handoff_is_unwanted_until_it_has_ended(
     assert store.unwanted_batches.oldest() == []
 
 
+def test_a_dropped_handoff_waits_for_no_batch(store: Store, job_id: JobId) -> None:
+    assert sent(store, job_id).defer(60, "waits for batch b")
+    drop(store, job_id)
+    info = store.jobs.handoffs(job_id, [HANDOFF_ID])[HANDOFF_ID]
+    assert (info.state, info.doing) == ("dropped", "")
+
+
 def test_a_batch_whose_reply_was_read_is_not_cancelled(store: Store, job_id: JobId) -> None:
     claimed = sent(store, job_id)
     claimed.checkpoint(CREATED)

@@ -178,7 +178,7 @@ def test_totals_with_a_cut_call_are_upper_bounds_and_name_the_part(
     assert total(cut) == "j-0123456789ab  ok  1.2 s  2 turns  ≤ 9,000 + 500 tokens  ≤ $0.0123  m"
     assert (
         rendered(cut).splitlines()[-2]
-        == "1 call was cut off, and counted at their upper bound: 8,200 tokens, $0.0110"
+        == "1 call was cut off, and counted at its upper bound: 8,200 tokens, $0.0110"
     )
     row = next(line for line in rendered(cut).splitlines() if line.startswith("left.1"))
     assert row.split() == "left.1 researcher ok 2 ≤ 9,000 ≤ 500 ≤ $0.0123 vm:1".split()
