@@ -102,47 +102,47 @@ class PromptCaches:
         reply begins, at most `MAX_WAIT_S`. The caller must call `record_call_ended`.
         """
         with self._lock:
-            known = self._get_or_add_prefix(prefix)
-            if known.is_uncached or now - known.used_at < CACHED_S:
+            entry = self._get_or_add_prefix(prefix)
+            if entry.is_uncached or now - entry.used_at < CACHED_S:
                 return True
-            if now < known.awaited_until:
+            if now < entry.awaited_until:
                 return False
             if self._shared is None:
-                known.awaited_until = now + MAX_WAIT_S
+                entry.awaited_until = now + MAX_WAIT_S
                 return True
         state = self._shared.begin(prefix)
         with self._lock:
-            known = self._get_or_add_prefix(prefix)
+            entry = self._get_or_add_prefix(prefix)
             if state is PrefixState.FREE:
-                known.is_sent = True
-                known.awaited_until = now + MAX_WAIT_S
+                entry.is_sent = True
+                entry.awaited_until = now + MAX_WAIT_S
             if state is PrefixState.SENT:
-                known.awaited_until = now + ASK_EVERY_S
+                entry.awaited_until = now + ASK_EVERY_S
             if state is PrefixState.CACHED:
-                known.used_at = known.told_at = now
+                entry.used_at = entry.told_at = now
         return state is not PrefixState.SENT
 
     def record_reply_begun(self, prefix: str, now: float, usage: Usage) -> None:
         """Record that a reply has begun, and the usage that the server has reported so far."""
         with self._lock:
-            known = self._get_or_add_prefix(prefix)
-            known.used_at = now
+            entry = self._get_or_add_prefix(prefix)
+            entry.used_at = now
             if usage.input_tokens:
-                known.is_uncached = not (usage.cache_read_tokens or usage.cache_write_tokens)
-            is_told = known.is_uncached or now - known.told_at < TELL_EVERY_S
+                entry.is_uncached = not (usage.cache_read_tokens or usage.cache_write_tokens)
+            is_told = entry.is_uncached or now - entry.told_at < TELL_EVERY_S
             if self._shared is None or is_told:
                 return
-            known.told_at = now
-            known.is_sent = False
+            entry.told_at = now
+            entry.is_sent = False
         self._shared.record_cached(prefix)
 
     def record_call_ended(self, prefix: str) -> None:
         """Record that a call has ended, so that no other call waits for it any more."""
         with self._lock:
-            known = self._get_or_add_prefix(prefix)
-            known.awaited_until = -inf
-            was_sent = known.is_sent
-            known.is_sent = False
+            entry = self._get_or_add_prefix(prefix)
+            entry.awaited_until = -inf
+            was_sent = entry.is_sent
+            entry.is_sent = False
         if self._shared is not None and was_sent:
             self._shared.release(prefix)
 
@@ -154,11 +154,11 @@ class PromptCaches:
             return CACHED_S <= now - self._get_or_add_prefix(prefix).used_at < CACHED_LONG_S
 
     def _get_or_add_prefix(self, prefix: str) -> _Prefix:
-        known = self._prefixes.pop(prefix, None) or _Prefix()
-        self._prefixes[prefix] = known
+        entry = self._prefixes.pop(prefix, None) or _Prefix()
+        self._prefixes[prefix] = entry
         while len(self._prefixes) > MAX_PREFIXES:
             self._prefixes.popitem(last=False)
-        return known
+        return entry
 
 
 @dataclass(frozen=True, slots=True)

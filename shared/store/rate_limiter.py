@@ -51,7 +51,7 @@ class RateLimiter:
     """Seconds of the window that the limits refer to."""
     bucket: str = ""
     """Bucket of the handoff's calls; empty if the provider has no known limits."""
-    taken: AdmittedCall | None = None
+    call: AdmittedCall | None = None
     """The admitted call that has not ended, or None."""
 
     def admission_arguments(self, expected: ExpectedUsage | None) -> dict[str, Any]:
@@ -77,10 +77,10 @@ class RateLimiter:
         Args:
             answer: the second result of `admit`; empty if the call needed no admission.
         """
-        self.taken = None
+        self.call = None
         if expected is not None and answer:
             limited, ahead, at_ms, input_tokens, output_tokens = answer
-            self.taken = AdmittedCall(
+            self.call = AdmittedCall(
                 expected.bucket, bool(limited), bool(ahead), at_ms, input_tokens, output_tokens
             )
 
@@ -93,17 +93,17 @@ class RateLimiter:
         Args:
             usage: usage of the call; None if the call was never made.
         """
-        taken = self.taken
-        self.taken = None
-        if taken is None or not (taken.is_limited or taken.goes_ahead):
+        call = self.call
+        self.call = None
+        if call is None or not (call.is_limited or call.goes_ahead):
             return {}
-        share: dict[str, Any] = {"bucket": taken.bucket, "window": self._window_ms}
+        share: dict[str, Any] = {"bucket": call.bucket, "window": self._window_ms}
         if usage is None:
-            share |= {"requests": 1, "input": taken.input_tokens, "output": taken.output_tokens}
+            share |= {"requests": 1, "input": call.input_tokens, "output": call.output_tokens}
         elif not usage.cut_calls:
             counted_input = usage.input_tokens - usage.cache_read_tokens
-            share["input"] = taken.input_tokens - counted_input
-            share["output"] = taken.output_tokens - usage.output_tokens
+            share["input"] = call.input_tokens - counted_input
+            share["output"] = call.output_tokens - usage.output_tokens
             if usage.output_tokens:
                 share["mean"] = usage.output_tokens
         return {"share": share}
@@ -129,14 +129,14 @@ class RateLimiter:
         calls wait for the answer to this call, or if the provider reports limits.
         """
         reported = _limits(limits)
-        if self.taken is not None and (self.taken.goes_ahead or reported):
-            self._report(self.taken, {"limits": reported})
+        if self.call is not None and (self.call.goes_ahead or reported):
+            self._report(self.call, {"limits": reported})
 
     def report_refusal(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
         """Record that the provider refuses calls now. All calls wait until the provider allows
         them again; then one call goes first.
         """
-        if self.taken is None:
+        if self.call is None:
             return
         if retry_after_s is None or retry_after_s < 0:
             wait_ms = -1
@@ -149,7 +149,7 @@ class RateLimiter:
         }
         # The provider took nothing from its limits, and the end of the call returns the share to
         # the bucket. So the share is subtracted here.
-        share = {"input": self.taken.input_tokens, "output": self.taken.output_tokens}
+        share = {"input": self.call.input_tokens, "output": self.call.output_tokens}
         remaining_limits: dict[str, tuple[int, int]] = {}
         for name, (limit, remaining) in _limits(limits).items():
             remaining_limits[name] = (limit, remaining - share.get(name, 0))
@@ -160,17 +160,17 @@ class RateLimiter:
             **backoff,
             "limits": remaining_limits,
         }
-        self._report(self.taken, report)
+        self._report(self.call, report)
 
-    def _report(self, taken: AdmittedCall, report: dict[str, Any]) -> None:
+    def _report(self, call: AdmittedCall, report: dict[str, Any]) -> None:
         """Run `record_provider_answer.lua`. Without Redis this has no effect: the call is paid
         for, and the next reply reports the limits again.
         """
-        about = {"bucket": taken.bucket, "window": self._window_ms, "asked_at": taken.at_ms}
+        about = {"bucket": call.bucket, "window": self._window_ms, "asked_at": call.at_ms}
         with suppress(StoreUnavailable):
             self.connection.script(
                 "record_provider_answer",
-                [keys.bucket(taken.bucket)],
+                [keys.bucket(call.bucket)],
                 [self.member, json.dumps(about | report)],
             )
 

@@ -209,7 +209,7 @@ def approve(
             )
         _approve_call(store, events, about, note, arguments, actor)
         return
-    state, question, given = _waiting(job_id, events, question_version)
+    state, question, earlier = _waiting(job_id, events, question_version)
     if arguments is not None:
         raise UserError(
             f"{job_id} waits for {describe_awaited_answer(question.what)}, not of a call: leave out"
@@ -229,10 +229,10 @@ def approve(
     answer = Approved(
         asked=question.version, note=_ref(note), plan=plan_made, steps=named, actor=actor
     )
-    if given is None:
+    if earlier is None:
         _append_answer(store, state, answer, texts)
     else:
-        _check_same(job_id, given, answer)
+        _check_same(job_id, earlier, answer)
 
 
 def _approve_call(
@@ -365,7 +365,7 @@ def reject(
         rejected = Rejected(asked=about.version, note=_ref(note), call=about.reference, actor=actor)
         _answer_about_call(store, events, about, rejected, _texts(note))
         return
-    state, question, given = _waiting(job_id, events, question_version)
+    state, question, earlier = _waiting(job_id, events, question_version)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
             f"{job_id} waits for {describe_awaited_answer(question.what)}: there is no finished"
@@ -387,10 +387,10 @@ def reject(
     answer = Rejected(
         asked=question.version, note=_ref(note), steps=named, own_plan=own_plan, actor=actor
     )
-    if given is None:
+    if earlier is None:
         _append_answer(store, state, answer, texts)
     else:
-        _check_same(job_id, given, answer)
+        _check_same(job_id, earlier, answer)
 
 
 def _own_plan(
@@ -435,15 +435,15 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
         if name not in known:
             advice = suggestion(name, sorted(known))
             problems.append((f"a plan has no field {name}: {advice}", (name,)))
-    given = tuple(earlier.step for earlier in state.submitted.given)
-    counted = _with_counted_joins(entries, given)
-    problems += _problems_of_steps(counted, given, state, served)
+    given_steps = tuple(earlier.step for earlier in state.submitted.given)
+    counted = _with_counted_joins(entries, given_steps)
+    problems += _problems_of_steps(counted, given_steps, state, served)
     if problems:
         raise PlanRefused(problems)
     plan: dict[str, Any] = {}
     for name in fields.keys() & _OF_A_PLAN:
         plan[name] = fields[name]
-    plan |= {"steps": counted, "given": given}
+    plan |= {"steps": counted, "given": given_steps}
     if "join" in plan:
         plan["join"] = join_as_json(plan["join"], _count_of_sinks(counted))
     try:
@@ -455,7 +455,10 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
 
 
 def _problems_of_steps(
-    entries: Sequence[JsonValue], given: Sequence[StepId], state: JobState, served: Collection[str]
+    entries: Sequence[JsonValue],
+    given_steps: Sequence[StepId],
+    state: JobState,
+    served: Collection[str],
 ) -> list[_Problem]:
     """Return the mistakes in the steps of a plan that a person has written."""
     problems: list[_Problem] = []
@@ -476,7 +479,7 @@ def _problems_of_steps(
             steps.append(step)
             places[step.id] = place
     limit = max(state.submitted.limits.max_steps, len(state.steps))
-    for step_id, problem in problems_by_step(steps, given, unread):
+    for step_id, problem in problems_by_step(steps, given_steps, unread):
         problems.append((problem, places[step_id]))
     for problem in count_problems(steps, limit):
         problems.append((problem, ("steps",)))
@@ -507,7 +510,9 @@ def _specialists_for_own_plan(state: JobState, served: Collection[str]) -> set[s
     return allowed
 
 
-def _with_counted_joins(entries: Sequence[JsonValue], given: Collection[str]) -> list[JsonValue]:
+def _with_counted_joins(
+    entries: Sequence[JsonValue], given_steps: Collection[str]
+) -> list[JsonValue]:
     """Return the steps with numbers in their joins. A person may write a percentage, such as
     `80%`.
     """
@@ -516,7 +521,7 @@ def _with_counted_joins(entries: Sequence[JsonValue], given: Collection[str]) ->
         if not isinstance(entry, dict) or "join" not in entry:
             counted.append(entry)
             continue
-        awaited = [name for name in _dependencies(entry) if name not in given]
+        awaited = [name for name in _dependencies(entry) if name not in given_steps]
         counted.append({**entry, "join": join_as_json(entry["join"], len(awaited))})
     return counted
 
@@ -551,11 +556,11 @@ def _answer_about_call(
     Raises:
         UserError: the question has another answer, or is not open any more.
     """
-    given = answers_in(events).get(about.version)
-    if given is None:
+    earlier = answers_in(events).get(about.version)
+    if earlier is None:
         send_answer(store, about, answer, texts)
     else:
-        _check_same(about.job_id, given, answer)
+        _check_same(about.job_id, earlier, answer)
 
 
 def _waiting(
@@ -571,11 +576,11 @@ def _waiting(
         UnknownJob: there is no such job.
         UserError: the job does not wait for an approval, or asks another question.
     """
-    given = None
+    earlier = None
     if question_version is not None:
-        given = answers_in(events).get(question_version)
-    if given is not None:
-        events = list(takewhile(lambda recorded: recorded.event is not given, events))
+        earlier = answers_in(events).get(question_version)
+    if earlier is not None:
+        events = list(takewhile(lambda recorded: recorded.event is not earlier, events))
     state = fold(job_id, None, events)
     if state is None:
         raise UnknownJob.for_job(job_id)
@@ -591,26 +596,26 @@ def _waiting(
             f" {state.question.version}, about its {state.question.what}"
             f" (--question {state.question.version})"
         )
-    return state, state.question, given
+    return state, state.question, earlier
 
 
-def _check_same(job_id: JobId, given: Approved | Rejected, answer: Approved | Rejected) -> None:
+def _check_same(job_id: JobId, earlier: Approved | Rejected, answer: Approved | Rejected) -> None:
     """Check that a repeated answer is the answer that was given.
 
     Raises:
         UserError: the question has another answer.
     """
-    if given.model_copy(update={"actor": None}) == answer.model_copy(update={"actor": None}):
+    if earlier.model_copy(update={"actor": None}) == answer.model_copy(update={"actor": None}):
         return
-    if isinstance(given, Approved) and given.by == "timeout":
+    if isinstance(earlier, Approved) and earlier.by == "timeout":
         who = "when the time for an answer ended"
-    elif given.actor is None:
+    elif earlier.actor is None:
         who = "by another person"
     else:
-        who = f"by {given.actor.name}"
+        who = f"by {earlier.actor.name}"
     raise UserError(
-        f"{job_id} does not ask question {given.asked} any more: it was {given.type} {who}, with"
-        f" another answer, so yours has no effect",
+        f"{job_id} does not ask question {earlier.asked} any more: it was {earlier.type} {who},"
+        " with another answer, so yours has no effect",
         command=f"handoff show {job_id} --full",
     )
 

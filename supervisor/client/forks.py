@@ -60,10 +60,10 @@ def prepare_fork(
         raise UnknownJob.for_job(job_id)
     if options.task is not None and not options.task.strip():
         raise UserError("the new task is empty: write a task, or leave it out to keep the old one")
-    given: Mapping[str, SpecialistSpec] = {}
+    specs_of_files: Mapping[str, SpecialistSpec] = {}
     if options.specialists is not None:
-        given = load_specialists(options.specialists)
-    specs = _specs_of_steps(state, from_step, given)
+        specs_of_files = load_specialists(options.specialists)
+    specs = _specs_of_steps(state, from_step, specs_of_files)
     digests = {name: spec.content_digest for name, spec in specs.items()}
     fork = fork_of(state, from_step, digests, has_new_task=options.task is not None)
     keep_documents(store, state)
@@ -128,11 +128,11 @@ def _payloads_of(state: JobState, fork: Fork) -> tuple[list[BlobRef], list[BlobR
             own.append(blob)
     if submitted.after is not None:
         own.append(submitted.after.request)
-    results = [given.result for given in submitted.given]
-    for kept in fork.kept:
-        results.append(kept.result)
-        if kept.trouble is not None:
-            results.append(kept.trouble)
+    results = [step.result for step in submitted.given]
+    for step in fork.kept:
+        results.append(step.result)
+        if step.trouble is not None:
+            results.append(step.trouble)
     return own, results
 
 
@@ -175,20 +175,20 @@ def find_fields_not_taken(store: Store, fork: JobId, folder: Path) -> dict[str, 
     state = fold(fork, None, store.journal.read(fork))
     if state is None or state.submitted.fork is None:
         return {}
-    given = load_specialists(folder)
+    specs_of_files = load_specialists(folder)
     served = store.presence.load_served_specialists()
     fields: dict[str, list[str]] = {}
     for name in state.submitted.fork.specialists:
-        if name in given and name in served:
-            fields[name] = compare_with_grant(given[name], served[name].spec)
+        if name in specs_of_files and name in served:
+            fields[name] = compare_with_grant(specs_of_files[name], served[name].spec)
     return {name: changed for name, changed in fields.items() if changed}
 
 
-def compare_with_grant(given: SpecialistSpec, own: SpecialistSpec) -> list[str]:
+def compare_with_grant(wanted: SpecialistSpec, own: SpecialistSpec) -> list[str]:
     """Return the names of the fields of a given spec that a worker replaces by those of its own
     file.
     """
-    known = [tool for tool in given.tools if tool in own.tools]
-    granted = grant_spec(given.model_copy(update={"tools": tuple(known)}), own)
-    fields = type(given).model_fields
-    return [name for name in fields if getattr(given, name) != getattr(granted, name)]
+    known = [tool for tool in wanted.tools if tool in own.tools]
+    granted = grant_spec(wanted.model_copy(update={"tools": tuple(known)}), own)
+    fields = type(wanted).model_fields
+    return [name for name in fields if getattr(wanted, name) != getattr(granted, name)]

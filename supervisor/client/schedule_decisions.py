@@ -54,27 +54,27 @@ def take_due_slots(schedule: Schedule, now: float) -> Schedule:
         return schedule
     cron, timezone = schedule.cron, schedule.timezone
     newest = last_slot(cron, timezone, now)
-    taken: list[int] = []
+    slots: list[int] = []
     room = MAX_WAITING - len(schedule.waiting)
     if schedule.is_paused:
         pass
     elif schedule.missed is Missed.ALL:
         for slot in slots_between(cron, timezone, schedule.next_slot, now):
-            if len(taken) == room:
+            if len(slots) == room:
                 return _change_schedule(
-                    schedule, waiting=(*schedule.waiting, *taken), next_slot=slot
+                    schedule, waiting=(*schedule.waiting, *slots), next_slot=slot
                 )
-            taken.append(slot)
+            slots.append(slot)
     elif room == 0:
         return schedule
     elif schedule.missed is Missed.LAST or now - newest < ON_TIME_S:
-        taken.append(newest)
+        slots.append(newest)
     note = schedule.note
-    if schedule.next_slot < newest or (not taken and not schedule.is_paused):
-        note = _note_on_missed_slots(schedule, newest, bool(taken)) or note
+    if schedule.next_slot < newest or (not slots and not schedule.is_paused):
+        note = _note_on_missed_slots(schedule, newest, bool(slots)) or note
     return _change_schedule(
         schedule,
-        waiting=(*schedule.waiting, *taken),
+        waiting=(*schedule.waiting, *slots),
         next_slot=next_slot(cron, timezone, now),
         note=note,
     )

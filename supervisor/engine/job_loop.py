@@ -208,40 +208,42 @@ class JobLoop:
                 self._store.presence.announce_unplanned_job(state.job_id, names, decision.due_at)
             return self._next_state(later, self._execute(later, prepared.effects, evaluation))
         with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
-            made = self._decision_maker.commit(
+            committed = self._decision_maker.commit(
                 decision,
                 evaluation,
                 runs_role_here=is_free,
                 forces_end=conflicts >= TRIES_TO_END,
                 ignores_workers=conflicts >= TRIES_BEFORE_WORKERS,
             )
-            while made.role is not None:
-                new_events = self._publish_and_execute(made, evaluation, ticket)
-                following, recorded = self._run_role_here(made, made.role, evaluation)
+            while committed.role is not None:
+                new_events = self._publish_and_execute(committed, evaluation, ticket)
+                following, recorded = self._run_role_here(committed, committed.role, evaluation)
                 if following is None:
-                    return self._next_state(made.state, [*new_events, recorded])
-                made = following
-        new_events = self._publish_and_execute(made, evaluation, ticket)
-        if role := made.prepared.role:
-            self._delegate_role(made.state, role.handoff, role.text)
-        return self._next_state(made.state, new_events)
+                    return self._next_state(committed.state, [*new_events, recorded])
+                committed = following
+        new_events = self._publish_and_execute(committed, evaluation, ticket)
+        if role := committed.prepared.role:
+            self._delegate_role(committed.state, role.handoff, role.text)
+        return self._next_state(committed.state, new_events)
 
     def _publish_and_execute(
-        self, made: CommittedDecision, evaluation: EvaluationLease, ticket: WakeUpTicket
+        self, committed: CommittedDecision, evaluation: EvaluationLease, ticket: WakeUpTicket
     ) -> list[Sequence[RecordedEvent] | None]:
         """Publish the messages of a committed decision, show its dropped handoffs that waited in
         Flower, and execute its effects. Return the new events of each effect.
         """
-        self._publish(made.state.job_id, made.prepared)
+        self._publish(committed.state.job_id, committed.prepared)
         ticket.end()
-        if made.dropped:
-            handoff_infos = self._store.jobs.handoffs(made.state.job_id, made.dropped[:MAX_REVOKED])
+        if committed.dropped:
+            handoff_infos = self._store.jobs.handoffs(
+                committed.state.job_id, committed.dropped[:MAX_REVOKED]
+            )
             waiting: list[HandoffId] = []
             for handoff_id, info in handoff_infos.items():
                 if info.waits:
                     waiting.append(handoff_id)
-            self._dispatcher.tell_dropped(made.state.job_id, waiting)
-        return self._execute(made.state, made.prepared.effects, evaluation)
+            self._dispatcher.tell_dropped(committed.state.job_id, waiting)
+        return self._execute(committed.state, committed.prepared.effects, evaluation)
 
     def _execute(
         self, state: JobState, effects: Sequence[Effect], evaluation: EvaluationLease
@@ -250,7 +252,7 @@ class JobLoop:
         return [self._do(state, effect, evaluation) for effect in effects]
 
     def _run_role_here(
-        self, made: CommittedDecision, role: ClaimedRole, evaluation: EvaluationLease
+        self, committed: CommittedDecision, role: ClaimedRole, evaluation: EvaluationLease
     ) -> tuple[CommittedDecision | None, Sequence[RecordedEvent] | None]:
         """Run the role of a committed decision in this process. Return the next decision and
         None. The next decision is in the journal together with the result. If there is no next
@@ -260,13 +262,15 @@ class JobLoop:
 
         def finish(claim: Claim, end: FinishRequest) -> FinishReply:
             nonlocal following
-            finished, following = self._decision_maker.commit_with_end(made, claim, end, evaluation)
+            finished, following = self._decision_maker.commit_with_end(
+                committed, claim, end, evaluation
+            )
             return finished
 
         ended = self._role_runner.run(role.ready, role.claim, finish)
         if following:
             return (following, None)
-        return (None, self._role_events(made.state, ended))
+        return (None, self._role_events(committed.state, ended))
 
     def _publish(self, job_id: JobId, prepared: UnitOfWork) -> None:
         """Publish one batch. The next batch needs another wake-up, which waits after other

@@ -63,25 +63,25 @@ class StateCache:
             read: returns the events after a version; by default `Journal.read`.
         """
         with self._lock:
-            known = self._known.get(job_id, _UNKNOWN)
+            cached = self._known.get(job_id, _UNKNOWN)
         after = 0
-        if known.last:
-            after = known.last.version - 1
+        if cached.last:
+            after = cached.last.version - 1
         if read:
             events = read(after)
         else:
             events = self._journal.read_all(job_id, after)
-        if known.last is not None:
-            if events and _is_same(events[0], known.last):
+        if cached.last is not None:
+            if events and _is_same(events[0], cached.last):
                 events = events[1:]
             else:
-                known = _UNKNOWN
+                cached = _UNKNOWN
                 events = self._journal.read_all(job_id)
-        last, seen = known.last, known.seen
+        last, seen = cached.last, cached.seen
         if self._guard is not None:
-            state, seen = self._guard.check(job_id, known.state, seen, events)
+            state, seen = self._guard.check(job_id, cached.state, seen, events)
         else:
-            state = fold(job_id, known.state, events)
+            state = fold(job_id, cached.state, events)
         if events:
             last = events[-1]
         if state is None or last is None:
@@ -109,12 +109,12 @@ class StateCache:
             state = state.model_copy(update={"as_of": last.at, "tip": last.at})
         return self._keep(_CachedState(state, last, replace(seen, decided=last.version)))
 
-    def _keep(self, known: _CachedState) -> JobState:
+    def _keep(self, cached: _CachedState) -> JobState:
         """Keep a state with its last event, and return the state."""
-        state = known.state
+        state = cached.state
         assert state is not None
         with self._lock:
-            self._known[state.job_id] = known
+            self._known[state.job_id] = cached
             self._known.move_to_end(state.job_id)
             while len(self._known) > MAX_STATES:
                 self._known.popitem(last=False)
@@ -125,10 +125,10 @@ class StateCache:
             self._known.pop(job_id, None)
 
 
-def _is_same(read: RecordedEvent, known: RecordedEvent) -> bool:
+def _is_same(read: RecordedEvent, cached: RecordedEvent) -> bool:
     """Return whether an event of the journal is a known one. A long event is not parsed yet, so
     only its place and its time are compared. Two histories have different times.
     """
     if read.problem == LONG_EVENT:
-        return (read.version, read.at) == (known.version, known.at)
-    return read == known
+        return (read.version, read.at) == (cached.version, cached.at)
+    return read == cached

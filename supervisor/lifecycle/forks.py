@@ -53,16 +53,16 @@ def fork_of(
         )
     first = StepId(from_step)
     repeated = {first, *state.downstream(frozenset({first}))}
-    kept: list[KeptStep] = []
+    kept_steps: list[KeptStep] = []
     for step_id, step in state.steps.items():
         if step_id in repeated:
             _refuse_second_action(state, step_id, step, is_named=step_id == first)
         elif step.is_settled and step.result and step.result_status:
-            kept.append(_make_kept_step(step_id, step))
+            kept_steps.append(_make_kept_step(step_id, step))
     return Fork(
         job_id=state.job_id,
         from_step=first,
-        kept=tuple(kept),
+        kept=tuple(kept_steps),
         task_origins=origins_of_plan(state),
         specialists=dict(specialists),
         is_plan_approved=(ApprovalOf.PLAN in state.approved and not has_new_task) or None,
@@ -144,18 +144,18 @@ def keep_results(
     if fork is None or event.plan != state.submitted.workflow:
         return {}
     with_results = dict(steps)
-    for kept in fork.kept:
-        with_results[kept.step] = steps[kept.step].model_copy(
+    for kept_step in fork.kept:
+        with_results[kept_step.step] = steps[kept_step.step].model_copy(
             update={
                 "status": StepStatus.SETTLED,
-                "result": kept.result,
-                "result_status": kept.status,
-                "comparable": kept.comparable,
-                "trouble": kept.trouble,
-                "given_to": kept.given_to,
-                "acted": kept.acted,
-                "origins": kept.origins,
+                "result": kept_step.result,
+                "result_status": kept_step.status,
+                "comparable": kept_step.comparable,
+                "trouble": kept_step.trouble,
+                "given_to": kept_step.given_to,
+                "acted": kept_step.acted,
+                "origins": kept_step.origins,
             }
         )
-    origins = union(state.origins, *(kept.origins for kept in fork.kept))
+    origins = union(state.origins, *(kept_step.origins for kept_step in fork.kept))
     return {"steps": with_results, "origins": origins}

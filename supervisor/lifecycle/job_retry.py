@@ -166,10 +166,10 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         return {}
     roots = _roots(state, event)
     downstream = state.downstream(roots) - roots
-    kept = frozenset[StepId]()
+    kept_ids = frozenset[StepId]()
     keeps_answer = False
     if event.keeps_results and event.from_step is None:
-        kept = downstream
+        kept_ids = downstream
         keeps_answer = event.fills_gaps and bool(roots) and state.synthesized is not None
     is_known = event.continuation is not None and event.continuation.is_known
     phase = Phase.WORKING
@@ -181,7 +181,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
     steps = dict(state.steps)
     for step_id in {*roots, *downstream}:
         steps[step_id] = _without_failures(steps[step_id], event)
-        if step_id not in kept:
+        if step_id not in kept_ids:
             steps[step_id] = _reset_for_attempt(steps[step_id], event)
     return {
         "status": _status_after_retry(state),
@@ -195,7 +195,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         "retries": state.retries + 1,
         "waits_for_all": event.fills_gaps,
         "kept": KeptResults(
-            steps=tuple(step_id for step_id in state.steps if step_id in kept),
+            steps=tuple(step_id for step_id in state.steps if step_id in kept_ids),
             answer=keeps_answer,
             is_known_above=is_known,
         ),
@@ -252,8 +252,8 @@ def drop_kept_answer(
     changes: dict[str, Any] = {}
     if state.kept.answer:
         changes = _without_answer(state)
-    kept = tuple(kept_id for kept_id in state.kept.steps if kept_id not in reopened)
-    return {**changes, "kept": KeptResults(steps=kept)}
+    kept_ids = tuple(kept_id for kept_id in state.kept.steps if kept_id not in reopened)
+    return {**changes, "kept": KeptResults(steps=kept_ids)}
 
 
 def in_doubt(state: JobState) -> frozenset[StepId]:
@@ -341,14 +341,14 @@ def _submission_with_raised_limits(state: JobState, event: RetryRequested) -> Jo
 
 def _without_answer(state: JobState) -> dict[str, Any]:
     """Return the changes that discard the earlier answer."""
-    kept = {
+    kept_fields = {
         "rounds_before": len(state.rounds),
         "judged": keep_good_judgement(state),
         "arbitrated": None,
         "review_over": False,
         "synthesized": None,
     }
-    return {**kept, **clear_approvals(state), **reset_checks(state)}
+    return {**kept_fields, **clear_approvals(state), **reset_checks(state)}
 
 
 def _changes_after_raised_budget(state: JobState, event: RetryRequested) -> dict[str, Any]:

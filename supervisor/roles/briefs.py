@@ -148,7 +148,7 @@ def plan_brief(
     candidates: Sequence[Candidate],
     max_steps: int,
     rejected: Sequence[RejectedPlanBrief] = (),
-    known: JobContext = JobContext(),
+    context: JobContext = JobContext(),
 ) -> str:
     """Return the planner's brief.
 
@@ -156,7 +156,7 @@ def plan_brief(
         rejected: plans that the user rejected, the latest last.
     """
     job = f"Make the plan for the request below, with at most {max_steps} steps."
-    if known.given:
+    if context.given:
         job += (
             " The known results exist already, and are in your context: a step that needs a result"
             " names its id in `depends_on`."
@@ -181,25 +181,25 @@ def plan_brief(
         request,
         "",
         {"specialists": _candidate_items(candidates)},
-        **known.lists(),
+        **context.lists(),
         rejected_plans=plans,
         waiting=_waiting(candidates),
     )
 
 
 def route_brief(
-    request: str, candidates: Sequence[Candidate], known: JobContext = JobContext()
+    request: str, candidates: Sequence[Candidate], context: JobContext = JobContext()
 ) -> str:
     """Return the router's brief."""
     job = "Decide who does the request below: one specialist alone, or a team with a plan."
-    if known.given:
+    if context.given:
         job += " The known results exist already, and the chosen specialist or team gets them."
     return _brief(
         job,
         request,
         "",
         {"specialists": _candidate_items(candidates)},
-        **known.lists(),
+        **context.lists(),
         waiting=_waiting(candidates),
     )
 
@@ -244,7 +244,7 @@ def replan_brief(
     candidates: Sequence[Candidate],
     limit: int,
     left: int,
-    known: JobContext = JobContext(),
+    context: JobContext = JobContext(),
 ) -> str:
     """Return the replanner's brief.
 
@@ -264,7 +264,7 @@ def replan_brief(
         request,
         note,
         {"specialists": _candidate_items(candidates)},
-        **known.lists(),
+        **context.lists(),
         plan=_steps(plan, step_states),
         waiting=_waiting(candidates),
     )

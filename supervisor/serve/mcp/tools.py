@@ -145,10 +145,10 @@ def parse_arguments(kind: type[BaseModel], arguments: Mapping[str, Any] | None) 
     Raises:
         Problem: an argument is not valid.
     """
-    given = dict(arguments or {})
+    fields = dict(arguments or {})
     try:
-        check_storable(given)
-        return kind.model_validate_json(json.dumps(given))
+        check_storable(fields)
+        return kind.model_validate_json(json.dumps(fields))
     except ValidationError as error:
         raise invalid(error, kind) from error
     except ValueError as error:
@@ -160,8 +160,8 @@ async def run_tool(
 ) -> CallToolResult:
     """Run a tool. An error of the user is one line of the result."""
     try:
-        given = await access.in_turn(parse_arguments, tool.arguments, arguments)
-        return await tool.run(access, given)
+        parsed = await access.in_turn(parse_arguments, tool.arguments, arguments)
+        return await tool.run(access, parsed)
     except Problem as problem:
         return error_result(problem.detail)
     except HandoffError as error:
@@ -254,24 +254,24 @@ async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
     return _result({"job_id": job_id, "events": events, "next_after": after})
 
 
-async def _approve(access: Access, given: ApproveArguments) -> CallToolResult:
-    job_id = await visible_job(access, given.job_id)
+async def _approve(access: Access, arguments: ApproveArguments) -> CallToolResult:
+    job_id = await visible_job(access, arguments.job_id)
     await access.jobs.approve(
         job_id,
-        given.note,
-        given.plan,
-        given.steps,
-        given.rows,
-        given.question,
-        given.arguments,
+        arguments.note,
+        arguments.plan,
+        arguments.steps,
+        arguments.rows,
+        arguments.question,
+        arguments.arguments,
     )
     return _result({"job_id": job_id, "decision": "approved"})
 
 
-async def _reject(access: Access, given: AnswerArguments) -> CallToolResult:
-    job_id = await visible_job(access, given.job_id)
+async def _reject(access: Access, arguments: AnswerArguments) -> CallToolResult:
+    job_id = await visible_job(access, arguments.job_id)
     await access.jobs.reject(
-        job_id, given.note, given.steps, given.plan, given.rows, given.question
+        job_id, arguments.note, arguments.steps, arguments.plan, arguments.rows, arguments.question
     )
     return _result({"job_id": job_id, "decision": "rejected"})
 

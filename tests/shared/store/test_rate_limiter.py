@@ -81,9 +81,9 @@ def age_half_a_window(store: Store, calls: list[Claim]) -> None:
     """Make the buckets and the allowed calls half a window older."""
     store.connection.redis.hincrby(keys.bucket(BUCKET), "at", -HALF_A_WINDOW_MS)
     for call in calls:
-        assert call.limiter.taken is not None
-        call.limiter.taken = replace(
-            call.limiter.taken, at_ms=call.limiter.taken.at_ms - HALF_A_WINDOW_MS
+        assert call.limiter.call is not None
+        call.limiter.call = replace(
+            call.limiter.call, at_ms=call.limiter.call.at_ms - HALF_A_WINDOW_MS
         )
 
 
