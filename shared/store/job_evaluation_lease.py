@@ -2,9 +2,9 @@
 
 A supervisor evaluates a job outside any claim. If the evaluation freezes the process, no claim
 counts the failure. So the script that reads the journal (`lease_job_evaluation.lua`) notes the
-evaluation in the job's hash. The script that ends the evaluation (`commit.lua`, `set_next_evaluation.lua` or
-`record_failed_evaluation.lua`) removes the note. Wake-ups, messages, webhooks and reports to a
-parent job happen later and are not part of the evaluation.
+evaluation in the job's hash. The script that ends the evaluation (`commit.lua`,
+`set_next_evaluation.lua` or `record_failed_evaluation.lua`) removes the note. Wake-ups, messages,
+webhooks and reports to a parent job happen later and are not part of the evaluation.
 
 A role's handoff that runs in the supervisor's own process has a claim. The next decision is
 normally part of that claim. If it cannot be stored with the result, the script that ends the

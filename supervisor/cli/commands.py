@@ -71,7 +71,10 @@ ENTRIES = _entries({
     },
     "Processes": {
         "supervisor": ("supervisor_and_worker:supervisor", "Start a supervisor process."),
-        "worker": ("supervisor_and_worker:worker", "Start a worker process for one or more specialists."),
+        "worker": (
+            "supervisor_and_worker:worker",
+            "Start a worker process for one or more specialists.",
+        ),
         "serve": ("serve:serve", "Serve the HTTP API and the console."),
         "mcp": ("mcp:mcp", "Serve the queue to one MCP client over stdin and stdout."),
         "keys": ("keys:keys", "Make the keys that sign messages, and the users of Redis."),

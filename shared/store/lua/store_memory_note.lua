@@ -1,7 +1,7 @@
 -- Store or remove a note of a tenant, if it is still as the caller has read it.
 -- KEYS notes, expiry.  ARGV: path, old value ('': it must not exist), new value ('': remove it),
--- Unix ms now, Unix ms of the note's expiry, most notes, path and value of a note that the new value
--- replaces at another path ('': none).
+-- Unix ms now, Unix ms of the note's expiry, most notes, path and value of a note that the new
+-- value replaces at another path ('': none).
 -- Returns 1; 0: the note has changed; -1: the tenant has too many notes.
 local notes, expiry = KEYS[1], KEYS[2]
 local path, old, new, now, until_ms, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
