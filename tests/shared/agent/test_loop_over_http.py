@@ -75,6 +75,21 @@ def test_another_model_goes_on_after_the_thinking_and_the_tool_call_of_the_first
     assert [block["type"] for block in sent] == ["tool_use"]
 
 
+def test_a_busy_model_gets_one_live_call_after_its_batch_and_then_the_next_model_a_batch() -> None:
+    def reply_to(request: dict[str, Any]) -> Reply:
+        return answer_reply() if request["model"] == SECOND else error_reply(529)
+
+    with MessagesServer(reply_to) as server, model_at(server.url) as model:
+        run = run_with_replies(bucket="first", fallbacks=(ModelChoice(SECOND, "second"),))
+        run.model = model
+        assert model.batches is not None
+        run.batches = BatchRules(model.batches, until=run.clock.now() + 3_600)
+        result = go_to_the_end(run)
+    assert (result.status, result.turns) == (ResultStatus.OK, 2)
+    assert [request["model"] for request in server.requests] == [run.model_name] * 2 + [SECOND]
+    assert len(server.batches.created) == 2
+
+
 def go_to_the_end(run: Run) -> HandoffResult:
     """Run the handoff again after each deferral, until it has a result."""
     while True:
