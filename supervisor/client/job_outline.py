@@ -93,9 +93,7 @@ class JobOutline(Message):
     wall_s: float
     notes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """One line for each part that the summary leaves out, with the command that prints the
-    part.
-    """
+    """One line for each part that the summary leaves out."""
 
 
 def _summary(store: Store, job_id: JobId) -> JobSummary:
@@ -309,24 +307,13 @@ def _notes(
 
 def _describe_omitted_parts(summary: JobSummary, ended: JobEnded | None) -> Iterable[str]:
     """Yield the lines of `left_out`. `ended`: the end of a job whose answer is not shown."""
-    job_id, tally = summary.job.job_id, summary.tally
+    tally = summary.tally
     if not summary.plan and tally.issued > FEW_STEPS:
-        yield f"the plan, which has {FEW_STEPS} steps at most: `handoff show {job_id} --full`"
+        yield f"the plan, which has {FEW_STEPS} steps at most"
     if summary.job.approval:
-        yield (
-            f"the {summary.job.approval} that waits for an approval: `handoff show {job_id} --full`"
-        )
+        yield f"the {summary.job.approval} that waits for an approval"
     if ended and ended.answer:
-        yield (
-            f"the answer, of {ended.answer.size:,} characters with its sources:"
-            f" `handoff result {job_id}`"
-        )
-    yield (
-        "one handoff in full, its message, its result and its turns:"
-        f" `handoff show {job_id} --handoff HANDOFF`"
-    )
+        yield f"the answer, of {ended.answer.size:,} characters with its sources"
+    yield "one handoff in full, its message, its result and its turns"
     parts = "the plan, reviews, conflicts, gates, gaps, approvals"
-    yield (
-        f"all handoffs ({tally.issued:,}), {parts}: `handoff show {job_id} --full`, also with"
-        " --json"
-    )
+    yield f"all handoffs ({tally.issued:,}), {parts}"

@@ -199,7 +199,13 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
         section("notes", _lines(f"- {plain_line(text)}" for text in outline.notes))
     if outline.answer is not None:
         section("answer", _answer(outline.answer))
-    section("not shown", _lines(outline.left_out))
+    job_id = outline.job_id
+    commands = (
+        f"`handoff show {job_id} --full` prints all parts, also with --json",
+        f"`handoff show {job_id} --handoff HANDOFF` prints one handoff, and `handoff result"
+        f" {job_id}` the answer",
+    )
+    section("not shown", _lines((*outline.left_out, *commands)))
 
 
 def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:

@@ -152,6 +152,7 @@ def test_the_counts_of_the_outline_match_the_handoffs(shell: Shell, tmp_path: Pa
         "other_steps": 0,
     }
     assert outline.events == len(shell.events(job_id))
+    assert "`handoff" not in str(outline.left_out), "a caller of the HTTP API has no commands"
 
 
 def test_failed_handoffs_are_named_with_task_and_reason_the_newest_first(
