@@ -54,7 +54,9 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import roles_of
 from handoff_queue.shared.store.redis.connection import translate_errors
-from handoff_queue.shared.types.access import Actor, ApiRole, AuditAction
+from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (

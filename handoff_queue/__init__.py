@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.dead_letters import DeadLetter
     from handoff_queue.shared.store.job_filter import JobFilter
     from handoff_queue.shared.store.job_info import JobInfo
-    from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
+    from handoff_queue.shared.types.actors import Actor
+    from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
+    from handoff_queue.shared.types.audit import AuditAction, AuditEntry
     from handoff_queue.shared.types.errors import (
         BudgetSpent,
         Conflict,
@@ -72,13 +74,13 @@ if TYPE_CHECKING:
     from handoff_queue.workers.tools.tool_decorator import tool
 else:
     _MODULE_OF = {
-        "Actor": "shared.types.access",
-        "ApiRole": "shared.types.access",
-        "ApiToken": "shared.types.access",
+        "Actor": "shared.types.actors",
+        "ApiRole": "shared.types.api_tokens",
+        "ApiToken": "shared.types.api_tokens",
         "ApprovalOf": "shared.types.job_options",
         "Approvals": "shared.types.job_options",
-        "AuditAction": "shared.types.access",
-        "AuditEntry": "shared.types.access",
+        "AuditAction": "shared.types.audit",
+        "AuditEntry": "shared.types.audit",
         "AsyncClient": "supervisor.client.async_client",
         "BudgetSpent": "shared.types.errors",
         "CallContext": "shared.agent.tool",

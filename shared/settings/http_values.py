@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 
 EVERY_USER = "*"
 """The group that every user of the proxy belongs to."""

@@ -15,7 +15,7 @@ import secrets
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import read_entries
-from handoff_queue.shared.types.access import ApiRole, ApiToken
+from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import Digest
 from handoff_queue.shared.types.message import Message

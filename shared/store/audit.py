@@ -15,7 +15,7 @@ from typing import Any
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import read_entries
-from handoff_queue.shared.types.access import AuditAction, AuditEntry
+from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 from handoff_queue.shared.types.message import digest_of
 

@@ -40,7 +40,7 @@ from handoff_queue.shared.store.tenants import Tenants
 from handoff_queue.shared.store.user_messages import UserMessages
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Trust, open_trust
-from handoff_queue.shared.types.access import AuditAction, AuditEntry
+from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.ids import JobId
 
 MAX_REASON_CHARS = 1_000

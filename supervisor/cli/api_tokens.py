@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, assert_never
 import typer
 
 from handoff_queue.shared.text.durations import DurationRange
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import client_of_broker
@@ -25,7 +25,7 @@ from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.types.access import ApiToken
+    from handoff_queue.shared.types.api_tokens import ApiToken
 
 
 class TokenAction(StrEnum):

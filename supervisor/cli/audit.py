@@ -18,7 +18,8 @@ from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.types.access import Actor, AuditEntry
+    from handoff_queue.shared.types.actors import Actor
+    from handoff_queue.shared.types.audit import AuditEntry
 
 
 def audit(

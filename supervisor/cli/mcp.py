@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.supervisor.cli.connection import client_of_broker, this_user
 from handoff_queue.supervisor.cli.errors import OK
 

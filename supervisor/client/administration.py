@@ -12,7 +12,9 @@ from handoff_queue.shared.store.dead_letters import DeadLetter, handoff_in
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import close_names, suggestion
-from handoff_queue.shared.types.access import Actor, ApiRole, ApiToken, AuditAction, AuditEntry
+from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
+from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.names import NAME_PATTERN, RESERVED, ROLES, ROLES_QUEUE

@@ -29,7 +29,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.redis.connection import SOCKET_TIMEOUT_S
-from handoff_queue.shared.types.access import Actor
+from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
@@ -50,7 +50,8 @@ from handoff_queue.supervisor.client.json_forms import event_as_json
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
-    from handoff_queue.shared.types.access import ApiRole, ApiToken, AuditEntry
+    from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
+    from handoff_queue.shared.types.audit import AuditEntry
     from handoff_queue.shared.types.memory_notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
     from handoff_queue.supervisor.client.export import Export

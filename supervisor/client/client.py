@@ -32,7 +32,8 @@ from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCKET_TIMEOUT_S
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.access import Actor, AuditAction, AuditEntry
+from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
@@ -59,7 +60,7 @@ from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
-    from handoff_queue.shared.types.access import ApiRole, ApiToken
+    from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
     from handoff_queue.shared.types.memory_notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
     from handoff_queue.supervisor.client.export import Export

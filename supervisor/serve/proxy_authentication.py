@@ -17,7 +17,7 @@ from fastapi import Request
 from handoff_queue.shared.settings.http_values import EVERY_USER
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import MAX_NAME_CHARS
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_limits import parse_address

@@ -16,7 +16,7 @@ from starlette.datastructures import UploadFile
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.text.json_count import has_more_values
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.gates import FactTable, Gates

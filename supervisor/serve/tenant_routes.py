@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import StreamingResponse
 
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
 from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion

@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.async_client import AsyncClient

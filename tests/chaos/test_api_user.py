@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.chaos.api_user import ApiUser
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client, Request, connect
 from handoff_queue.supervisor.serve.application import make_application

@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import open_store
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from tests.e2e.commands import DOCUMENTS, Handoff, interrupt
 from tests.running_system import RunningSystem
 from tests.waiting import wait_until

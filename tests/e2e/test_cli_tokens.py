@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 
 DAY_S = 86_400

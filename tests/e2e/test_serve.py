@@ -19,7 +19,7 @@ from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import open_store
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, REQUEST, Handoff, error_line
 from tests.running_system import RunningSystem
 from tests.waiting import wait_until

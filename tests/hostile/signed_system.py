@@ -20,7 +20,7 @@ from handoff_queue.shared.store.keys import REFUSALS
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.trust.signatures import Trust
-from handoff_queue.shared.types.access import AuditAction, AuditEntry
+from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import JobId

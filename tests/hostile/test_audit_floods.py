@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import audit
-from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.supervisor.client.client import Client
 from tests.supervisor.serve.conftest import ClientOf
 

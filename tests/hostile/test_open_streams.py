@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from mcp import MCPError
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.authentication import AppState
 from tests.doubles.jobs import a_job

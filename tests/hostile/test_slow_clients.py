@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request

@@ -18,7 +18,7 @@ from handoff_queue.shared.store.journal_signature_check import LEFT_OUT
 from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.store.tool_call_approvals import answer_call
-from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import (
     AnsweredCall,

@@ -20,7 +20,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.serve.authentication import (
     FOREIGN_PAGE,

@@ -30,7 +30,7 @@ from handoff_queue.supervisor.serve.authentication import (
 from handoff_queue.supervisor.serve.request_body import MAX_VALUES, too_many_values
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.types.access import ApiRole
+    from handoff_queue.shared.types.api_tokens import ApiRole
 
 _BAD_REQUEST = 400
 _INVALID_REQUEST = -32_600

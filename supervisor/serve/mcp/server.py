@@ -23,7 +23,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.mcp.listening import send_tasks, task_ids_in

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.text.word_forms import suggestion
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId

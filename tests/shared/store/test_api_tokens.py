@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.errors import UserError
 from tests.waiting import wait_until
 

@@ -14,7 +14,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.daily_budget import DailyCaps
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.trust.key_files import make_keys, private_key_file
-from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import BudgetSpent, UnknownSchedule, UserError
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, JobSubmitted

@@ -10,7 +10,8 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
-from handoff_queue.shared.types.access import ApiRole, AuditAction
+from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import digest_of

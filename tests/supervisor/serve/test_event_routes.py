@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.api_tokens import StoredToken
 from handoff_queue.shared.store.claim import Claim
-from handoff_queue.shared.types.access import ApiRole, ApiToken
+from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client, Request

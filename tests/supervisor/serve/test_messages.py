@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from handoff_queue.shared.types.access import AuditAction
+from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.events import UserMessageSent
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client

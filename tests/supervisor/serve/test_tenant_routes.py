@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.serve import authentication
 from handoff_queue.supervisor.serve.authentication import Caller, access_for

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.supervisor.client.client import Client
 from tests.supervisor.serve.console.visitor import Visitor
 

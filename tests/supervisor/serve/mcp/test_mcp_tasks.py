@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from mcp import MCPError
 
-from handoff_queue.shared.types.access import ApiRole
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,

@@ -13,7 +13,8 @@ from mcp import MCPError
 from mcp_types import CallToolResult
 
 from handoff_queue.shared.store.daily_budget import DailyCaps
-from handoff_queue.shared.types.access import Actor, ApiRole
+from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals

@@ -1,0 +1,57 @@
+"""Entries of the audit: actions of users on jobs and on the fleet."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from handoff_queue.shared.types.actors import Actor
+from handoff_queue.shared.types.message import Message, UnixTime
+
+
+class AuditAction(StrEnum):
+    """Actions of users. The journal of a job holds the actions from `submit` to `reject`, and the
+    audit stream holds the others.
+    """
+
+    SUBMIT = "submit"
+    CANCEL = "cancel"
+    RETRY = "retry"
+    SAY = "say"
+    APPROVE = "approve"
+    REJECT = "reject"
+    DELETE = "delete"
+    DELETE_TENANT = "delete_tenant"
+    PAUSE = "pause"
+    UNPAUSE = "unpause"
+    REQUEUE = "requeue"
+    DROP = "drop"
+    CREATE_TOKEN = "create_token"  # noqa: S105 (no secret)
+    REVOKE_TOKEN = "revoke_token"  # noqa: S105 (no secret)
+    ADD_SCHEDULE = "add_schedule"
+    PAUSE_SCHEDULE = "pause_schedule"
+    UNPAUSE_SCHEDULE = "unpause_schedule"
+    REMOVE_SCHEDULE = "remove_schedule"
+    WRITE_NOTE = "write_note"
+    DELETE_NOTE = "delete_note"
+    REFUSE = "refuse"
+    """Redis refused a command to one of its users, or a process refused a message because of its
+    signature. No user did this.
+    """
+
+
+class AuditEntry(Message):
+    """An action of a user."""
+
+    at: UnixTime
+    """The time by the clock of Redis."""
+    action: AuditAction
+    subject: str
+    """The id of the job, of the dead letter or of the token. Or the name of the role, of the
+    schedule, of the tenant or of the Redis user. Or the path of the note.
+    """
+    detail: str = ""
+    """The reason of a pause; the name and the rights of a token; the subject of an answer; the
+    tenant of a schedule or of a note. For a cancel by a schedule, the schedule.
+    """
+    actor: Actor | None = None
+    """The user or program; None if the client names none."""
