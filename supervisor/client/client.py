@@ -44,17 +44,13 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.client.administration import (
-    check_ended,
-    delete_job,
-    pause,
-    put_back,
-    unpause,
-)
 from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
 from handoff_queue.supervisor.client.audit import audit_change
+from handoff_queue.supervisor.client.dead_letters import put_back
+from handoff_queue.supervisor.client.job_deletion import check_ended, delete_job
 from handoff_queue.supervisor.client.job_lookup import check_job_id, find_job_info, get_job_info
 from handoff_queue.supervisor.client.journal_follower import events_of, wait_for_end
+from handoff_queue.supervisor.client.pauses import pause, unpause
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
 if TYPE_CHECKING:
@@ -607,7 +603,7 @@ class Client:
         Raises:
             UserError: the name or the tenant is not a line of text, or an admin has a tenant.
         """
-        from handoff_queue.supervisor.client.administration import create_token
+        from handoff_queue.supervisor.client.api_tokens import create_token
 
         return create_token(self.store, name, role, tenant, expires_s, self._actor)
 
@@ -617,7 +613,7 @@ class Client:
         Raises:
             UserError: there is no such token.
         """
-        from handoff_queue.supervisor.client.administration import revoke_token
+        from handoff_queue.supervisor.client.api_tokens import revoke_token
 
         revoke_token(self.store, token_id, self._actor)
 

@@ -20,7 +20,7 @@ from handoff_queue.shared.types.errors import UnknownJob, UnknownSchedule, UserE
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import Message
-from handoff_queue.supervisor.client.administration import delete_job
+from handoff_queue.supervisor.client.job_deletion import delete_job
 from handoff_queue.supervisor.client.job_result import job_of_letter
 from handoff_queue.supervisor.client.schedules import MAX_TRIES
 

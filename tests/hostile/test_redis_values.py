@@ -22,8 +22,8 @@ from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_word
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.memory_notes import Note
-from handoff_queue.supervisor.client.administration import delete_job
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
+from handoff_queue.supervisor.client.job_deletion import delete_job
 from tests.doubles.jobs import (
     a_job,
     finish,
