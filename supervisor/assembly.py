@@ -24,7 +24,7 @@ from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.models import MakeModel, provider_models
 from handoff_queue.shared.runtime.process_resources import Announcer, Process, start_process
 from handoff_queue.shared.settings.settings import Settings, redis_url_of
-from handoff_queue.shared.store.daily_budget import caps_from
+from handoff_queue.shared.store.caps import caps_from
 from handoff_queue.shared.trust.signatures import open_trust
 from handoff_queue.shared.types.ids import HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.names import (

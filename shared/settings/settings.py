@@ -40,15 +40,16 @@ from handoff_queue.shared.settings.file_permissions import read_private
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.http_values import (
     MAX_URL_CHARS,
-    check_group_roles,
-    check_header_name,
     check_header_value,
     check_headers,
     check_hosts,
-    check_networks,
     check_server_url,
     proxy_problems,
-    texts_in,
+)
+from handoff_queue.shared.settings.proxy_login import (
+    check_group_roles,
+    check_header_name,
+    check_networks,
 )
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.text.durations import seconds_in, whole_seconds_in
@@ -147,6 +148,14 @@ def check_path(value: object) -> object:
     return value
 
 
+def _texts_in(value: Any) -> Any:
+    """Return the texts of a list with commas. Another value is returned unchanged."""
+    if not isinstance(value, str):
+        return value
+    texts = [text.strip() for text in value.split(",")]
+    return [text for text in texts if text]
+
+
 def _folders_in(value: Any) -> Any:
     """Return the folders in a text: a list with the separator of PATH, or a JSON list. Another
     value is returned unchanged.
@@ -185,7 +194,7 @@ Folders = Annotated[
 Patterns = Annotated[
     Annotated[tuple[Name, ...], Field(max_length=MAX_PATTERNS)] | None,
     NoDecode,
-    BeforeValidator(texts_in),
+    BeforeValidator(_texts_in),
 ]
 """Patterns of names, as `fnmatch` reads them, or None."""
 FunctionName = Annotated[str, AfterValidator(_function_name)]
@@ -194,7 +203,7 @@ HeaderName = Annotated[str, AfterValidator(check_header_name)]
 Networks = Annotated[
     tuple[str, ...],
     NoDecode,
-    BeforeValidator(texts_in),
+    BeforeValidator(_texts_in),
     AfterValidator(check_networks),
     Field(max_length=MAX_PATTERNS),
 ]
@@ -202,7 +211,7 @@ Networks = Annotated[
 Hosts = Annotated[
     tuple[str, ...],
     NoDecode,
-    BeforeValidator(texts_in),
+    BeforeValidator(_texts_in),
     AfterValidator(check_hosts),
     Field(max_length=MAX_PATTERNS),
 ]
@@ -210,7 +219,7 @@ Hosts = Annotated[
 GroupRoles = Annotated[
     tuple[str, ...],
     NoDecode,
-    BeforeValidator(texts_in),
+    BeforeValidator(_texts_in),
     AfterValidator(check_group_roles),
     Field(max_length=MAX_PATTERNS),
 ]

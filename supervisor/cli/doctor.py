@@ -61,7 +61,7 @@ from handoff_queue.supervisor.text.sanitizing import plain
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from handoff_queue.shared.store.daily_budget import DaySpending, TodaysBudgets
+    from handoff_queue.shared.store.caps import DaySpending, TodaysBudgets
     from handoff_queue.shared.store.health import QueueDepth, RedisFacts
     from handoff_queue.shared.store.pauses import Pause
     from handoff_queue.shared.store.presence import LiveProcess

@@ -20,7 +20,7 @@ from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleSta
 from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.store.daily_budget import DaySpending
+    from handoff_queue.shared.store.caps import DaySpending
     from handoff_queue.shared.store.fleet_load import RateLimitBucket
 
 SHORT = 6

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.store.daily_budget import DailyCaps
+from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable

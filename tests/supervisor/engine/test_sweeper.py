@@ -10,7 +10,7 @@ from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.daily_budget import DailyCaps, caps_from
+from handoff_queue.shared.store.caps import DailyCaps, caps_from
 from handoff_queue.shared.store.redis.connection import script_of
 from handoff_queue.shared.store.redis.script import Script, script_names
 from handoff_queue.shared.store.store import Store

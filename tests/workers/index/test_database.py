@@ -17,7 +17,7 @@ import pytest
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.workers.index.database import Database
 from handoff_queue.workers.index.index import DocumentIndex
-from tests.workers.index.sets import Library
+from tests.workers.index.documents_in_memory import Library
 
 LIBRARY = Library(
     {

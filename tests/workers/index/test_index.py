@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from handoff_queue.workers.index.index import DocumentIndex
-from tests.workers.index.sets import Library
+from tests.workers.index.documents_in_memory import Library
 
 CITIES = Library(
     {

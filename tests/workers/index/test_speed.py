@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.workers.index.index import DocumentIndex
 from tests.machine_pace import slowdown
-from tests.workers.index.sets import Library
+from tests.workers.index.documents_in_memory import Library
 
 MAX_P95_S = 0.1
 SEARCHES = 60

@@ -13,7 +13,7 @@ from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolO
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import JobId, handoff_id
 from handoff_queue.shared.types.message import digest_of
-from tests.workers.index.sets import Library
+from tests.workers.index.documents_in_memory import Library
 
 
 def page_in(result: str) -> dict[str, Any]:

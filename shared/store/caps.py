@@ -1,5 +1,5 @@
-"""The limits of new jobs: the daily budgets of the installation and of each tenant, their spending,
-and the most open jobs of a tenant. A day is a UTC day by Redis's clock.
+"""Caps: the daily budgets of the installation and of each tenant, their spending, and the most
+open jobs of a tenant. A day is a UTC day by Redis's clock.
 """
 
 from __future__ import annotations
