@@ -314,12 +314,6 @@ class AsyncClient:
         """Enqueue a fork of an ended job, and return its id. Raises as `Client.fork`."""
         return await self._call(self._client.fork, job_id, from_step, options, key=key)
 
-    async def finish(
-        self, job_id: JobId, limits: NewLimits | None = None, *, key: str | None = None
-    ) -> None:
-        """Finish a partial answer: fill its gaps. Raises as `Client.finish`."""
-        await self._call(self._client.finish, job_id, limits, key=key)
-
     async def notes(self, tenant: str = DEFAULT_TENANT) -> list[Note]:
         """Return the notes of a tenant's memory, in the order of their paths."""
         return await self._call(self._client.notes, tenant)

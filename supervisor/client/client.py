@@ -319,7 +319,15 @@ class Client:
                 `UserError` also means that the job is `ok` and `from_step` is None, or that its
                 budget is spent and `limits` does not raise it.
         """
-        self._retry(job_id, from_step, limits, key)
+        from handoff_queue.supervisor.client.job_retry import retry_job
+        from handoff_queue.supervisor.client.request import check_bounds
+
+        if limits is not None:
+            check_type("the limits", limits, NewLimits)
+            check_bounds("the limits", limits)
+        self._load_job_info(job_id)
+        retry_job(self.store, job_id, from_step, limits or NewLimits(), self._actor, key)
+        self._dispatcher.wake(job_id)
 
     def fork(
         self,
@@ -357,47 +365,6 @@ class Client:
         return submit(
             self.store, self._dispatcher, self._settings, request, submission.by(self._actor)
         )
-
-    def finish(
-        self, job_id: JobId, limits: NewLimits | None = None, *, key: str | None = None
-    ) -> None:
-        """Finish a partial answer: fill its gaps.
-
-        `retry` without a step does the same for such a job. This method refuses every other job.
-
-        Args:
-            limits: new, higher limits of the job.
-            key: an idempotency key. A call with the key of an earlier call has no effect.
-
-        Raises:
-            UnknownJob: there is no such job.
-            Conflict: the key was used for another retry of the job.
-            UserError: the answer of the job has no gaps, or the job is a child of another job.
-                `UserError` also means that its budget is spent and `limits` does not raise it.
-        """
-        self._retry(job_id, None, limits, key, must_have_gaps=True)
-
-    def _retry(
-        self,
-        job_id: JobId,
-        from_step: str | None,
-        limits: NewLimits | None,
-        key: str | None,
-        *,
-        must_have_gaps: bool = False,
-    ) -> None:
-        from handoff_queue.supervisor.client.job_retry import retry_job
-        from handoff_queue.supervisor.client.request import check_bounds
-
-        if limits is not None:
-            check_type("the limits", limits, NewLimits)
-            check_bounds("the limits", limits)
-        self._load_job_info(job_id)
-        new = limits or NewLimits()
-        retry_job(
-            self.store, job_id, from_step, new, self._actor, key, must_have_gaps=must_have_gaps
-        )
-        self._dispatcher.wake(job_id)
 
     def say(
         self, job_id: JobId, text: str, step: str | None = None, *, key: str | None = None

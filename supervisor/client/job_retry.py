@@ -16,7 +16,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.submission import budget_fields, keep_documents
-from handoff_queue.supervisor.lifecycle.job_retry import check_gaps, retry_of
+from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -78,21 +78,18 @@ def retry_job(
     new: NewLimits,
     actor: Actor | None = None,
     key: str | None = None,
-    *,
-    must_have_gaps: bool = False,
 ) -> None:
     """Store a retry, and try again if the journal of the job changes during the call.
 
     Args:
         key: idempotency key. If the job was retried with this key before, nothing is stored.
-        must_have_gaps: refuse a job whose answer has no gaps.
 
     Raises:
         UnknownJob: there is no such job.
         Conflict: the key was used for another retry of the job.
         TooManyOpenJobs: the tenant has as many open jobs as it may have.
         VersionConflict: the journal has changed in each of many tries.
-        UserError: see `retry_of` and `check_gaps`, or the documents of the job are gone.
+        UserError: see `retry_of`, or the documents of the job are gone.
     """
     digest = None
     if key is not None:
@@ -105,8 +102,6 @@ def retry_job(
             raise UnknownJob.for_job(job_id)
         if digest is not None and _is_stored(events, digest, from_step, new):
             return
-        if must_have_gaps:
-            check_gaps(state)
         due_at = store.connection.now() + WAKE_AFTER_S
         commit = retry_commit(state, info, from_step, new, due_at, actor, digest)
         keep_documents(store, state)

@@ -108,24 +108,6 @@ def retry_of(
     )
 
 
-def check_gaps(state: JobState) -> None:
-    """Check that the job ended with an answer that has gaps.
-
-    Raises:
-        UserError: the job has not ended, or its answer has no gaps.
-    """
-    if not state.ended:
-        raise UserError(
-            f"{state.job_id} has not ended yet, and its gaps are known at its end: wait for it",
-            command=f"handoff watch {state.job_id}",
-        )
-    if not _has_gaps(state):
-        raise UserError(
-            f"{state.job_id} is {state.status}, and its answer has no gaps to fill: `retry` repeats"
-            " failed steps, or a part of the job from a step"
-        )
-
-
 def _has_gaps(state: JobState) -> bool:
     """Return whether the job ended with an answer that lacks a step or a part of a step."""
     return state.status is JobStatus.PARTIAL and bool(state.incomplete_steps)

@@ -1,4 +1,4 @@
-"""Decisions about a job: cancel, retry, finish, approve, reject, and messages to its agents."""
+"""Decisions about a job: cancel, retry, approve, reject, and messages to its agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from handoff_queue.supervisor.serve.authentication import Operates, VisibleJob
 from handoff_queue.supervisor.serve.request_body import (
     AnswerBody,
     ApproveBody,
-    FinishBody,
     MessageBody,
     RetryBody,
     body_of,
@@ -65,26 +64,6 @@ async def retry(
     body = await body_of(http, access, RetryBody)
     key = key_of(body.idempotency_key, idempotency_key)
     await access.jobs.retry(job_id, body.from_step, body.limits, key=key)
-    return StoredDecision(job_id=job_id)
-
-
-@router.post(
-    "/finish",
-    status_code=202,
-    response_model=StoredDecision,
-    summary="Finish a partial answer",
-    openapi_extra=describe_body(FinishBody),
-)
-async def finish(
-    http: HttpRequest, access: Operates, job_id: VisibleJob, idempotency_key: RetryKey = None
-) -> StoredDecision:
-    """Fill the gaps of a partial answer. `gaps` in the result names them and their prices.
-
-    `retry` does the same for such a job. This operation refuses every other job.
-    """
-    body = await body_of(http, access, FinishBody)
-    key = key_of(body.idempotency_key, idempotency_key)
-    await access.jobs.finish(job_id, body.limits, key=key)
     return StoredDecision(job_id=job_id)
 
 

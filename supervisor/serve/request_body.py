@@ -157,20 +157,15 @@ class MessageBody(_Body):
     """Requests with the same key and the same content are one message."""
 
 
-class FinishBody(_Body):
-    """The continuation of a job whose answer has gaps."""
-
-    limits: NewLimits | None = None
-    """New, higher limits of the job."""
-    idempotency_key: str | None = None
-    """Requests with the same key and the same content are one retry."""
-
-
-class RetryBody(FinishBody):
+class RetryBody(_Body):
     """The continuation of a job."""
 
     from_step: str | None = None
     """Repeat this step and all steps that depend on it."""
+    limits: NewLimits | None = None
+    """New, higher limits of the job."""
+    idempotency_key: str | None = None
+    """Requests with the same key and the same content are one retry."""
 
 
 class PauseBody(_Body):
@@ -217,7 +212,6 @@ BODIES: tuple[type[BaseModel], ...] = (
     AnswerBody,
     ApproveBody,
     MessageBody,
-    FinishBody,
     RetryBody,
     PauseBody,
     ScheduleBody,

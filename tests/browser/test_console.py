@@ -131,23 +131,6 @@ def test_an_action_on_all_jobs_leaves_out_the_jobs_that_it_cannot_change(
     assert jobs.info(open_job).cancelled
 
 
-def test_finish_on_all_jobs_takes_only_partial_answers(
-    window: Browser, jobs: Client, url: str
-) -> None:
-    partial, failed = a_job(jobs.store), a_job(jobs.store)
-    jobs.store.connection.redis.hset(keys.job(partial), "status", "partial")
-    jobs.store.connection.redis.hset(keys.job(failed), "status", "failed")
-    table = JobTable(window, url).open()
-
-    window.click("#matching")
-    table.act("finish")
-
-    # The journal of this job has no partial answer, so the server refuses the job.
-    done = "finish: 1 of 1, 1 failed"
-    wait_until(lambda: table.progress() == done, expected=done)
-    assert partial in window.text("#progress ul")
-
-
 def test_only_the_selected_jobs_are_acted_on_and_a_problem_is_shown(
     window: Browser, jobs: Client, url: str
 ) -> None:

@@ -110,7 +110,7 @@ def test_each_retry_pays_only_for_the_step_that_still_fails(
     ] == [1, 1, 3, 1, 1]
 
     fleet.model.envelopes["closed", "b"] = ENVELOPE
-    fleet.jobs.finish(job_id)
+    fleet.jobs.retry(job_id)
     assert fleet.jobs.result(job_id, wait_s=TIMEOUT_S).status is JobStatus.OK
     assert [
         fleet.model.calls["closed", step, 1] for step in ("planner", "a", "b", "c", "assessor")

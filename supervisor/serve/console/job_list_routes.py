@@ -68,7 +68,6 @@ class Action(StrEnum):
 
     CANCEL = "cancel"
     RETRY = "retry"
-    FINISH = "finish"
     APPROVE = "approve"
 
 
@@ -186,7 +185,6 @@ def _act_on_jobs(access: Access, body: ActionBody) -> dict[str, str]:
     actions: dict[Action, Any] = {
         Action.CANCEL: client.cancel,
         Action.RETRY: client.retry,
-        Action.FINISH: client.finish,
         Action.APPROVE: client.approve,
     }
     problems: dict[str, str] = {}

@@ -107,7 +107,7 @@ async def cancel(visit: Operates, job_id: VisibleJob) -> Response:
 
 @router.post("/retry")
 async def retry(request: Request, visit: Operates, job_id: VisibleJob) -> Response:
-    """Continue the job, from a step or where it ended, and raise its limits."""
+    """Repeat the job from a step, or its failed steps and gaps, and raise its limits."""
     form = await request.form()
     limits: dict[str, int] = {}
     for name, amount in HIGHER_LIMITS.items():
@@ -116,13 +116,6 @@ async def retry(request: Request, visit: Operates, job_id: VisibleJob) -> Respon
             limits[amount.limit] = amount.parse(name, text)
     from_step = str(form.get("from_step", "")) or None
     await visit.access.jobs.retry(job_id, from_step, NewLimits(**limits))
-    return go_to(f"/jobs/{job_id}")
-
-
-@router.post("/finish")
-async def finish(visit: Operates, job_id: VisibleJob) -> Response:
-    """Fill the gaps of a partial answer."""
-    await visit.access.jobs.finish(job_id)
     return go_to(f"/jobs/{job_id}")
 
 

@@ -15,7 +15,6 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.client import Request
 from tests.supervisor.serve.conftest import ClientOf
 from tests.supervisor.serve.test_job_routes import end
-from tests.supervisor.serve.test_retry_route import end_with_gaps
 from tests.supervisor.shell import Shell
 
 NEWS = {"name": "news", "cron": "0 9 * * *", "job": {"text": "What is new?"}}
@@ -66,10 +65,6 @@ def _cancelled(scene: Scene) -> None:
     scene.shell.advance(scene.job_id)
 
 
-def _partial(scene: Scene) -> None:
-    end_with_gaps(scene.shell, scene.job_id)
-
-
 def _paused(scene: Scene) -> None:
     scene.shell.jobs.pause_schedule("news")
 
@@ -84,7 +79,6 @@ OPERATIONS: dict[tuple[str, str], tuple[str, object, Before]] = {
     ("POST", "/v1/quotes"): ("submit", {"text": "Where is it?"}, _nothing),
     ("POST", "/v1/jobs/{job_id}/cancel"): ("cancel", None, _nothing),
     ("POST", "/v1/jobs/{job_id}/retry"): ("retry", None, _cancelled),
-    ("POST", "/v1/jobs/{job_id}/finish"): ("retry", None, _partial),
     ("POST", "/v1/jobs/{job_id}/messages"): ("say", {"text": "Shorter."}, _nothing),
     ("POST", "/v1/jobs/{job_id}/approve"): ("approve", None, _nothing),
     ("POST", "/v1/jobs/{job_id}/reject"): ("reject", {"note": "no"}, _nothing),

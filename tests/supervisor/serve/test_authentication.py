@@ -32,7 +32,6 @@ JOB_PATHS = (
     ("POST", "/cancel"),
     ("POST", "/messages"),
     ("POST", "/retry"),
-    ("POST", "/finish"),
     ("POST", "/approve"),
     ("POST", "/reject"),
     ("DELETE", ""),

@@ -1,5 +1,5 @@
-"""The retry of a job over HTTP: from a step, and with higher limits. A job whose answer has gaps
-also has the operation `finish`.
+"""The retry of a job over HTTP: from a step, and with higher limits. It also fills the
+gaps of a partial answer.
 """
 
 from __future__ import annotations
@@ -97,15 +97,15 @@ def test_a_repeated_retry_with_the_same_key_has_no_effect(
     assert shell.jobs.store.journal.read(cancelled) == before
 
 
-def test_finish_fills_the_gaps_of_a_partial_answer(
+def test_a_retry_fills_the_gaps_of_a_partial_answer(
     shell: Shell, operator: TestClient, planned: JobId
 ) -> None:
     end_with_gaps(shell, planned)
     body = {"limits": {"max_turns": 500}, "idempotency_key": "f1"}
 
-    first = operator.post(f"/v1/jobs/{planned}/finish", json=body)
+    first = operator.post(f"/v1/jobs/{planned}/retry", json=body)
     stored = shell.jobs.store.journal.read(planned)
-    again = operator.post(f"/v1/jobs/{planned}/finish", json=body)
+    again = operator.post(f"/v1/jobs/{planned}/retry", json=body)
 
     assert (first.status_code, again.status_code) == (202, 202)
     *_, event = [recorded.event for recorded in stored]
@@ -113,25 +113,3 @@ def test_finish_fills_the_gaps_of_a_partial_answer(
     assert (event.fills_gaps, event.from_step, event.max_turns) == (True, None, 500)
     assert shell.jobs.store.journal.read(planned) == stored, "the key belongs to the first request"
     assert shell.jobs.audit(planned)[-1].detail == "fills the gaps"
-
-
-def test_finish_refuses_a_job_without_gaps(
-    shell: Shell, operator: TestClient, planned: JobId
-) -> None:
-    is_open = operator.post(f"/v1/jobs/{planned}/finish")
-    shell.jobs.cancel(planned)
-    shell.advance(planned)
-    before = shell.jobs.store.journal.read(planned)
-
-    is_cancelled = operator.post(f"/v1/jobs/{planned}/finish")
-
-    assert (is_open.status_code, is_cancelled.status_code) == (400, 400)
-    assert "has not ended yet" in is_open.json()["detail"]
-    assert "is cancelled, and its answer has no gaps to fill" in is_cancelled.json()["detail"]
-    assert shell.jobs.store.journal.read(planned) == before
-
-
-def test_the_openapi_document_has_finish_by_its_name(operator: TestClient) -> None:
-    operation = operator.get("/v1/openapi.json").json()["paths"]["/v1/jobs/{job_id}/finish"]["post"]
-
-    assert operation["summary"] == "Finish a partial answer"

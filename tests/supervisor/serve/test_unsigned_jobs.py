@@ -21,7 +21,7 @@ from tests.doubles.jobs import a_job
 from tests.supervisor.serve.conftest import LOCAL, URL
 
 GETS = ("/plan", "/result", "/export")
-POSTS = ("/retry", "/finish", "/approve", "/reject", "/messages")
+POSTS = ("/retry", "/approve", "/reject", "/messages")
 
 
 @pytest.fixture

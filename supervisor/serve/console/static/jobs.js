@@ -11,7 +11,6 @@ const MAX_PROBLEMS = 20; // most problems of an action that are shown
 const STATUSES_OF = {
   cancel: ["queued", "running", "waiting"],
   retry: ["partial", "failed", "cancelled"],
-  finish: ["partial"],
   approve: ["waiting"],
 };
 const table = document.querySelector("#jobs tbody");

@@ -153,7 +153,7 @@ def test_an_action_that_is_not_possible_says_why(jobs: Client, local: Visitor) -
     assert set(act(local, "retry", job_id)) == {job_id}
 
 
-def test_finish_fills_the_gaps_of_partial_jobs(jobs: Client, local: Visitor, shell: Shell) -> None:
+def test_retry_fills_the_gaps_of_partial_jobs(jobs: Client, local: Visitor, shell: Shell) -> None:
     approvals = Approvals(what=(ApprovalOf.PLAN,))
     job_id, complete = jobs.submit(Request("Compare them", approvals=approvals)), a_job(jobs.store)
     while not jobs.info(job_id).approval:
@@ -162,13 +162,13 @@ def test_finish_fills_the_gaps_of_partial_jobs(jobs: Client, local: Visitor, she
     end(jobs, complete)
 
     page = local.get(f"/jobs/{job_id}").text
-    problems = act(local, "finish", job_id, complete)
+    problems = act(local, "retry", job_id, complete)
 
     *_, last = jobs.events(job_id, follow=False)
     assert set(problems) == {complete}
     assert isinstance(last.event, RetryRequested)
     assert last.event.fills_gaps
-    assert f'action="/jobs/{job_id}/finish" data-when="partial">' in page
+    assert f'action="/jobs/{job_id}/retry" data-when="ended decision">' in page
 
 
 def test_waiting_jobs_are_approved_together(jobs: Client, local: Visitor, shell: Shell) -> None:

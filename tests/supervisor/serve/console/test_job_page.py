@@ -49,7 +49,6 @@ PATHS = (
     ("POST", "/cancel"),
     ("POST", "/say"),
     ("POST", "/retry"),
-    ("POST", "/finish"),
     ("POST", "/approve"),
     ("POST", "/reject"),
 )
@@ -239,7 +238,7 @@ def test_a_decision_is_for_the_question_that_the_page_showed(
     assert shell.jobs.info(job_id).approval == ""
 
 
-@pytest.mark.parametrize("action", ["retry", "finish", "approve", "reject"])
+@pytest.mark.parametrize("action", ["retry", "approve", "reject"])
 def test_an_action_that_is_not_possible_is_a_page_that_says_why(
     action: str, jobs: Client, local: Visitor
 ) -> None:
