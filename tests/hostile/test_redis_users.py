@@ -95,6 +95,23 @@ def test_a_user_without_that_right_runs_no_script_of_its_own(server: Server, use
                 connection.execute_command(*command)
 
 
+def keys_of(patterns: set[str]) -> list[str]:
+    """Return a key for each pattern, and keys that match the beginning of one pattern and the end
+    of another pattern.
+    """
+    endings = [""]
+    for pattern in patterns:
+        if pattern.startswith(("[", "*")):
+            endings.append(pattern)
+    keys_of_pairs: list[str] = []
+    for pattern in patterns:
+        joined = [pattern + ending for ending in endings if not ending or pattern.endswith("*")]
+        for text in joined:
+            text = re.sub(r"\[[^]]*\]", "a", text)
+            keys_of_pairs.append(text.replace("*", "a").replace("?", "0"))
+    return keys_of_pairs
+
+
 def test_a_worker_can_store_values_of_one_type_only_in_each_key(server: Server) -> None:
     """Every script that reads a key fails if the key has a value of another type."""
     user = "worker-analyst"
@@ -102,8 +119,7 @@ def test_a_worker_can_store_values_of_one_type_only_in_each_key(server: Server) 
     patterns = set(re.findall(r"(?<![&\w])~([^ )]+)", rules))
     kinds_of: dict[str, list[str]] = {}
     with redis.Redis.from_url(server.address) as admin:
-        for pattern in patterns:
-            key = pattern.replace("[^_]", "a").replace("*", "a").replace("?", "0")
+        for key in keys_of(patterns):
             kinds_of[key] = []
             for kind, (name, *values) in VALUES.items():
                 answer = admin.execute_command("ACL", "DRYRUN", user, name, key, *values)

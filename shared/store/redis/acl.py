@@ -147,8 +147,15 @@ ANY_SCRIPT = Selector(("evalsha",), ("*",))
 
 KOMBU_SETS = ("_kombu.binding.*", "_kombu.binding_permanent.*")
 KOMBU_SORTED_SETS = ("_kombu.binding_deadlines",)
-KOMBU_LISTS = ("[^_]*.handoff.control.pidbox", "handoff.events.*")
-KOMBU = (*KOMBU_SETS, *KOMBU_SORTED_SETS, *KOMBU_LISTS, "unacked*")
+KOMBU_LISTS = ("[0-9a-f]*.reply.*handoff.control.pidbox", "handoff.events.*")
+"""The names of reply queues begin with a UUID. No key of the store begins with such a digit, so no
+program can store a list in a key of another type.
+"""
+KOMBU_NODES = ("[^_]*@*handoff.control.pidbox",)
+"""Queues of the processes for control commands. They are always empty, because kombu publishes
+these commands.
+"""
+KOMBU = (*KOMBU_SETS, *KOMBU_SORTED_SETS, *KOMBU_LISTS, *KOMBU_NODES, "unacked*")
 """Keys of kombu: bindings, and the queues of control commands and events."""
 CONTROL = "/{database}.handoff.control.pidbox"
 EVENTS = "/{database}.handoff.events/*"
@@ -290,6 +297,7 @@ def worker_access(specialists: Sequence[str]) -> Access:
             ANY_SCRIPT,
             SENDS_EVENTS,
             Selector((*LISTS, *KEYS), (*specialists, *KOMBU_LISTS)),
+            Selector(("llen", *KEYS), KOMBU_NODES),
             Selector((*SORTED_SETS, *KEYS), (*orders, *KOMBU_SORTED_SETS)),
             Selector((*HASHES, *WHOLE_HASHES, *KEYS), tuple(map(_messages, specialists))),
             Selector((*SETS, *KEYS), KOMBU_SETS),
