@@ -19,6 +19,7 @@ from handoff_queue.shared.types.budget_measures import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import LATEST_TIME_S
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 
 
 class ClaimEnd(StrEnum):
@@ -151,10 +152,14 @@ def hashes_of(
             pipe.hgetall(keys.handoff(job_id, role, handoff_id))
         answers = pipe.execute()
     hashes: dict[HandoffId, dict[bytes, bytes]] = {}
-    for handoff_id, fields in zip(roles, answers, strict=True):
+    done_by_children: list[dict[bytes, bytes]] = []
+    for (handoff_id, role), fields in zip(roles.items(), answers, strict=True):
         if fields:
             hashes[handoff_id] = fields
-    _add_amounts_of_children(connection, hashes.values())
+        # workers write the hashes of other roles, and could name any key as the child job
+        if fields and role == CHILD_JOB_SPECIALIST:
+            done_by_children.append(fields)
+    _add_amounts_of_children(connection, done_by_children)
     return hashes
 
 

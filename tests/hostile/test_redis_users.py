@@ -106,9 +106,9 @@ def keys_of(patterns: set[str]) -> list[str]:
     keys_of_pairs: list[str] = []
     for pattern in patterns:
         joined = [pattern + ending for ending in endings if not ending or pattern.endswith("*")]
-        for text in joined:
-            text = re.sub(r"\[[^]]*\]", "a", text)
-            keys_of_pairs.append(text.replace("*", "a").replace("?", "0"))
+        for pair in joined:
+            key = re.sub(r"\[[^]]*\]", "a", pair)
+            keys_of_pairs.append(key.replace("*", "a").replace("?", "0"))
     return keys_of_pairs
 
 

@@ -305,6 +305,24 @@ def test_a_handoff_with_fields_of_a_worker_stays_readable(server: Server, text: 
         assert record.info.started_at is None
 
 
+@pytest.mark.parametrize("child", ["x", OTHER_JOB, "j-0123456789ab}:t:analyst:x"])
+def test_a_handoff_of_a_worker_has_no_amounts_of_another_job(server: Server, child: str) -> None:
+    """A supervisor reads the handoffs of a job to end the job."""
+    handoff_id = HandoffId("find.1")
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", handoff_id)
+        worker.connection.redis.hset(keys.progress(JobId(OTHER_JOB)), "turns", "7")
+        worker.connection.redis.hset(handoff, "child", child)
+        worker.connection.redis.hdel(handoff, "turns")
+
+        info = supervisor.jobs.handoffs(job_id, [handoff_id])[handoff_id]
+
+        assert info.state == "issued"
+        assert info.turns == 0
+
+
 @pytest.mark.parametrize("expiry", [float("inf"), 1e300, 2.0**60])
 def test_an_expiry_that_is_not_a_time_stops_no_note(server: Server, expiry: float) -> None:
     note = Note(path="a/b", text="A fact.", author="ann", at=1, expires_at=4e9, origins=("user",))
