@@ -268,8 +268,9 @@ class Trust:
         return shared
 
     def _check_rights(self, rights: Sequence[Right]) -> None:
+        signer = self.signer  # reads the private key
         for right in rights:
-            if not self.signer.may(right):
+            if not signer.may(right):
                 raise self.wrong_key(f"sign {right}", lambda identity: identity.has(rights))
 
     def _signature(self, signed: bytes) -> str:

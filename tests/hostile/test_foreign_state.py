@@ -131,11 +131,13 @@ def test_a_text_that_is_not_an_id_of_a_batch_is_not_in_the_list_to_cancel(
     issue(store, job_id, "a.1", "a.2", role="a")
     redis = store.connection.redis
     redis.hset(keys.handoff(job_id, "a", HANDOFF), "batch", batch)
-    redis.hset(keys.handoff(job_id, "a", HandoffId("a.2")), "batch", "msgbatch_2")
+    known = {"batch": "msgbatch_2 a_call", "r_model": "a-model"}
+    redis.hset(keys.handoff(job_id, "a", HandoffId("a.2")), mapping=known)
 
     dropped = [HANDOFF, HandoffId("a.2")]
     store.journal.commit(
         Commit(job_id, version_of(store, job_id), [CancelRequested()], drop=dropped)
     )
 
-    assert redis.zrange(keys.BATCHES, 0, -1) == [b"msgbatch_2"]
+    entry = f"{job_id} a.2 msgbatch_2 a_call a-model"
+    assert redis.zrange(keys.BATCHES, 0, -1) == [entry.encode()]
