@@ -11,18 +11,16 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.approve import with_plan
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.browser.console import InboxPage, problems_everywhere
 from tests.browser.driver import Browser
 from tests.doubles.call_questions import a_question, ask
 from tests.supervisor.many_rows import submit_rows
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -31,11 +29,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
     """A supervisor in this process, with a worker of three specialists."""
-    queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
-    supervisor = Shell(redis_url, make_app("test", redis_url, SETTINGS, queues))
-    supervisor.serve("researcher", "writer", "generalist")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher", "writer", "generalist") as supervisor:
+        yield supervisor
 
 
 @pytest.fixture

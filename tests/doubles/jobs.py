@@ -15,6 +15,7 @@ from handoff_queue.shared.types.budget_measures import MEASURES, SPENT_FIELDS
 from handoff_queue.shared.types.checkpoints import ModelReplied, WorstCase
 from handoff_queue.shared.types.errors import Interrupted
 from handoff_queue.shared.types.events import (
+    CancelRequested,
     Child,
     Event,
     HandoffFinished,
@@ -85,6 +86,13 @@ def turns_key(store: Store, job_id: JobId, handoff_id: HandoffId) -> str:
 def _role_of(store: Store, job_id: JobId, handoff_id: HandoffId) -> str:
     role: bytes = store.connection.redis.hget(keys.roles(job_id), handoff_id)
     return role.decode()
+
+
+def drop_handoff(store: Store, job_id: JobId, handoff_id: str) -> None:
+    """Commit the cancel of a job, and drop a handoff."""
+    dropped = [HandoffId(handoff_id)]
+    events = [CancelRequested()]
+    store.journal.commit(Commit(job_id, version_of(store, job_id), events, drop=dropped))
 
 
 def version_of(store: Store, job_id: JobId) -> int:

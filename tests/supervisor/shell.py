@@ -5,7 +5,8 @@ The test does the work of the specialists.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,6 +14,7 @@ from celery import Celery
 from pydantic import JsonValue
 
 from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
+from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.runtime.attempt import Attempts
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
@@ -33,6 +35,7 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client.client import Client, Request
@@ -194,9 +197,27 @@ class Shell:
             )
         claim.finish(claim.finish_request(result, (handoff_finished_event(result, "worker:1"),)))
 
+    def finish_all(self, job_id: JobId) -> None:
+        """Finish all open handoffs until no handoff is open."""
+        while open_handoffs := self.open(job_id):
+            for event in open_handoffs:
+                self.do(job_id, event)
+            self.advance(job_id)
+
     def close(self) -> None:
         self.deliveries.finish()
         self.store.connection.close()
+
+
+@contextmanager
+def running_shell(redis_url: str, *specialists: str) -> Iterator[Shell]:
+    """Run a supervisor in this process, and announce workers of these specialists."""
+    queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, *specialists)
+    supervisor = Shell(redis_url, make_app("test", redis_url, SETTINGS, queues))
+    if specialists:
+        supervisor.serve(*specialists)
+    yield supervisor
+    supervisor.close()
 
 
 def _well(handoff: AgentHandoff, output: JsonValue) -> HandoffResult:

@@ -12,12 +12,10 @@ from types import FrameType
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Workflow
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 from tests.supervisor.workflows.workflow_files import (
     ROW_STEP,
     UNREVIEWED,
@@ -49,13 +47,8 @@ class Cost:
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    supervisor.serve("researcher")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher") as supervisor:
+        yield supervisor
 
 
 def redis_counters(shell: Shell) -> tuple[int, int, int]:

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
+from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 from tests.supervisor.workflows.workflow_files import (
     ROW_STEP,
     UNREVIEWED,
@@ -30,13 +29,8 @@ ROWS_LEFT = 3
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    supervisor.serve("researcher")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher") as supervisor:
+        yield supervisor
 
 
 @pytest.fixture

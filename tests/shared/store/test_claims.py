@@ -12,7 +12,6 @@ import pytest
 
 from handoff_queue.shared.store.claim import ClaimVerdict
 from handoff_queue.shared.store.claim_requests import MAX_CLAIMS, ClaimRequest
-from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ToolObserved, WorstCase
 from handoff_queue.shared.types.errors import Cancelled, Draining, LeaseLost, Level, LimitReached
@@ -22,6 +21,7 @@ from handoff_queue.shared.types.message import digest_of
 from tests.doubles.jobs import (
     a_job,
     claim,
+    drop_handoff,
     expire_lease,
     finish,
     granted_claim,
@@ -29,7 +29,6 @@ from tests.doubles.jobs import (
     model_reply,
     text_of,
     turns_key,
-    version_of,
 )
 from tests.waiting import wait_until
 
@@ -42,18 +41,6 @@ def job_id(store: Store) -> JobId:
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1")
     return job_id
-
-
-def drop_handoff(store: Store, job_id: JobId, *handoff_ids: str) -> None:
-    dropped = [HandoffId(handoff_id) for handoff_id in handoff_ids]
-    store.journal.commit(
-        Commit(
-            job_id=job_id,
-            expected=version_of(store, job_id),
-            events=[CancelRequested()],
-            drop=dropped,
-        )
-    )
 
 
 def test_the_first_claimant_gets_the_handoff(store: Store, job_id: JobId) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import Cancelled, LeaseLost
@@ -15,6 +14,7 @@ from handoff_queue.shared.types.events import CancelRequested, HandoffFinished
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from tests.doubles.jobs import (
     a_job,
+    drop_handoff,
     expire_lease,
     finish,
     finish_with,
@@ -26,7 +26,6 @@ from tests.doubles.jobs import (
     result_of,
     stored_fence,
     turns_key,
-    version_of,
 )
 
 HANDOFF_ID = HandoffId("find.1")
@@ -38,18 +37,6 @@ def job_id(store: Store) -> JobId:
     job_id = a_job(store)
     issue(store, job_id, "find.1", "look.1")
     return job_id
-
-
-def drop_handoff(store: Store, job_id: JobId, *handoff_ids: str) -> None:
-    dropped = [HandoffId(handoff_id) for handoff_id in handoff_ids]
-    store.journal.commit(
-        Commit(
-            job_id=job_id,
-            expected=version_of(store, job_id),
-            events=[CancelRequested()],
-            drop=dropped,
-        )
-    )
 
 
 def test_a_stale_claim_can_write_nothing(store: Store, job_id: JobId) -> None:

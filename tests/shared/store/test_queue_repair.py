@@ -6,28 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store import queue_repair as queues
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.job_deletion import delete_job
 from handoff_queue.supervisor.engine.sweeper import FORGET_EVERY, Sweeper
 from tests.doubles.sweeping import sweeping
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 from tests.waiting import wait_until
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    supervisor.serve("researcher", "writer", "generalist")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher", "writer", "generalist") as supervisor:
+        yield supervisor
 
 
 def publish_jobs(shell: Shell, count: int) -> list[JobId]:

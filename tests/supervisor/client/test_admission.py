@@ -11,19 +11,17 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.request_options import RequestOptions, request_of
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.gates.gates_file import GateSet
 from tests.doubles.handoffs import a_spec
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 from tests.supervisor.workflows.workflow_files import make_workflow
 
 REQUEST = Request("How high is it?", gates=Gates(fact_checker="legal"))
@@ -31,12 +29,8 @@ REQUEST = Request("How high is it?", gates=Gates(fact_checker="legal"))
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url) as supervisor:
+        yield supervisor
 
 
 def test_a_fact_checker_that_was_never_served_is_refused(shell: Shell) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.types.errors import UserError
@@ -19,7 +18,6 @@ from handoff_queue.shared.types.events import ApprovalAsked, Approved, JobStatus
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Join
 from handoff_queue.supervisor.client.client import Request
@@ -29,7 +27,7 @@ from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.serve.approval_questions import open_questions
 from tests.doubles.webhook_server import WebhookServer
 from tests.refusals import refusal_of
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import SETTINGS, Shell, running_shell
 from tests.supervisor.workflows.workflow_files import make_workflow
 from tests.waiting import wait_until
 
@@ -44,18 +42,8 @@ OWN_STEP: JsonValue = {
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    supervisor = Shell(
-        redis_url,
-        make_app(
-            "supervisor",
-            redis_url,
-            SETTINGS,
-            (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, "researcher", "writer"),
-        ),
-    )
-    supervisor.serve("researcher", "writer")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher", "writer") as supervisor:
+        yield supervisor
 
 
 def submit_with_approvals(
@@ -76,14 +64,6 @@ def submit_with_approvals(
     )
     shell.advance(job_id)
     return job_id
-
-
-def finish_all(shell: Shell, job_id: JobId) -> None:
-    """Finish all open handoffs until no handoff is open."""
-    while open_handoffs := shell.open(job_id):
-        for event in open_handoffs:
-            shell.do(job_id, event)
-        shell.advance(job_id)
 
 
 def end_and_deliver(shell: Shell, job_id: JobId) -> None:
@@ -146,7 +126,7 @@ def test_a_second_question_begins_a_new_wait(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.PLAN, ApprovalOf.ANSWER)
     shell.jobs.approve(job_id)
     shell.advance(job_id)
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
 
     info = shell.jobs.info(job_id)
     assert (info.status, info.approval) == (JobStatus.WAITING, "answer")
@@ -174,7 +154,7 @@ def statuses(shell: Shell, job_id: JobId) -> set[JobStatus]:
 
 def test_the_jobs_documents_are_kept_as_long_as_it_may_wait(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
     redis = shell.store.connection.redis
     needed_ms = 1000 * (SETTINGS.retention_s + 30 * 24 * 3_600 - 60)
 
@@ -186,7 +166,7 @@ def test_the_jobs_documents_are_kept_as_long_as_it_may_wait(shell: Shell) -> Non
 
 def test_the_draft_is_readable_and_there_is_no_answer_before_the_approval(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
 
     before = shell.jobs.result(job_id)
     shell.jobs.approve(job_id, "Good.")
@@ -200,7 +180,7 @@ def test_the_draft_is_readable_and_there_is_no_answer_before_the_approval(shell:
 
 def test_a_job_that_ends_before_its_answer_was_approved_has_none(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
     shell.jobs.cancel(job_id)
     shell.advance(job_id)
 
@@ -210,7 +190,7 @@ def test_a_job_that_ends_before_its_answer_was_approved_has_none(shell: Shell) -
 
 def job_asking_about_research(shell: Shell) -> JobId:
     job_id = submit_with_approvals(shell, ApprovalOf.RESEARCH, limits=JobLimits(max_rounds=0))
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
     assert shell.jobs.info(job_id).approval == "research"
     return job_id
 
@@ -351,7 +331,7 @@ def test_the_users_own_plan_is_refused_if_no_planner_would_read_it_and_the_quest
 
 def test_only_a_plan_can_be_edited(shell: Shell) -> None:
     job_id = submit_with_approvals(shell, ApprovalOf.ANSWER)
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
 
     with pytest.raises(
         UserError, match=f"^{job_id} waits for an approval of its answer: only a plan can be edited"
@@ -417,7 +397,7 @@ def test_a_second_or_early_answer_is_refused(shell: Shell) -> None:
             UserError, match=f"^{job_id} does not wait for an approval: answer a job with"
         ):
             answer(job_id)
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
     with pytest.raises(UserError, match="has no step nonsense: its steps are "):
         shell.jobs.reject(job_id, "No.", ["nonsense"])
     shell.jobs.approve(job_id)
@@ -441,7 +421,7 @@ def test_an_answer_that_names_its_question_answers_no_later_question(shell: Shel
     asked = shell.jobs.result(job_id).approvals[0]["version"]
     shell.jobs.approve(job_id, question=asked)
     shell.advance(job_id)
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
 
     shell.jobs.approve(job_id, question=asked)
     with pytest.raises(

@@ -8,35 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.workflows import Items
 from tests.doubles.webhook_server import WebhookServer
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow
 from tests.waiting import wait_until
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, "researcher", "writer")
-    supervisor = Shell(redis_url, make_app("supervisor", redis_url, SETTINGS, queues))
-    supervisor.serve("researcher", "writer")
-    yield supervisor
-    supervisor.close()
-
-
-def finish_all(shell: Shell, job_id: JobId) -> None:
-    """Finish all open handoffs until no handoff is open."""
-    while open_handoffs := shell.open(job_id):
-        for event in open_handoffs:
-            shell.do(job_id, event)
-        shell.advance(job_id)
+    with running_shell(redis_url, "researcher", "writer") as supervisor:
+        yield supervisor
 
 
 LETTERS = (
@@ -62,7 +49,7 @@ def test_single_steps_are_approved_and_rejected_by_their_ids(shell: Shell, tmp_p
     assert {event.step_id for event in shell.open(job_id)} == {"a", "c"}
     shell.jobs.reject(job_id, steps=["b"])
     shell.advance(job_id)
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
 
     result = shell.jobs.result(job_id)
     assert [approval["decision"] for approval in result.approvals] == ["approved", "rejected"]
@@ -121,7 +108,7 @@ def test_single_rows_are_approved_and_rejected_by_their_keys(shell: Shell, tmp_p
     shell.advance(job_id)
 
     assert {event.step_id for event in shell.open(job_id)} == {"draft_0002", "draft_0003", "note"}
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
     assert [row.status for row in shell.jobs.rows(job_id)] == ["failed", "ok", "ok"]
 
 
@@ -165,7 +152,7 @@ def test_rows_whose_condition_is_not_met_are_skipped_with_the_reason(
     for event, x in zip(drafts, (1, 2), strict=True):
         shell.do(job_id, event, output={"x": x})
     shell.advance(job_id)
-    finish_all(shell, job_id)
+    shell.finish_all(job_id)
 
     rows = shell.jobs.rows(job_id)
     assert [row.status for row in rows] == ["ok", "skipped", "skipped"]

@@ -9,7 +9,6 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
@@ -27,14 +26,13 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import connect_async
 from handoff_queue.supervisor.client.audit import actions_in
 from handoff_queue.supervisor.client.client import Client, Request
 from tests.doubles.handoffs import JOB
 from tests.golden.test_journals import JOURNALS, read
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 
 ANN = Actor(name="ann", via="api", address="192.0.2.7", token="5d1f0c2a9e77")
 BOB = Actor(name="bob", via="console")
@@ -42,11 +40,8 @@ BOB = Actor(name="bob", via="console")
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    app = make_app("supervisor", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE))
-    supervisor = Shell(redis_url, app)
-    supervisor.serve("researcher", "writer")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher", "writer") as supervisor:
+        yield supervisor
 
 
 def end_job(jobs: Client, job_id: JobId) -> None:

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import HandoffIssued, JobEnded, WebhookTried
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import JobResult, report_of
 from tests.doubles.jobs import model_reply
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 from tests.waiting import wait_until
 
 SECRET = "hunter2-and-more"
@@ -26,13 +24,8 @@ SECRET = "hunter2-and-more"
 @pytest.fixture
 def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("SHOP_PASSWORD", SECRET)
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    supervisor.serve("researcher", "writer")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher", "writer") as supervisor:
+        yield supervisor
 
 
 def finished_job(

@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.show import show
 from handoff_queue.supervisor.client.job_outline import (
     MAX_NAMED,
@@ -26,7 +24,7 @@ from handoff_queue.supervisor.client.job_outline import (
 from handoff_queue.supervisor.client.job_result import handoffs_on
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 from tests.supervisor.many_rows import submit_rows
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 
 FEW, MANY = 150, 600
 
@@ -34,13 +32,8 @@ FEW, MANY = 150, 600
 @pytest.fixture
 def shell(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     monkeypatch.setenv("HANDOFF_REDIS_URL", redis_url)
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    supervisor.serve("researcher")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher") as supervisor:
+        yield supervisor
 
 
 def ended_job(shell: Shell, tmp_path: Path, count: int) -> JobId:

@@ -9,11 +9,9 @@ from secrets import token_hex
 import pytest
 
 from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store.job_summary import TAIL_EVENTS
 from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed_result
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_outline import MAX_PAYLOAD_BYTES, outline_on
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
@@ -21,7 +19,7 @@ from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import StepState
 from tests.supervisor.many_rows import LIMITS, submit_rows
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 from tests.supervisor.workflows.workflow_files import (
     ROW_STEP,
     UNREVIEWED,
@@ -36,13 +34,8 @@ RETRYABLE_ELSEWHERE = StopReason.REFUSED
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    supervisor.serve("researcher")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher") as supervisor:
+        yield supervisor
 
 
 def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_path: Path) -> None:

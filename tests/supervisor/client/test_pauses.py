@@ -6,20 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
-from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from tests.supervisor.shell import Shell
+from tests.supervisor.shell import Shell, running_shell
 
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    queues = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
-    supervisor = Shell(redis_url, make_app("test", redis_url, Settings(), queues))
-    supervisor.serve("researcher", "writer")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher", "writer") as supervisor:
+        yield supervisor
 
 
 @pytest.mark.parametrize("role", ["reseacher", "Researcher"])

@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing
 import pytest
 
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobStatus
@@ -23,7 +22,7 @@ from handoff_queue.supervisor.engine.sweeper import Sweeper
 from tests.doubles.handoffs import a_spec
 from tests.doubles.sweep_states import delete_messages
 from tests.doubles.sweeping import sweeping
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 from tests.waiting import wait_until
 
 SERVED = ("researcher", "writer", "generalist")
@@ -31,13 +30,8 @@ SERVED = ("researcher", "writer", "generalist")
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    supervisor.serve(*SERVED)
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, *SERVED) as supervisor:
+        yield supervisor
 
 
 def queued_messages(shell: Shell) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.commit import Commit
@@ -22,7 +21,6 @@ from handoff_queue.shared.types.events import (
     WebhookTried,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.engine.poison_job_guard import MAX_CONFLICTS, MAX_FAILURES
 from handoff_queue.supervisor.lifecycle.commands import Command
@@ -31,7 +29,7 @@ from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 from tests.doubles.jobs import expire_lease_of
 from tests.doubles.sweep_states import add_unfinished_evaluations, count_unfinished_evaluations
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import SETTINGS, Shell, running_shell
 from tests.waiting import wait_until
 
 LONG_AGO = tuple(
@@ -44,13 +42,8 @@ SERVED = ("researcher", "analyst", "writer", "coder", "generalist", "reviewer")
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    supervisor.serve(*SERVED)
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, *SERVED) as supervisor:
+        yield supervisor
 
 
 def freeze(*_: Any, **__: Any) -> Any:

@@ -10,16 +10,14 @@ import pytest
 
 from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.system_prompt import AnswerForm
-from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.workflows import read_workflow
-from tests.supervisor.shell import SETTINGS, Shell
+from tests.supervisor.shell import Shell, running_shell
 
 REQUEST = "Weigh Qdrant against Milvus."
 WORKFLOW = """
@@ -45,13 +43,8 @@ PLAN: list[dict[str, object]] = [
 
 @pytest.fixture
 def shell(redis_url: str) -> Iterator[Shell]:
-    supervisor = Shell(
-        redis_url,
-        make_app("test", redis_url, SETTINGS, (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)),
-    )
-    supervisor.serve("researcher", "writer")
-    yield supervisor
-    supervisor.close()
+    with running_shell(redis_url, "researcher", "writer") as supervisor:
+        yield supervisor
 
 
 @pytest.fixture
