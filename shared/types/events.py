@@ -88,6 +88,10 @@ from handoff_queue.shared.types.step_events import (
     Synthesized,
 )
 
+MAX_CALL_REASON_CHARS = 5_000
+"""Characters of the reason of a question about a call. The policy of tools writes at most 4,900:
+the name of the tool, and 64 origins of up to 69 characters.
+"""
 CallName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_-]{1,128}$")]
 """The name of a tool, or the id of a call, as the provider takes it. A worker writes both, and they
 go to webhooks and terminals.
@@ -135,12 +139,16 @@ class ApprovalAsked(Message):
 
     @model_validator(mode="after")
     def _check_subject(self) -> Self:
-        """Refuse a question about a call that is also about a plan, an answer or steps: a worker
-        asks about calls only.
+        """Refuse a question about a call that is also about a plan, an answer or steps, or that has
+        a long reason: a worker asks about calls only, and writes the question.
         """
-        is_other = self.what is not ApprovalOf.TOOLS or self.steps or self.draft
-        if self.call is not None and is_other:
+        if self.call is None:
+            return self
+        if self.what is not ApprovalOf.TOOLS or self.steps or self.draft:
             raise ValueError("a question about a call must be about nothing else")
+        # with more, a person would read words of the worker in place of the arguments
+        if len(self.why) > MAX_CALL_REASON_CHARS or not self.why.isprintable():
+            raise ValueError("the reason of a question about a call must be one short line")
         return self
 
 

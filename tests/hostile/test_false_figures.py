@@ -103,6 +103,27 @@ def test_a_worker_asks_about_a_call_only(other: dict[str, Any]) -> None:
         parse_event(question.to_json())
 
 
+@pytest.mark.parametrize(
+    "why",
+    ["x" * 5_001, "x)\n\n- url: https://example.org", "\u202ex"],
+    ids=["long", "lines", "mark"],
+)
+def test_the_reason_of_a_question_hides_no_argument_of_the_call(why: str) -> None:
+    """A client shows the first 8,000 characters of a question: the reason, then the arguments."""
+    question = a_question(HandoffId("answer.1"), {}).model_copy(update={"why": why})
+
+    with pytest.raises(MalformedMessage, match="one short line"):
+        parse_event(question.to_json())
+
+
+def test_the_longest_reason_of_the_policy_of_tools_is_valid() -> None:
+    origins = ", ".join("mcp " + "s" * 64 for _ in range(64))
+    why = f"{'t' * 128} acts on the world, and this handoff has seen {origins}"
+    question = a_question(HandoffId("answer.1"), {}).model_copy(update={"why": why})
+
+    assert parse_event(question.to_json()) == question
+
+
 @pytest.mark.parametrize("stored", [None, b"={[", b"=" + b"[" * 100_000])
 def test_edited_arguments_of_a_call_without_a_schema_are_refused(
     store: Store, stored: bytes | None
