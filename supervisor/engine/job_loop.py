@@ -29,8 +29,12 @@ from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.child_jobs import ChildJobs
+from handoff_queue.supervisor.engine.decision_maker import (
+    ClaimedRole,
+    CommittedDecision,
+    DecisionMaker,
+)
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
-from handoff_queue.supervisor.engine.decisions import ClaimedRole, CommittedDecision, DecisionMaker
 from handoff_queue.supervisor.engine.deliveries import Deliveries
 from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
 from handoff_queue.supervisor.engine.poison_job_guard import FailureGuard

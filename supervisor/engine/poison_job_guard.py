@@ -20,7 +20,7 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus, RecordedEvent
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.engine.child_jobs import children_of
-from handoff_queue.supervisor.engine.decisions import tell_end
+from handoff_queue.supervisor.engine.decision_maker import tell_end
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.lifecycle.approval_policy import waiting_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold_on

@@ -85,7 +85,7 @@ that time. The next decision issues the rest.
 
 MAX_CONDITIONS = 5_000
 """Most conditions that one decision checks: 100,000 rows take 20 decisions, within
-`supervisor.engine.decisions.MAX_DECISIONS`.
+`supervisor.engine.decision_maker.MAX_DECISIONS`.
 """
 
 

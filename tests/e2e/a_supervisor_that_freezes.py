@@ -25,5 +25,5 @@ def decide_or_freeze(
     return decide(state, observations, now)
 
 
-vars(import_module("handoff_queue.supervisor.engine.decisions"))["decide"] = decide_or_freeze
+vars(import_module("handoff_queue.supervisor.engine.decision_maker"))["decide"] = decide_or_freeze
 app = make_supervisor_app(load_settings())

@@ -74,7 +74,7 @@ def test_an_evaluation_that_dies_during_the_decision_stays_recorded(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = shell.submit()
-    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", freeze)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decision_maker.decide", freeze)
 
     with pytest.raises(KeyboardInterrupt):
         shell.advance(job_id)
@@ -90,7 +90,7 @@ def die_once_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> tuple[Command, ...]:
         return freeze() if state.plan else decide(state, observations, now)
 
-    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", decide_or_die)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decision_maker.decide", decide_or_die)
 
 
 def test_the_decision_on_a_roles_result_runs_under_the_roles_claim(
@@ -147,7 +147,7 @@ def test_too_many_unfinished_evaluations_end_the_job_without_a_decision(
     job_id = shell.submit()
     shell.advance(job_id)
     open_handoffs = shell.open(job_id)
-    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", freeze)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decision_maker.decide", freeze)
 
     freeze_evaluations(fresh := shell.another(), job_id)
 
@@ -265,7 +265,7 @@ def test_a_write_conflict_does_not_prevent_the_end_of_a_failing_job(
 ) -> None:
     job_id = shell.submit()
     shell.advance(job_id)
-    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", lambda *_: 1 / 0)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decision_maker.decide", lambda *_: 1 / 0)
     for _ in range(MAX_FAILURES - 1):
         shell.advance(job_id)
     commit = shell.store.journal.commit

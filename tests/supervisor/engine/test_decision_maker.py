@@ -62,7 +62,7 @@ def call_before_decisions(
             happens(state.job_id)
         return decide(state, observations, now)
 
-    monkeypatch.setattr("handoff_queue.supervisor.engine.decisions.decide", decide_then)
+    monkeypatch.setattr("handoff_queue.supervisor.engine.decision_maker.decide", decide_then)
 
 
 def test_a_plan_and_its_first_handoffs_are_committed_together(shell: Shell) -> None:
