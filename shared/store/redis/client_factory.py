@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import weakref
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,16 +28,32 @@ UNBOUNDED = 2**31
 """Connections of a pool without a limit. redis-py takes no None here."""
 
 
-class _NamesAddress:
+class _ClosesItsSocket:
+    """A connection that closes its socket when Python collects a client that nobody closed.
+    Otherwise, Python may collect the socket before the connection, and warn about it.
+    """
+
+    _end: weakref.finalize[..., Any] | None = None
+
+    def _connect(self) -> Any:
+        plain: Any = super()
+        opened = plain._connect()
+        if self._end is not None:
+            self._end.detach()
+        self._end = weakref.finalize(self, opened.close)
+        self._end.atexit = False
+        return opened
+
+
+class _NamesAddress(_ClosesItsSocket):
     """A connection whose error for a connect timeout names the address. redis-py's error does
     not.
     """
 
     def _connect(self) -> Any:
-        plain: Any = super()
         connection: Any = self
         try:
-            return plain._connect()
+            return super()._connect()
         except TimeoutError as error:
             address = f"{connection.host}:{connection.port}"
             raise redis.TimeoutError(f"Timeout connecting to {address}") from error
@@ -62,8 +79,12 @@ class SentinelConnection(_NamesAddress, _ClosesWhenInterrupted):
     """Connection to the server that Sentinel names."""
 
 
-class SentinelTlsConnection(_ClosesWhenInterrupted, SentinelManagedSSLConnection):
+class SentinelTlsConnection(_ClosesItsSocket, _ClosesWhenInterrupted, SentinelManagedSSLConnection):
     """Connection with TLS to the server that Sentinel names."""
+
+
+class TlsConnection(_ClosesItsSocket, redis.SSLConnection):
+    """Connection with TLS to the server of the address."""
 
 
 @cache
@@ -120,7 +141,7 @@ def _client_for(address: RedisAddress, timeout_s: float, limit: int | None) -> r
     if address.master_name is not None:
         return _behind_sentinels(address, options)
     options["host"], options["port"] = address.hosts[0]
-    kind = redis.SSLConnection if address.tls is not None else PlainConnection
+    kind = TlsConnection if address.tls is not None else PlainConnection
     if limit is None:
         pool: Any = redis.ConnectionPool(kind, UNBOUNDED, **options)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import redis
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.redis.client_factory import client_for
+from handoff_queue.shared.store.redis.client_factory import PlainConnection, client_for
 from tests.doubles.raw_server import Conversation, RawServer
 from tests.waiting import wait_until
 
@@ -147,7 +148,7 @@ def test_many_threads_share_the_limited_number_of_connections(client: Any, admin
 
 FORKS = """
 import os, sys
-from handoff_queue.shared.store.redis.client_factory import client_for
+from handoff_queue.shared.store.redis.client_factory import PlainConnection, client_for
 client = client_for(sys.argv[1], 30.0, 3)
 ours = client.client_id()
 if (child := os.fork()) == 0:
@@ -162,3 +163,25 @@ def test_a_forked_process_has_separate_connections(redis_url: str) -> None:
         subprocess.run([sys.executable, "-c", FORKS, redis_url], check=False, timeout=30).returncode
         == 0
     )
+
+
+class _CollectedLast(PlainConnection):
+    """A connection that redis-py closes too late, after Python has collected the socket."""
+
+    def __del__(self) -> None:
+        pass
+
+
+def test_a_client_that_nobody_closes_closes_its_socket_when_python_collects_it(
+    redis_url: str,
+) -> None:
+    unclosed: Any = client_for(redis_url, 30.0, None)
+    unclosed.connection_pool.connection_class = _CollectedLast
+    unclosed.ping()
+    (connection,) = unclosed.connection_pool._available_connections
+    opened = connection._sock
+    unclosed.itself = unclosed  # a cycle: only the garbage collection frees it
+    del unclosed, connection
+    gc.collect()
+
+    assert opened.fileno() == -1
