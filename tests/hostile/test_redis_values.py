@@ -204,6 +204,49 @@ def test_fields_of_a_handoff_that_cannot_be_read_stop_no_sweep_and_no_cancel(
         assert supervisor.journal.commit(decision)
 
 
+def test_a_reservation_without_its_day_stops_no_end_of_a_job(server: Server) -> None:
+    """The script failed after it had stored the events of the end."""
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        worker.connection.redis.hset(handoff, "r_turns", "x")
+
+        version = version_of(supervisor, job_id)
+        decision = Commit(job_id, version, [CancelRequested()], drop=[HandoffId("find.1")])
+        assert supervisor.journal.commit(decision)
+
+
+def test_a_handoff_waits_in_the_queue_of_its_role_whatever_queue_a_worker_names(
+    server: Server,
+) -> None:
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", HandoffId("find.1"))
+        worker.connection.redis.hset(handoff, mapping={"queue": "writer", "lost": "1"})
+
+        supervisor.due_work.mark_sent(job_id, [HandoffId("find.1")])
+
+        redis = supervisor.connection.redis
+        assert redis.zscore(f"{keys.WAITING}writer", f"{job_id}/find.1") is None
+        assert redis.zscore(f"{keys.WAITING}analyst", f"{job_id}/find.1")
+
+
+def test_an_operator_requeues_a_handoff_whatever_role_a_worker_names(server: Server) -> None:
+    handoff_id = HandoffId("find.1")
+    with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff = keys.handoff(job_id, "analyst", handoff_id)
+        worker.connection.redis.hset(handoff, mapping={"role": "x", "held": "1"})
+
+        with server.store("console") as console:
+            console.dead_letters.publish_again(job_id, handoff_id)
+
+        assert supervisor.connection.redis.zscore(keys.due("analyst"), f"{job_id}/find.1")
+
+
 def test_a_worker_changes_only_the_progress_of_a_job(server: Server) -> None:
     """The title, the status and the children of a job are facts of its hash."""
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:

@@ -7,6 +7,8 @@ for _, handoff in ipairs(ARGV) do
   local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
   local state, lost, queue = unpack(redis.call('HMGET', h, 'state', 'lost', 'queue'))
   if state == 'issued' and lost and queue then -- otherwise it was claimed in the meantime
+    local role = role_of(job, handoff)
+    if not OWN_ROLES[role] then queue = role end -- a worker may have written any name
     redis.call('HDEL', h, 'lost')
     redis.call('ZREM', due_of(job, handoff), member)
     record_waiting(queue, { integer(now_ms()), member }, 1, 2)

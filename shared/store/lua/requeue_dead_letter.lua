@@ -4,7 +4,7 @@
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
 local h = handoff_key(job, handoff)
-local state, role = unpack(redis.call('HMGET', h, 'state', 'role'))
+local state, role = redis.call('HGET', h, 'state'), role_of(job, handoff)
 if not state or redis.call('EXISTS', job) == 0 then return 'unknown' end
 if state ~= 'issued' then return 'over' end
 local member = id_of(job) .. '/' .. handoff

@@ -36,8 +36,9 @@ RESERVATION[#RESERVATION + 1] = 'r_day'
 local reservations = {}
 local function remember_reservation(h, fields)
   reservations[h] = false
-  if not fields[1] then return false end
-  local worst = { cut = true, day = fields[#RESERVATION] }
+  local day = fields[#RESERVATION]
+  if not fields[1] or not day then return false end -- a worker may have written one of them
+  local worst = { cut = true, day = day }
   for i, amount in ipairs(AMOUNTS) do worst[amount.name] = number_or(fields[i], 0) end
   reservations[h] = worst
   return worst
