@@ -36,19 +36,22 @@ _FORBIDDEN_HEADERS = (
     "stamped_headers",
     "stamps",
     "chord",
+    "ignore_result",
     *_FORBIDDEN_FOLLOW_UPS,
 )
-"""Headers that our messages never have. With such a header a message would wait in the process
+"""Headers that our messages never have, or have with one value. With such a header a message would wait in the process
 that took it, or would vanish. Celery also sends the follow-up tasks that a header names: the
-process would send messages of the attacker's choice with its own rights.
+process would send messages of the attacker's choice with its own rights. A process that may store
+no result of Celery would try ten times, and hold a slot for a minute.
 """
 _UNSET: Mapping[str, tuple[object, ...]] = {
+    "ignore_result": (None, True),
     "timelimit": (None, [None, None]),
     "stamped_headers": (None, []),
     "stamps": (None, {}),
 }
-"""Values that Celery writes for an unset header. Other empty values are refused: an `eta` of
-[] ends the process that reads it.
+"""Values that our messages have, or that Celery writes for an unset header. Other empty values are
+refused: an `eta` of [] ends the process that reads it.
 """
 _QUOTED_CHARS = 100
 """Characters of foreign text in a reason."""

@@ -86,6 +86,7 @@ MESSAGES: dict[str, Any] = {
     "a time to wait that is a list": with_headers(eta=[]),
     "an expiry": with_headers(expires="2000-01-01T00:00:00"),
     "an expiry that is a number": with_headers(expires=-1),
+    "a result of Celery": with_headers(ignore_result=False),
     "a limit of time": with_headers(timelimit=[1, 1]),
     "a limit of time that is a text": with_headers(timelimit="1"),
     "stamps": with_headers(stamped_headers=["a"], stamps={"a": ["b"]}),
