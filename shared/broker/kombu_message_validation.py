@@ -39,10 +39,11 @@ _FORBIDDEN_HEADERS = (
     "ignore_result",
     *_FORBIDDEN_FOLLOW_UPS,
 )
-"""Headers that our messages never have, or have with one value. With such a header a message would wait in the process
-that took it, or would vanish. Celery also sends the follow-up tasks that a header names: the
-process would send messages of the attacker's choice with its own rights. A process that may store
-no result of Celery would try ten times, and hold a slot for a minute.
+"""Headers that our messages never have, or have with one value. With such a header a message would
+wait in the process that took it, or would vanish. Celery also sends the follow-up tasks that a
+header names: the process would send messages of the attacker's choice with its own rights. With
+`ignore_result` false, Celery would try again and again to store a result that a supervisor may not
+store, and a slot would wait for minutes.
 """
 _UNSET: Mapping[str, tuple[object, ...]] = {
     "ignore_result": (None, True),

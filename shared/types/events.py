@@ -139,8 +139,8 @@ class ApprovalAsked(Message):
 
     @model_validator(mode="after")
     def _check_subject(self) -> Self:
-        """Refuse a question about a call that is also about a plan, an answer or steps, or that has
-        a long reason: a worker asks about calls only, and writes the question.
+        """Refuse a question about a call that is also about a plan, an answer or steps: a worker
+        asks about calls only. Refuse a long reason, too, because the worker writes the reason.
         """
         if self.call is None:
             return self
