@@ -29,8 +29,8 @@ UNBOUNDED = 2**31
 
 
 class _ClosesItsSocket:
-    """A connection that closes its socket when Python collects a client that nobody closed.
-    Otherwise, Python may collect the socket before the connection, and warn about it.
+    """A connection that closes its socket when Python collects an open client. Otherwise, Python
+    may collect the socket before the connection, and warn about it.
     """
 
     _end: weakref.finalize[..., Any] | None = None

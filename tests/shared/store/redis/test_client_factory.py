@@ -172,9 +172,7 @@ class _CollectedLast(PlainConnection):
         pass
 
 
-def test_a_client_that_nobody_closes_closes_its_socket_when_python_collects_it(
-    redis_url: str,
-) -> None:
+def test_an_open_client_closes_its_socket_when_python_collects_it(redis_url: str) -> None:
     unclosed: Any = client_for(redis_url, 30.0, None)
     unclosed.connection_pool.connection_class = _CollectedLast
     unclosed.ping()
