@@ -208,14 +208,15 @@ local function drop_all()
   -- Note the batch that a dropped handoff waits for. A supervisor cancels the batch, and settles
   -- the reservation by its result. A worker may have written any text, and no supervisor could
   -- remove a text that is not UTF-8 from the list. Returns whether there is such a batch.
-  local function note_batch(handoff, batch, model)
-    local MAX_BYTES = 1000
-    local entry = table.concat({ id, handoff, batch or '', model or '' }, ' ')
-    local is_batch = batch and string.find(batch, '^[!-~]+ [!-~]+$')
-    if not is_batch or #entry > MAX_BYTES or not string.find(entry, '^[ -~]+$') then
+  local function note_batch(h, handoff, batch)
+    local MAX_BYTES = 400
+    if not batch or #batch > MAX_BYTES or not string.find(batch, '^[!-~]+ [!-~]+$') then
       return false
     end
-    redis.call('ZADD', 'handoff:batches', now, entry)
+    if redis.call('HSTRLEN', h, 'r_model') > MAX_BYTES then return false end
+    local model = redis.call('HGET', h, 'r_model') or ''
+    if not string.find(model, '^[ -~]*$') then return false end
+    redis.call('ZADD', 'handoff:batches', now, table.concat({ id, handoff, batch, model }, ' '))
     redis.call('PEXPIRE', 'handoff:batches', integer(RESULTS_KEPT_MS))
     return true
   end
@@ -223,8 +224,8 @@ local function drop_all()
   -- Drop a handoff that no job needs. Returns whether it was still open.
   local function drop(handoff)
     local h = handoff_key(job, handoff)
-    local queue, group, bucket, child, state, asks, run, batch, model = unpack(redis.call(
-      'HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares', 'batch', 'r_model'
+    local queue, group, bucket, child, state, asks, run, batch = unpack(redis.call(
+      'HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares', 'batch'
     ))
     local role, member = role_of(job, handoff), id .. '/' .. handoff
     if not state or state == 'done' or state == 'dropped' then return false end
@@ -234,7 +235,7 @@ local function drop_all()
     local tenant_label = label('tenant', job_of(job).tenant)
     add_to_metric('1', 'handoffs', tenant_label, label('role', role), 'dropped')
     redis.call('DEL', draft_key(job, handoff))
-    if not note_batch(handoff, batch, model) then settle(job, h, nil) end
+    if not note_batch(h, handoff, batch) then settle(job, h, nil) end
     close_calls(job, asks)
     if run then leave_run(job, handoff, run, false, at) end
     redis.call('DEL', turns_key(job, handoff))
