@@ -1,5 +1,6 @@
 """The handoffs of attempts at steps, of roles and of the fact-checker, and the time until which
-their model calls go through batches of the provider. Pure."""
+their model calls go through batches of the provider. Pure.
+"""
 
 from __future__ import annotations
 
