@@ -22,7 +22,7 @@ from handoff_queue.chaos.planned_jobs import (
     PlannedOutcome,
     PlannedStep,
 )
-from handoff_queue.chaos.shortened_requests import SKIMS_FOR_TURNS
+from handoff_queue.chaos.shortened_requests import SKIMMER_TURNS
 from handoff_queue.shared.settings.agent_sdk_cli import agent_sdk_fault
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
@@ -298,7 +298,7 @@ class _StepGenerator:
             case Shape.EXTERNAL:
                 return (PlannedStep("a", EXTERNAL, turns=3), self.step("b", "a"))
             case Shape.SHORTENED:
-                return (PlannedStep("a", SKIMMER, turns=SKIMS_FOR_TURNS), self.step("b", "a"))
+                return (PlannedStep("a", SKIMMER, turns=SKIMMER_TURNS), self.step("b", "a"))
             case Shape.FORKED:
                 return (self.step("a"), self.step("b"), self.step("d", "a", "b"))
             case _:

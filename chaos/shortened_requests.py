@@ -20,7 +20,7 @@ from handoff_queue.testing.context_edits import CHARS_PER_TOKEN, count_tokens
 if TYPE_CHECKING:  # that module imports this one
     from handoff_queue.chaos.model_server import Call
 
-SKIMS_FOR_TURNS = 8
+SKIMMER_TURNS = 8
 """Turns of a handoff whose requests are shortened. A summary counts as a turn."""
 READ_CHARS = 12_000
 """Characters of the document that a turn reads."""
@@ -65,7 +65,8 @@ def reply_of_a_skimmer(job: PlannedJob, key: CallKey, turns: int, request: Json)
 
 
 def usage_of(job: PlannedJob, request: Json, reply: Reply) -> Usage:
-    """Return the usage that the server reports for a reply. Requests are shortened by it.
+    """Return the usage that the server reports for a reply. This server and the worker decide by
+    the length of a request when to shorten it, so the usage of these jobs follows their texts.
 
     Args:
         request: the request without the results that the server has cleared.
@@ -78,7 +79,7 @@ def usage_of(job: PlannedJob, request: Json, reply: Reply) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class ShortenedRecords:
-    """The calls of a run. No repetition of one is allowed, as of all other calls."""
+    """The calls of a run. The promises about repeated calls hold for these calls, too."""
 
     calls: Sequence[Call]
 

@@ -525,8 +525,8 @@ class EnvelopeFormat:
         return envelope.model_copy(update={"claims": claims, "output": output})
 
     def _without_faulty_claims(self, envelope: _Envelope) -> tuple[_Envelope, set[str]]:
-        """Return the envelope without claims that have a quote which is not in its source, and the
-        ids of these claims. The instructions asked for no claims, so a faulty one costs no turn.
+        """Leave out the claims with a quote that is not in its source. Return the envelope and the
+        ids of these claims. The instructions asked for no claims, so a faulty claim costs no turn.
         """
         kept: list[_Claim] = []
         dropped: set[str] = set()
