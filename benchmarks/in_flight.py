@@ -101,10 +101,7 @@ def measure(
 
 
 def _start(system: RunningSystem, pool: str, slots: int) -> None:
-    name, app, queues = SUPERVISOR
-    system.processes.start(
-        system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "16")
-    )
+    system.start_worker(*SUPERVISOR, 16)
     celery = [
         "-m",
         "celery",

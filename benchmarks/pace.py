@@ -104,18 +104,7 @@ def measure_pace(
         ) as system,
     ):
         for n in range(workers):
-            arguments = (
-                "-A",
-                "handoff_queue.workers.app",
-                "worker",
-                "-n",
-                f"w{n}@%h",
-                "-Q",
-                "generalist",
-                "-c",
-                str(slots),
-            )
-            system.processes.start(system.celery(f"w{n}", *arguments))
+            system.start_worker(f"w{n}", "handoff_queue.workers.app", "generalist", slots)
         system.processes.wait_until_ready()
         jobs = system.jobs()
         began = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from handoff_queue.chaos.leaks import keys_without_expiry
@@ -60,6 +60,31 @@ class RunningSystem:
         if self.users is not None:
             environment["HANDOFF_REDIS_URL"] = self.users.url_of_process(arguments)
         return ChildSpec(name, [sys.executable, "-m", "celery", *arguments], environment)
+
+    def celery_worker(
+        self,
+        name: str,
+        app: str,
+        queues: str,
+        slots: int = 8,
+        *options: str,
+        variables: Mapping[str, str] | None = None,
+    ) -> ChildSpec:
+        """Return a process of Celery's command `worker`, with the node name of the process.
+
+        Args:
+            app: the module of the Celery app.
+            queues: names, separated by commas.
+            options: further options of the command.
+            variables: environment variables of this process only.
+        """
+        arguments = ("-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", str(slots))
+        spec = self.celery(name, *arguments, *options)
+        return replace(spec, environment={**spec.environment, **(variables or {})})
+
+    def start_worker(self, name: str, app: str, queues: str, slots: int = 8, *options: str) -> None:
+        """Start a process of `celery_worker`. It starts again after its death."""
+        self.processes.start(self.celery_worker(name, app, queues, slots, *options))
 
 
 def model_environment(server: MessagesServer, **more: str) -> dict[str, str]:
@@ -124,9 +149,7 @@ def system_on(
     admin.store.connection.load_scripts(library_scripts())  # workers may start before a supervisor
     system = RunningSystem(client_url, processes, environment, url, admin, users)
     for name, app, queues in workers:
-        processes.start(
-            system.celery(name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "8")
-        )
+        system.start_worker(name, app, queues)
     processes.wait_until_ready()
     yield system
     redis = admin.store.connection.redis

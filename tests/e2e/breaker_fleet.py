@@ -46,10 +46,7 @@ def start_breaker_fleet(
     with MessagesServer(script) as server:
         environment = {**model_environment(server, **SHORT_LEASES), **folders, **settings}
         with running_system(folder, (SUPERVISOR,), environment) as system:
-            options = ("-n", "worker@%h", "-Q", "breaker", "-c", str(SLOTS))
-            system.processes.start(
-                system.celery("worker", "-A", "handoff_queue.workers.app", "worker", *options)
-            )
+            system.start_worker("worker", "handoff_queue.workers.app", "breaker", SLOTS)
             system.processes.wait_until_ready()
             jobs = system.jobs()
             yield Fleet(system, server, script, jobs)

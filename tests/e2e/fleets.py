@@ -31,13 +31,11 @@ def start_fleet(folder: Path) -> Iterator[Fleet]:
         with running_system(
             folder, (), model_environment(server, **SHORT_LEASES, **settings)
         ) as system:
-            workers = [(name, SUPERVISOR, "4") for name in ("s1", "s2")] + [
-                (name, ALL_SPECIALISTS, "1") for name in ("w1", "w2", "w3")
+            workers = [(name, SUPERVISOR, 4) for name in ("s1", "s2")] + [
+                (name, ALL_SPECIALISTS, 1) for name in ("w1", "w2", "w3")
             ]
             for name, (_, app, queues), slots in workers:
-                spec = system.celery(
-                    name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots
-                )
+                spec = system.celery_worker(name, app, queues, slots)
                 system.processes.start(replace(spec, is_killed_on_purpose=True))
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))

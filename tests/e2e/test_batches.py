@@ -5,13 +5,12 @@ of a worker at any point pays for no call twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from handoff_queue.chaos.fleet import arm
-from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.gates import Gates
@@ -112,13 +111,8 @@ def batched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Batched]:
         ) as system,
     ):
         for name, (app, queues) in PROCESSES.items():
-            spec = system.celery(
-                name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2"
-            )
-            environment = {**spec.environment, FAILPOINTS: str(armed)}
-            system.processes.start(
-                ChildSpec(name, spec.command, environment, is_killed_on_purpose=True)
-            )
+            spec = system.celery_worker(name, app, queues, 2, variables={FAILPOINTS: str(armed)})
+            system.processes.start(replace(spec, is_killed_on_purpose=True))
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))
         yield Batched(system, server, jobs, armed)

@@ -118,26 +118,9 @@ def system(
             tmp_path_factory.mktemp("budgets"), (), model_environment(server, **SHORT_LEASES)
         ) as running,
     ):
-        running.processes.start(
-            running.celery(
-                "s1", "-A", SUPERVISOR[1], "worker", "-n", "s1@%h", "-Q", SUPERVISOR[2], "-c", "4"
-            )
-        )
+        running.start_worker("s1", *SUPERVISOR[1:], 4)
         for name in ("w1", "w2"):
-            running.processes.start(
-                running.celery(
-                    name,
-                    "-A",
-                    ALL_SPECIALISTS[1],
-                    "worker",
-                    "-n",
-                    f"{name}@%h",
-                    "-Q",
-                    ALL_SPECIALISTS[2],
-                    "-c",
-                    "25",
-                )
-            )
+            running.start_worker(name, *ALL_SPECIALISTS[1:], 25)
         running.processes.wait_until_ready()
         yield running
 

@@ -172,16 +172,12 @@ def running_mail_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mai
         MessagesServer(script) as server,
         running_system(folder, (), model_environment(server, **SHORT_LEASES, **folders)) as system,
     ):
-        worker = ("handoff_queue.workers.app", "mailer,generalist", "1")
-        for name, (app, queues, slots) in {"s1": (*SUPERVISOR[1:], "4"), "w1": worker}.items():
-            spec = system.celery(
-                name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots
-            )
-            points = {FAILPOINTS: str(armed)} if name == "w1" else {}
-            environment = {**spec.environment, **points}
-            system.processes.start(
-                replace(spec, environment=environment, is_killed_on_purpose=True)
-            )
+        app, queues = "handoff_queue.workers.app", "mailer,generalist"
+        for spec in (
+            system.celery_worker("s1", *SUPERVISOR[1:], 4),
+            system.celery_worker("w1", app, queues, 1, variables={FAILPOINTS: str(armed)}),
+        ):
+            system.processes.start(replace(spec, is_killed_on_purpose=True))
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))
         yield MailFleet(Fleet(system, server, script, jobs), outbox, armed)

@@ -88,11 +88,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
         ) as system,
     ):
         for number in range(2):
-            options = ("-n", f"worker{number}@%h", "-Q", "payer", "-c", "1")
-            command = system.celery(
-                f"worker{number}", "-A", "handoff_queue.workers.app", "worker", *options
-            )
-            system.processes.start(command)
+            system.start_worker(f"worker{number}", "handoff_queue.workers.app", "payer", 1)
         system.processes.wait_until_ready()
         jobs = system.jobs()
         yield Fleet(system, server, script, jobs)

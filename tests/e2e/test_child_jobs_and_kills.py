@@ -68,26 +68,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, points: Path) -> Iterator[Fl
             model_environment(server, **SHORT_LEASES),
         ) as system,
     ):
+        _, app, queues = SUPERVISOR
         for name in ("s1", "s2"):
-            spec = system.celery(
-                name,
-                "-A",
-                SUPERVISOR[1],
-                "worker",
-                "-n",
-                f"{name}@%h",
-                "-Q",
-                SUPERVISOR[2],
-                "-c",
-                "4",
-            )
-            system.processes.start(
-                replace(
-                    spec,
-                    environment={**spec.environment, FAILPOINTS: str(points)},
-                    is_killed_on_purpose=True,
-                )
-            )
+            spec = system.celery_worker(name, app, queues, 4, variables={FAILPOINTS: str(points)})
+            system.processes.start(replace(spec, is_killed_on_purpose=True))
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))
         yield Fleet(system, server, script, jobs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +118,8 @@ def test_doctor_lists_the_fleets_processes_and_marks_lines_about_this_shell(shel
 def test_a_worker_of_another_model_is_a_warning(shell: Shell) -> None:
     other = {"HANDOFF_SPECIALIST_MODEL": "another-model"}
     name, app, queues = ALL_SPECIALISTS
-    options = ("-n", f"other-{name}@%h", "-Q", queues)
-    spec = shell.system.celery("other", "-A", app, "worker", *options)
-    shell.system.processes.start(replace(spec, environment={**spec.environment, **other}))
+    spec = shell.system.celery_worker(f"other-{name}", app, queues, variables=other)
+    shell.system.processes.start(spec)
 
     wait_until(lambda: shell.levels("models") == {"warn"}, timeout_s=60, expected="a warning")
     assert shell.doctor()[0] == 0

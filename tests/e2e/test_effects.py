@@ -124,12 +124,10 @@ def running_mail_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mai
         MessagesServer(script) as server,
         running_system(folder, (), model_environment(server, **SHORT_LEASES, **folders)) as system,
     ):
-        worker = ("handoff_queue.workers.app", "mailer,generalist", "2")
-        processes = {"s1": (*SUPERVISOR[1:], "4"), "w1": worker, "w2": worker, "w3": worker}
+        worker = ("handoff_queue.workers.app", "mailer,generalist", 2)
+        processes = {"s1": (*SUPERVISOR[1:], 4), "w1": worker, "w2": worker, "w3": worker}
         for name, (app, queues, slots) in processes.items():
-            spec = system.celery(
-                name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", slots
-            )
+            spec = system.celery_worker(name, app, queues, slots)
             system.processes.start(replace(spec, is_killed_on_purpose=True))
         system.processes.wait_until_ready()
         jobs = client.connect(system.redis_url, Settings(offline=True))

@@ -44,9 +44,8 @@ def test_a_worker_without_the_key_says_why_and_a_worker_with_the_key_does_the_ha
     write_keys(folder, "acme", new_key())
     keys = {"HANDOFF_TENANT_KEYS": str(folder)}
     with running_system(tmp_path, [SUPERVISOR], keys) as system:
-        name, app, queues = ALL_SPECIALISTS
-        arguments = ("-A", app, "worker", "-Q", queues, "-c", "8")
-        worker = system.celery("w1", *arguments, "-n", "w1@%h")
+        _, app, queues = ALL_SPECIALISTS
+        worker = system.celery_worker("w1", app, queues)
         others = {name: value for name, value in worker.environment.items() if name not in keys}
         system.processes.start(replace(worker, environment=others, restart=False))
         jobs = client.connect(system.redis_url, Settings(offline=True, tenant_keys=folder))
@@ -59,7 +58,7 @@ def test_a_worker_without_the_key_says_why_and_a_worker_with_the_key_does_the_ha
             expected="the reason in the log",
         )
         os.kill(system.processes.pids()["w1"], signal.SIGTERM)
-        system.processes.start(system.celery(name, *arguments, "-n", "w2@%h"))
+        system.start_worker("w2", app, queues)
 
         assert jobs.wait(job_id, 90) in (JobStatus.OK, JobStatus.PARTIAL)
         assert "Traceback" not in log.read_text()

@@ -76,36 +76,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         ) as system:
             for name in ("s1", "s2"):
                 app = "tests.e2e.a_supervisor_that_freezes"
-                system.processes.start(
-                    system.celery(
-                        name,
-                        "-A",
-                        app,
-                        "worker",
-                        "-n",
-                        f"{name}@%h",
-                        "-Q",
-                        SUPERVISOR[2],
-                        "-c",
-                        "4",
-                    )
-                )
+                system.start_worker(name, app, SUPERVISOR[2], 4)
             for name in ("w1", "w2", "w3"):
-                queues = "generalist,statue"
-                system.processes.start(
-                    system.celery(
-                        name,
-                        "-A",
-                        "tests.e2e.a_worker_that_freezes",
-                        "worker",
-                        "-n",
-                        f"{name}@%h",
-                        "-Q",
-                        queues,
-                        "-c",
-                        "1",
-                    )
-                )
+                system.start_worker(name, "tests.e2e.a_worker_that_freezes", "generalist,statue", 1)
             system.processes.wait_until_ready()
             settings = Settings(offline=True, lease_s=LEASE_S)
             jobs = client.connect(system.redis_url, settings)

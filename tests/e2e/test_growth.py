@@ -13,7 +13,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
 from handoff_queue.testing import Json, MessagesServer, Reply, result_reply
-from tests.running_system import model_environment, running_system
+from tests.running_system import SUPERVISOR, model_environment, running_system
 from tests.supervisor.workflows.workflow_files import (
     ROW_STEP,
     UNREVIEWED,
@@ -59,18 +59,7 @@ def test_a_small_job_is_issued_between_the_slices_of_a_large_job(tmp_path: Path)
         small_job = jobs.submit(
             Request("Say how it stands.", specialists=("writer",), mode=Mode.SINGLE)
         )
-        arguments = (
-            "-A",
-            "handoff_queue.supervisor.app",
-            "worker",
-            "-n",
-            "supervisor@%h",
-            "-Q",
-            "supervisor,submissions,roles",
-            "-c",
-            "1",
-        )
-        system.processes.start(system.celery("supervisor", *arguments))
+        system.start_worker(*SUPERVISOR, 1)
 
         large_job_times = issue_times(jobs, job_id, ROWS)
         assert jobs.wait(small_job, 60) is JobStatus.OK

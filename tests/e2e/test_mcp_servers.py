@@ -109,10 +109,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         environment = model_environment(server, **SHORT_LEASES, **settings)
         with running_system(folder, (SUPERVISOR,), environment) as system:
             for name in ("w1", "w2"):
-                spec = system.celery(
-                    name, "-A", "handoff_queue.workers.app", "worker", "-n", f"{name}@%h",
-                    "-Q", "meteorologist", "-c", "2",
-                )  # fmt: skip
+                app = "handoff_queue.workers.app"
+                spec = system.celery_worker(name, app, "meteorologist", 2)
                 system.processes.start(replace(spec, is_killed_on_purpose=True))
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))

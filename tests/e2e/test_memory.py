@@ -69,10 +69,7 @@ def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningS
             "HANDOFF_SPECIALISTS_DIRS": str(folder),
         }
         with running_system(folder, (SUPERVISOR,), environment) as system:
-            options = ("-n", "worker@%h", "-Q", "librarian", "-c", "2")
-            system.processes.start(
-                system.celery("worker", "-A", "handoff_queue.workers.app", "worker", *options)
-            )
+            system.start_worker("worker", "handoff_queue.workers.app", "librarian", 2)
             system.processes.wait_until_ready()
             jobs = system.jobs()
             yield system, jobs

@@ -67,8 +67,7 @@ def in_folder(tmp_path: Path, name: str) -> Handoff:
 
 def start_worker(system: RunningSystem, name: str) -> None:
     """Start a worker that is not restarted after its death."""
-    options = ("-n", f"{name}@%h", "-Q", SPECIALIST, "-c", "1")
-    spec = system.celery(name, "-A", "handoff_queue.workers.app", "worker", *options)
+    spec = system.celery_worker(name, "handoff_queue.workers.app", SPECIALIST, 1)
     system.processes.start(replace(spec, restart=False))
 
 
@@ -144,10 +143,8 @@ def test_a_worker_that_starts_first_waits_for_the_scripts_of_a_supervisor(tmp_pa
         redis = system.admin.store.connection.redis
         redis.script_flush()
         redis.config_resetstat()
-        name, app, queues = ALL_SPECIALISTS
-        worker = system.celery(name, "-A", app, "worker", "-n", "worker@%h", "-Q", queues)
-        system.processes.start(worker)
-        log = system.processes.log_of(name)
+        system.start_worker(*ALL_SPECIALISTS)
+        log = system.processes.log_of(ALL_SPECIALISTS[0])
 
         def refused_tries() -> int:
             commands = redis.info("commandstats")
@@ -157,10 +154,7 @@ def test_a_worker_that_starts_first_waits_for_the_scripts_of_a_supervisor(tmp_pa
         # Celery ends a worker that connects again more than five times without a pause
         wait_until(lambda: refused_tries() > 6, expected="the waiting worker")
 
-        name, app, queues = SUPERVISOR
-        system.processes.start(
-            system.celery(name, "-A", app, "worker", "-n", "supervisor@%h", "-Q", queues)
-        )
+        system.start_worker(*SUPERVISOR)
 
         system.processes.wait_until_ready()
         assert "Frequent restarts" not in log.read_text()

@@ -112,20 +112,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedFleet]:
             ) as system,
         ):
             for name in ("w1", "w2"):
-                system.processes.start(
-                    system.celery(
-                        name,
-                        "-A",
-                        "handoff_queue.workers.app",
-                        "worker",
-                        "-n",
-                        f"{name}@%h",
-                        "-Q",
-                        "generalist",
-                        "-c",
-                        "1",
-                    )
-                )
+                system.start_worker(name, "handoff_queue.workers.app", "generalist", 1)
             system.processes.wait_until_ready()
             jobs = client.connect(system.redis_url, Settings(offline=True))
             fleet = Fleet(system, server, script, jobs)

@@ -30,22 +30,7 @@ def test_every_process_outlives_its_redis_idle_or_with_work_in_flight(
             ("s", "handoff_queue.supervisor.app", "supervisor,submissions,roles"),
             ("w", "handoff_queue.workers.app", SPECIALIST),
         ):
-            system.processes.start(
-                system.celery(
-                    name,
-                    "-A",
-                    app,
-                    "worker",
-                    "-n",
-                    f"{name}@%h",
-                    "-Q",
-                    queues,
-                    "-c",
-                    "2",
-                    "-P",
-                    pool,
-                )
-            )
+            system.start_worker(name, app, queues, 2, "-P", pool)
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         before = system.processes.pids()

@@ -39,11 +39,7 @@ def running_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     ):
         for kind, (_, app, queues) in (("s", SUPERVISOR), ("w", ALL_SPECIALISTS)):
             for name in (f"{kind}1", f"{kind}2"):
-                system.processes.start(
-                    system.celery(
-                        name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "3"
-                    )
-                )
+                system.start_worker(name, app, queues, 3)
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet

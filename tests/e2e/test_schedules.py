@@ -9,12 +9,12 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from handoff_queue.chaos.fleet import arm
-from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.types.events import JobStatus, JobSubmitted
@@ -55,17 +55,8 @@ def system(tmp_path_factory: pytest.TempPathFactory, points: Path) -> Iterator[R
     ) as system:
         for name in SUPERVISORS:
             _, app, queues = SUPERVISOR
-            spec = system.celery(
-                name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "4"
-            )
-            system.processes.start(
-                ChildSpec(
-                    spec.name,
-                    spec.command,
-                    {**spec.environment, FAILPOINTS: str(points)},
-                    is_killed_on_purpose=True,
-                )
-            )
+            spec = system.celery_worker(name, app, queues, 4, variables={FAILPOINTS: str(points)})
+            system.processes.start(replace(spec, is_killed_on_purpose=True))
         system.processes.wait_until_ready()
         yield system
 

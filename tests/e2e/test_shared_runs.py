@@ -119,10 +119,8 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
         with running_system(folder, (SUPERVISOR,), environment) as system:
             system.environment[FAILPOINTS] = str(points)
             for name in WORKERS:
-                options = ("-n", f"{name}@%h", "-Q", "clerk", "-c", "2")
-                arguments = ("worker", "-A", "handoff_queue.workers.app", "worker", *options)
-                worker = replace(system.celery(*arguments), name=name, is_killed_on_purpose=True)
-                system.processes.start(worker)
+                worker = system.celery_worker(name, "handoff_queue.workers.app", "clerk", 2)
+                system.processes.start(replace(worker, is_killed_on_purpose=True))
             system.processes.wait_until_ready()
             jobs = system.jobs()
             yield Office(system, jobs, model, points)

@@ -39,20 +39,7 @@ def fleet_with_pool(pool: str, folder: Path) -> Iterator[Fleet]:
 
 def start_worker(system: RunningSystem, pool: str, name: str) -> None:
     """Start a worker with this pool."""
-    arguments = (
-        "-A",
-        "handoff_queue.workers.app",
-        "worker",
-        "-n",
-        f"{name}@%h",
-        "-Q",
-        SPECIALIST,
-        "-P",
-        pool,
-        "-c",
-        str(SLOTS),
-    )
-    system.processes.start(system.celery(name, *arguments))
+    system.start_worker(name, "handoff_queue.workers.app", SPECIALIST, SLOTS, "-P", pool)
 
 
 @contextmanager

@@ -69,9 +69,7 @@ def test_a_result_of_a_users_tool_is_a_source_of_the_answer_and_is_exported(tmp_
             tmp_path, (SUPERVISOR,), model_environment(server, **SHORT_LEASES, **folders)
         ) as system,
     ):
-        system.processes.start(
-            system.celery("worker", "-A", "handoff_queue.workers.app", "worker", "-Q", "shop")
-        )
+        system.start_worker("worker", "handoff_queue.workers.app", "shop")
         system.processes.wait_until_ready()
         jobs = system.jobs()
         job_id = jobs.submit(Request("Where is order A-2?", mode=Mode.SINGLE))

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from handoff_queue.chaos.fleet import arm
-from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import Fleet, Script
@@ -55,17 +55,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fle
             ("w", ALL_SPECIALISTS, {}),
         ):
             for name in (f"{kind}1", f"{kind}2"):
-                spec = system.celery(
-                    name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2"
-                )
-                system.processes.start(
-                    ChildSpec(
-                        spec.name,
-                        spec.command,
-                        {**spec.environment, **failpoints},
-                        is_killed_on_purpose=True,
-                    )
-                )
+                spec = system.celery_worker(name, app, queues, 2, variables=failpoints)
+                system.processes.start(replace(spec, is_killed_on_purpose=True))
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet

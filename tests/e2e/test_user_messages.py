@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from handoff_queue.chaos.fleet import arm
-from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.types.events import UserMessageTaken
 from handoff_queue.shared.types.ids import JobId
@@ -42,17 +42,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, armed: Path) -> Iterator[Fle
     ):
         _, app, queues = ALL_SPECIALISTS
         for name in ("w1", "w2"):
-            spec = system.celery(
-                name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "2"
-            )
-            system.processes.start(
-                ChildSpec(
-                    spec.name,
-                    spec.command,
-                    {**spec.environment, FAILPOINTS: str(armed)},
-                    is_killed_on_purpose=True,
-                )
-            )
+            spec = system.celery_worker(name, app, queues, 2, variables={FAILPOINTS: str(armed)})
+            system.processes.start(replace(spec, is_killed_on_purpose=True))
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet

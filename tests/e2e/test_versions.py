@@ -47,18 +47,9 @@ def convert_to_next_version(fleet: Fleet, message: bytes) -> None:
 @contextmanager
 def a_worker_of_the_next_version(fleet: Fleet) -> Iterator[int]:
     """Start a worker of the next version on the fleet's queue, and yield its process id."""
-    arguments = (
-        "-A",
-        "tests.e2e.a_worker_of_the_next_version",
-        "worker",
-        "-n",
-        "next@%h",
-        "-Q",
-        SPECIALIST,
-        "-c",
-        "1",
-    )
-    spec, before = fleet.system.celery("next", *arguments), fleet.announced_workers()
+    app = "tests.e2e.a_worker_of_the_next_version"
+    spec = fleet.system.celery_worker("next", app, SPECIALIST, 1)
+    before = fleet.announced_workers()
     environment = {**os.environ, **spec.environment}
     with Path(os.devnull).open("wb") as nothing:
         process = forked_processes.start(

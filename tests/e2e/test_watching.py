@@ -45,11 +45,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
             ("s", SUPERVISOR[1], SUPERVISOR[2]),
             ("w", "handoff_queue.workers.app", SPECIALIST),
         ):
-            system.processes.start(
-                system.celery(
-                    name, "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", "3"
-                )
-            )
+            system.start_worker(name, app, queues, 3)
         system.processes.wait_until_ready()
         fleet = Fleet(system, server, script, system.jobs())
         yield fleet
