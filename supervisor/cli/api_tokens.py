@@ -37,7 +37,7 @@ class TokenAction(StrEnum):
 
 
 def token(
-    what: Annotated[
+    action: Annotated[
         TokenAction, typer.Argument(metavar="ACTION", help="list, create or revoke.")
     ] = TokenAction.LIST,
     subject: Annotated[
@@ -77,9 +77,9 @@ def token(
 
     handoff token revoke 5d1f0c2a9e77
     """  # fmt: skip
-    if what is not TokenAction.CREATE and (role, tenant, expires) != (None, None, None):
+    if action is not TokenAction.CREATE and (role, tenant, expires) != (None, None, None):
         raise UserError("only `handoff token create` takes --role, --tenant and --expires")
-    match what:
+    match action:
         case TokenAction.LIST:
             if subject is not None:
                 raise UserError("`handoff token list` lists all tokens, and takes no NAME")
@@ -93,21 +93,21 @@ def token(
                 raise UserError("`handoff token revoke` needs an ID (see `handoff token list`)")
             _revoke(subject, as_json=as_json)
         case _:
-            assert_never(what)
+            assert_never(action)
     return OK
 
 
 def _create(
     name: str, role: ApiRole, tenant: str | None, expires_s: float | None, *, as_json: bool
 ) -> None:
-    made, secret = client_of_broker().create_token(name, role, tenant, expires_s)
+    api_token, secret = client_of_broker().create_token(name, role, tenant, expires_s)
     if as_json:
-        write_as_json({**made.model_dump(mode="json"), "secret": secret})
+        write_as_json({**api_token.model_dump(mode="json"), "secret": secret})
     else:
         write_line(secret)
     print_message(
-        f"this is the secret of token {made.id}: keep it now, because no command shows it again."
-        f" `handoff token revoke {made.id}` ends it"
+        f"this is the secret of token {api_token.id}: keep it now, because no command shows it"
+        f" again. `handoff token revoke {api_token.id}` ends it"
     )
 
 

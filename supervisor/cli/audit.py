@@ -58,18 +58,18 @@ def _line(entry: AuditEntry) -> str:
     detail = ""
     if entry.detail:
         detail = f": {shorten(entry.detail, 200)}"
-    what = f"{entry.action.replace('_', ' ')} {shorten(entry.subject, 64)}{detail}"
-    return f"{clock(entry.at)}  {_actor_text(entry.actor)}  {what}"
+    action_text = f"{entry.action.replace('_', ' ')} {shorten(entry.subject, 64)}{detail}"
+    return f"{clock(entry.at)}  {_actor_text(entry.actor)}  {action_text}"
 
 
 def _actor_text(actor: Actor | None) -> str:
     """Return the actor in words, safe for a terminal."""
     if actor is None:
         return "unnamed"
-    who = shorten(actor.name, 60)
+    text = shorten(actor.name, 60)
     if actor.token:
-        who += f" (token {shorten(actor.token, 20)})"
-    who += f" via {actor.via}"
+        text += f" (token {shorten(actor.token, 20)})"
+    text += f" via {actor.via}"
     if actor.address:
-        who += f" from {shorten(actor.address, 60)}"
-    return who
+        text += f" from {shorten(actor.address, 60)}"
+    return text

@@ -70,13 +70,15 @@ def cancel(
         raise UserError("--status, --tenant and --older-than need --all")
     if not names and not everything:
         raise UserError("name the jobs to cancel, or use --all (`handoff list` shows the jobs)")
-    wanted = open_statuses(statuses)
+    chosen_statuses = open_statuses(statuses)
     if everything and not yes and not can_ask():
         raise UserError("--all asks before it cancels, and there is no terminal to ask: use --yes")
     jobs = client_of_broker()
     if names:
         return _cancel_named(jobs, names)
-    where = filter_of(wanted, jobs.store.connection.now(), older_than_s=older_than, tenant=tenant)
+    where = filter_of(
+        chosen_statuses, jobs.store.connection.now(), older_than_s=older_than, tenant=tenant
+    )
     return _cancel_all(jobs, where, asks=not yes)
 
 
@@ -87,14 +89,14 @@ def open_statuses(texts: Sequence[str]) -> frozenset[JobStatus]:
     Raises:
         UserError: a text is not a status, or is the status of an ended job.
     """
-    named = statuses_of(texts)
-    ended = sorted(named - OPEN)
-    if ended:
+    statuses = statuses_of(texts)
+    ended_statuses = sorted(statuses - OPEN)
+    if ended_statuses:
         raise UserError(
-            f"--status {ended[0]}: these jobs have ended already; only jobs that are "
+            f"--status {ended_statuses[0]}: these jobs have ended already; only jobs that are "
             f"{' or '.join(sorted(OPEN))} can be cancelled"
         )
-    return named or OPEN
+    return statuses or OPEN
 
 
 class CancelOutcome(Enum):

@@ -53,7 +53,7 @@ def check_app(
         UserError: the app refuses a file or cannot be created, or a file was not loaded in time.
     """
     try:
-        ended = subprocess.run(
+        process = subprocess.run(
             celery_command(app, "--version"),
             env={**os.environ, **variables},
             stdin=subprocess.DEVNULL,
@@ -68,12 +68,12 @@ def check_app(
             f"the files of your specialists and tools were not loaded within {within_s:g} s: "
             "a file of tools must not block while it is imported"
         ) from error
-    messages = messages_in(ended.stderr)
-    if not ended.returncode:
+    messages = messages_in(process.stderr)
+    if not process.returncode:
         for message in messages:
             print_message(message)
         return messages
-    problem = f"{app} cannot be started: {ended.stderr.strip()[-1_500:]}"
+    problem = f"{app} cannot be started: {process.stderr.strip()[-1_500:]}"
     if messages:
         problem = messages[-1]
     raise UserError(problem)

@@ -105,23 +105,23 @@ def chaos(
     from handoff_queue.chaos.fleet import Size
 
     if seed is None:
-        chosen = secrets.randbelow(1_000_000)
+        run_seed = secrets.randbelow(1_000_000)
     else:
-        chosen = seed
+        run_seed = seed
     options = run.Options(
-        chosen,
+        run_seed,
         50 if jobs is None else jobs,
         20 if kills is None else kills,
         size=Size(workers, supervisors),
         draw=_draw(only),
     )
-    print_message(f"seed {chosen}")
+    print_message(f"seed {run_seed}")
     if failpoints:
         records = run.try_failpoints(options, print_message)
     else:
         records = run.run(options, print_message)
     if as_json:
-        write_line(json.dumps(report.json_of(records) | {"seed": chosen}))
+        write_line(json.dumps(report.json_of(records) | {"seed": run_seed}))
     else:
         write_line(report.table_of(records))
     if report.is_kept(records):
@@ -139,15 +139,15 @@ def _draw(only: str | None) -> Draw | None:
 
     if only is None:
         return None
-    named = [name.strip() for name in only.split(",")]
-    if named == [CHORDS]:
+    names = [name.strip() for name in only.split(",")]
+    if names == [CHORDS]:
         return drawing.ONLY_CHORDS
-    if named == [FEATURES]:
+    if names == [FEATURES]:
         return drawing.ONLY_FEATURES
     known = [mode.value for mode in Mode]
-    unknown = [name for name in named if name not in known]
+    unknown = [name for name in names if name not in known]
     if unknown:
         otherwise = f"name modes, or {CHORDS} or {FEATURES} alone"
         fix = suggestion(unknown[0], known, otherwise=otherwise)
         raise UserError(f"--only {unknown[0]!r:.80} is not a mode: {fix}")
-    return drawing.only([Mode(name) for name in named])
+    return drawing.only([Mode(name) for name in names])

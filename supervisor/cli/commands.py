@@ -137,9 +137,9 @@ class OneCommand(TyperCommand):
         if ctx.resilient_parsing:
             return
         parser: Any = self.make_parser(ctx)
-        values, _, given = parser.parse_args(args=[*args])
+        values, _, parameters = parser.parse_args(args=[*args])
         known: set[str] = set()
-        for parameter in given:
+        for parameter in parameters:
             if parameter.param_type_name != "option" or parameter.is_flag:
                 continue
             option = max(parameter.opts, key=len)
@@ -231,23 +231,23 @@ def help_text(docstring: str) -> str:
 class Commands(TyperGroup):
     """The group of all commands. A command is only a name and a line until it is used."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **attributes: Any) -> None:
         lines: dict[str, TyperCommand] = {}
         for name, entry in ENTRIES.items():
             lines[name] = TyperCommand(name, help=entry.line, rich_help_panel=entry.panel)
-        super().__init__(**{**given, "commands": lines})
+        super().__init__(**{**attributes, "commands": lines})
 
     def format_help(self, *_: Any) -> None:
         """Print the main help."""
         print_main_help(ENTRIES, FOR_NEWCOMERS)
 
-    def resolve_command(self, *given: Any) -> Any:
+    def resolve_command(self, *context_and_arguments: Any) -> Any:
         """Return the name, the command and its arguments.
 
         Raises:
             UsageError: there is no such command. The message names the closest command.
         """
-        context, arguments = given
+        context, arguments = context_and_arguments
         typed = arguments[0]
         if typed not in self.commands and not typed.startswith("-"):
             close = close_names(typed, self.commands)
@@ -255,5 +255,5 @@ class Commands(TyperGroup):
             if close:
                 hint = f": did you mean {close[0]}?"
             context.fail(f"there is no command {typed[:40]!r}{hint}")
-        name, command, rest = super().resolve_command(*given)
+        name, command, rest = super().resolve_command(*context_and_arguments)
         return name, command and load_command(command.name), rest

@@ -160,13 +160,13 @@ def compare(
     return OK
 
 
-def _check_only_json(given: Sequence[str]) -> None:
+def _check_only_json(options: Sequence[str]) -> None:
     """Check that two jobs are compared with no option of a request.
 
     Raises:
         UserError: an option is given that changes nothing, such as --modes.
     """
-    for option in given:
+    for option in options:
         if option != "--json":
             raise UserError(
                 f"{option} is for a comparison of one request, and two jobs are compared as they"

@@ -41,7 +41,7 @@ class DeadLetterAction(StrEnum):
 
 
 def dead(
-    what: Annotated[
+    action: Annotated[
         DeadLetterAction, typer.Argument(metavar="ACTION", help="What to do.")
     ] = DeadLetterAction.LIST,
     letter: Annotated[
@@ -71,14 +71,14 @@ def dead(
 
     handoff dead drop --all
     """
-    _check(what, letter, everything=everything)
-    if count is not None and what is not DeadLetterAction.LIST:
+    _check(action, letter, everything=everything)
+    if count is not None and action is not DeadLetterAction.LIST:
         raise UserError("only `handoff dead list` takes -n: leave it out")
-    if as_json and what in (DeadLetterAction.REQUEUE, DeadLetterAction.DROP):
+    if as_json and action in (DeadLetterAction.REQUEUE, DeadLetterAction.DROP):
         raise UserError("only `handoff dead list` and `show` take --json: leave it out")
     jobs = client_of_broker()
     letters = jobs.store.dead_letters
-    match what:
+    match action:
         case DeadLetterAction.LIST:
             _list(letters.newest(count or LISTED), as_json=as_json)
         case DeadLetterAction.SHOW:
@@ -89,32 +89,32 @@ def dead(
             write_line(f"letter {dead_letter.id} is back in its queue")
         case DeadLetterAction.DROP:
             if letter is None:
-                dropped = jobs.drop_all_dead()
+                dropped_count = jobs.drop_all_dead()
             else:
-                dropped = int(jobs.drop_dead(letters.find(letter)))
-            write_line(f"{count_text(dropped, 'dead letter')} dropped")
+                dropped_count = int(jobs.drop_dead(letters.find(letter)))
+            write_line(f"{count_text(dropped_count, 'dead letter')} dropped")
         case _:
-            assert_never(what)
+            assert_never(action)
     return OK
 
 
-def _check(what: DeadLetterAction, letter: str | None, *, everything: bool) -> None:
+def _check(action: DeadLetterAction, letter: str | None, *, everything: bool) -> None:
     """Refuse an action without its letter, and a letter or `--all` that the action does not take.
 
     Raises:
         UserError: the first fault.
     """
     problem = None
-    if everything and what is not DeadLetterAction.DROP:
+    if everything and action is not DeadLetterAction.DROP:
         problem = "only `handoff dead drop` takes --all: leave it out"
     elif everything and letter is not None:
         problem = "name one dead letter, or use --all, but not both"
-    elif what is DeadLetterAction.LIST and letter is not None:
+    elif action is DeadLetterAction.LIST and letter is not None:
         problem = "`handoff dead list` takes no ID: use `handoff dead show ID` for one letter"
-    elif what is DeadLetterAction.DROP and letter is None and not everything:
+    elif action is DeadLetterAction.DROP and letter is None and not everything:
         problem = "`handoff dead drop` needs an ID (see `handoff dead`) or --all"
-    elif what in (DeadLetterAction.SHOW, DeadLetterAction.REQUEUE) and letter is None:
-        problem = f"`handoff dead {what}` needs an ID (see `handoff dead`)"
+    elif action in (DeadLetterAction.SHOW, DeadLetterAction.REQUEUE) and letter is None:
+        problem = f"`handoff dead {action}` needs an ID (see `handoff dead`)"
     if problem:
         raise UserError(problem)
 

@@ -95,8 +95,8 @@ def _delete_tenant(tenant: str, wait_s: float, *, asks: bool) -> int:
     )
     write_line(f"tenant {plain(tenant)}: deleted {', '.join(counts)}")
     if deletion.kept_documents:
-        kept = count_of(deletion.kept_documents, "document")
-        print_message(f"kept {kept} that jobs of other tenants hold, or may hold")
+        kept_count = count_of(deletion.kept_documents, "document")
+        print_message(f"kept {kept_count} that jobs of other tenants hold, or may hold")
     if not deletion.is_complete:
         print_message(
             f"{count_of(deletion.open_jobs, 'job')} had not ended in time: check that a supervisor"

@@ -243,8 +243,8 @@ def _signatures(jobs: Client) -> Finding:
 
 
 def _make_broker_finding(why: str) -> Finding:
-    what, _, fix = why.partition(": ")
-    return Finding(Level.FAIL, "broker", what, fix or "check HANDOFF_REDIS_URL")
+    problem, _, fix = why.partition(": ")
+    return Finding(Level.FAIL, "broker", problem, fix or "check HANDOFF_REDIS_URL")
 
 
 def persistence(facts: RedisFacts) -> Iterator[Finding]:
@@ -399,21 +399,21 @@ def _open_jobs(today: TodaysBudgets) -> Finding:
     return Finding(Level.WARN, about, f"{count}: no more jobs are accepted", fix)
 
 
-def _budget(about: str, spent: DaySpending, settings: str, today: TodaysBudgets) -> Finding:
+def _budget(about: str, spending: DaySpending, settings: str, today: TodaysBudgets) -> Finding:
     """Return the finding about a budget of the day.
 
     Args:
         settings: beginning of the names of the settings that limit it.
     """
-    if not spent.is_capped and not spent.reached:
-        return Finding(Level.OK, about, f"{spent}, no cap")
-    if not spent.reached:
-        return Finding(Level.OK, about, f"{spent}")
+    if not spending.is_capped and not spending.reached:
+        return Finding(Level.OK, about, f"{spending}, no cap")
+    if not spending.reached:
+        return Finding(Level.OK, about, f"{spending}")
     fix = (
         f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one"
         " again"
     )
-    return Finding(Level.WARN, about, f"{spent}: spent{spent.need}", fix)
+    return Finding(Level.WARN, about, f"{spending}: spent{spending.need}", fix)
 
 
 def find_unserved_queues(

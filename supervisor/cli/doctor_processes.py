@@ -260,11 +260,11 @@ def brokers(processes: Iterable[AnnouncedProcess], answering: Collection[str]) -
     Args:
         answering: the Celery nodes that answer on this broker.
     """
-    used = set[str]()
+    broker_urls = set[str]()
     for process in processes:
         node = process.node
         if node.node in answering:
-            used.add(shorten(node.broker, 200))
+            broker_urls.add(shorten(node.broker, 200))
             continue
         yield Finding(
             Level.WARN,
@@ -273,8 +273,8 @@ def brokers(processes: Iterable[AnnouncedProcess], answering: Collection[str]) -
             f" {shorten(node.broker, 200)}",
             "start it again, with the HANDOFF_REDIS_URL of this command",
         )
-    if used:
-        yield Finding(Level.OK, "broker of processes", ", ".join(sorted(used)))
+    if broker_urls:
+        yield Finding(Level.OK, "broker of processes", ", ".join(sorted(broker_urls)))
 
 
 def _group_by_value(processes: Sequence[AnnouncedProcess], field: str) -> str:

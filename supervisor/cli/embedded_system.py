@@ -183,10 +183,10 @@ class EmbeddedSystem:
         The logs of ended processes come first. Without a message, return the last line of the
         first log that is not empty.
         """
-        ended = self._processes.log_ends_of_broken_children()
+        broken_children = self._processes.log_ends_of_broken_children()
         logs = sorted((self._folder / "logs").glob("*.log"))
         last_line = None
-        for path in sorted(logs, key=lambda log: log.stem not in ended):
+        for path in sorted(logs, key=lambda log: log.stem not in broken_children):
             if path.stem == "redis":
                 continue
             log = path.read_text(errors="replace")

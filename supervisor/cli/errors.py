@@ -68,9 +68,9 @@ def run_guarded(command: Callable[[], object]) -> NoReturn:
     """Run a command and leave the process with its exit code."""
 
     def run_and_flush() -> object:
-        ended = command()
+        result = command()
         sys.stdout.flush()
-        return ended
+        return result
 
     try:
         code = _outcome(run_and_flush)
@@ -97,7 +97,7 @@ def end_like_ctrl_c() -> None:
 def _outcome(command: Callable[[], object]) -> int:
     """Run a command, print its error as one line, and return the exit code."""
     try:
-        ended = command()
+        result = command()
     except (UserError, StoreUnavailable) as error:
         for line in error.lines:
             print_message(line)
@@ -109,8 +109,8 @@ def _outcome(command: Callable[[], object]) -> int:
         raise
     except Exception as error:  # noqa: BLE001 (the last line of defence against tracebacks)
         return _unforeseen(error)
-    if isinstance(ended, int):
-        return ended
+    if isinstance(result, int):
+        return result
     return OK
 
 
@@ -196,8 +196,8 @@ def _unforeseen(error: Exception) -> int:
     hide = _hiding_secrets()
     if os.environ.get(DEBUG):
         sys.stderr.write(hide("".join(traceback.format_exception(error))))
-    what = f"{type(error).__name__}: {hide(str(error))[:300]}"
-    print_message(f"an internal error, please report it: {what} ({DEBUG}=1 shows where)")
+    description = f"{type(error).__name__}: {hide(str(error))[:300]}"
+    print_message(f"an internal error, please report it: {description} ({DEBUG}=1 shows where)")
     return INTERNAL_ERROR
 
 

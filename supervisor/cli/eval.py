@@ -161,14 +161,14 @@ def evaluate(
     limit = amount("--max-usd", max_usd)
     options = EvaluationOptions(at_once, limit, grader_model, not no_grader, golden.name)
     try:
-        done = _carry_out(plan, options, settings)
+        report = _carry_out(plan, options, settings)
     except KeyboardInterrupt:
         return print_resume_hint(name)
     if as_json:
-        write_as_json(report_json(done, golden))
+        write_as_json(report_json(report, golden))
     else:
-        write_line(report_table(done))
-    return _exit_code(done, min_pass_rate, min_score)
+        write_line(report_table(report))
+    return _exit_code(report, min_pass_rate, min_score)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,9 @@ class EvaluationOptions:
     """Name of the file with the requests."""
 
 
-def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: float | None) -> int:
+def _exit_code(
+    report: EvaluationReport, min_pass_rate: float | None, min_score: float | None
+) -> int:
     """Print the cost and the problems. Return 1 if there is a problem, or else 0."""
     from handoff_queue.supervisor.cli.display.evaluation_report import (
         accounts_of,
@@ -191,9 +193,12 @@ def _exit_code(done: EvaluationReport, min_pass_rate: float | None, min_score: f
     )
     from handoff_queue.supervisor.evaluation.summary import shortfalls
 
-    for line in accounts_of(done):
+    for line in accounts_of(report):
         print_progress(line)
-    problems = [*shortfalls(done.rows, min_pass_rate, min_score), *describe_unmeasured_parts(done)]
+    problems = [
+        *shortfalls(report.rows, min_pass_rate, min_score),
+        *describe_unmeasured_parts(report),
+    ]
     for problem in problems:
         print_message(problem)
     if problems:
@@ -228,25 +233,25 @@ def _carry_out(
         for place, trial in enumerate(trials):
             places[trial] = place
         outcomes.sort(key=lambda outcome: places[outcome.trial])
-        done = EvaluationReport(
+        report = EvaluationReport(
             evaluation.plan,
             outcomes,
             evaluation.not_run,
             evaluation.not_graded,
             options.max_microusd,
         )
-        _store_summary(jobs, done, options.golden)
-    return done
+        _store_summary(jobs, report, options.golden)
+    return report
 
 
-def _store_summary(jobs: Client, done: EvaluationReport, golden: str) -> None:
+def _store_summary(jobs: Client, report: EvaluationReport, golden: str) -> None:
     """Store the figures for the console. Without Redis, print a line: the results are not lost."""
     from handoff_queue.supervisor.evaluation.history import summary_of
 
     try:
         now = jobs.store.connection.now()
         summary = summary_of(
-            done.plan.name, golden, done.rows, done.usage.cost_usd, len(done.not_run), now
+            report.plan.name, golden, report.rows, report.usage.cost_usd, len(report.not_run), now
         )
         jobs.store.evaluations.add(summary)
     except StoreError as error:

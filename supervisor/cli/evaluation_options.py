@@ -95,20 +95,20 @@ def print_resume_hint(run: str) -> int:
     return INTERRUPTED
 
 
-def run_name(given: str | None, kind: str) -> str:
+def run_name(name: str | None, kind: str) -> str:
     """Return the name of a run. Without a name: `kind-` and six random hexadecimal digits.
 
     Raises:
         UserError: the name could not be the name of a file.
     """
-    if given is None:
+    if name is None:
         return f"{kind}-{secrets.token_hex(3)}"
-    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,47}", given):
+    if not re.fullmatch(r"[a-z][a-z0-9_-]{0,47}", name):
         raise UserError(
-            f"--run {given[:60]!r} is not a name: use small letters, digits, - and _, at most 48, a"
+            f"--run {name[:60]!r} is not a name: use small letters, digits, - and _, at most 48, a"
             " letter first"
         )
-    return given
+    return name
 
 
 def limits_within(timeout_s: int | None, settings: Settings) -> JobLimits:

@@ -53,13 +53,13 @@ def export(
         write_lines(output, map(json_for_all, lines))
         if lines.are_empty:
             print_message(f"tenant {plain(tenant)} has no jobs, schedules or notes: check the name")
-        what = f"tenant {plain(tenant)}"
+        subject = f"tenant {plain(tenant)}"
     else:
         job_id = find_job(jobs.store, job or "")
         write_out(output, json_for_all(jobs.export(job_id, texts=texts).to_json()) + "\n")
-        what = job_id
+        subject = job_id
     if output != STDOUT:
-        print_progress(f"{what} is in {plain(str(output))}")
+        print_progress(f"{subject} is in {plain(str(output))}")
     return OK
 
 

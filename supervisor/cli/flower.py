@@ -36,9 +36,9 @@ def flower_password(folder: Path) -> str:
         UserError: the file cannot be written.
     """
     file = folder / _STORED_IN
-    stored = read_private(file)
-    if stored is not None and _PASSWORD.fullmatch(stored):
-        return stored
+    stored_password = read_private(file)
+    if stored_password is not None and _PASSWORD.fullmatch(stored_password):
+        return stored_password
     password = secrets.token_urlsafe(12)
     try:
         write_private(file, password)
@@ -56,13 +56,13 @@ def flower_command(folder: Path, port: int) -> list[str]:
     Flower keeps its state below `folder` as a pickle, which can run code when it is read. Only
     the user may write there.
     """
-    kept = folder / "flower"
-    kept.mkdir(mode=0o700, exist_ok=True)
+    state_folder = folder / "flower"
+    state_folder.mkdir(mode=0o700, exist_ok=True)
     return celery_command(
         "handoff_queue.supervisor.app",
         "flower",
         "--address=127.0.0.1",
         f"--port={port}",
-        f"--db={kept / 'state'}",
+        f"--db={state_folder / 'state'}",
         *OPTIONS,
     )

@@ -38,7 +38,7 @@ def _golden_file(text: str) -> Path:
 
 
 def golden(
-    what: Annotated[GoldenAction, typer.Argument(metavar="ACTION", help="add.")],  # noqa: ARG001
+    action: Annotated[GoldenAction, typer.Argument(metavar="ACTION", help="add.")],  # noqa: ARG001
     job: Job,
     to: Annotated[
         Path,

@@ -70,9 +70,9 @@ def find_kept_job(settings: Settings, text: str) -> JobId:
         if name.startswith(text):
             matches.append(name)
     if not matches:
-        there = ", ".join(find_kept_jobs(settings)) or "none"
+        kept_jobs = ", ".join(find_kept_jobs(settings)) or "none"
         raise UnknownJob(
-            f"this machine has no interrupted run {text} (it has: {there});"
+            f"this machine has no interrupted run {text} (it has: {kept_jobs});"
             " for a job on a broker, set HANDOFF_REDIS_URL"
         )
     return only_match(text, matches)
@@ -91,10 +91,10 @@ def worker_variables_of(settings: Settings, job_id: str) -> dict[str, str]:
     """
     place = _folder(settings) / job_id
     try:
-        kept: dict[str, str] = json.loads((place / _VARIABLES).read_text())
+        variables: dict[str, str] = json.loads((place / _VARIABLES).read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"the kept data of {job_id} cannot be read: remove {place}") from error
-    return kept
+    return variables
 
 
 def restore(settings: Settings, job_id: str, folder: Path) -> None:

@@ -41,7 +41,7 @@ class KeysAction(StrEnum):
 
 
 def keys(
-    what: Annotated[
+    action: Annotated[
         KeysAction, typer.Argument(metavar="ACTION", help="init, list or rotate.")
     ] = KeysAction.LIST,
     subject: Annotated[
@@ -96,16 +96,16 @@ def keys(
 
     handoff keys rotate supervisor --keys ./keys
     """  # fmt: skip
-    if (specialist or redis is not None or folders) and what is not KeysAction.INIT:
+    if (specialist or redis is not None or folders) and action is not KeysAction.INIT:
         raise UserError("only `handoff keys init` takes --specialist, --redis and --folders")
     if folders and redis is None:
         raise UserError("--folders needs --redis URL")
-    if as_json and what is not KeysAction.LIST:
+    if as_json and action is not KeysAction.LIST:
         raise UserError("only `handoff keys list` takes --json")
     if subject is not None and not subject.strip():
         raise UserError("the SUBJECT is empty: name the folder of the keys, or an identity")
     check_extra("encryption", "handoff keys", "encryption")
-    match what:
+    match action:
         case KeysAction.INIT:
             if folder is not None:
                 raise UserError(
@@ -127,7 +127,7 @@ def keys(
                 raise UserError("`handoff keys rotate` needs an IDENTITY (see `handoff keys list`)")
             _rotate(_folder(folder), subject)
         case _:
-            assert_never(what)
+            assert_never(action)
     return OK
 
 
@@ -135,13 +135,13 @@ def _path(subject: str | None) -> Path | None:
     return None if subject is None else Path(subject)
 
 
-def _folder(named: Path | None) -> Path:
+def _folder(keys_folder: Path | None) -> Path:
     """Return the folder of the keys: the named one, or the one of HANDOFF_KEYS.
 
     Raises:
         UserError: no folder is named.
     """
-    folder = named or load_settings().keys
+    folder = keys_folder or load_settings().keys
     if folder is None:
         raise UserError("name the folder of the keys with --keys, or set HANDOFF_KEYS")
     return expand_folder(folder, "HANDOFF_KEYS")
@@ -170,7 +170,11 @@ def _workers_in(options: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _init(
-    named: Path, workers: Mapping[str, Sequence[str]], redis: str | None, *, with_folders: bool
+    keys_folder: Path,
+    workers: Mapping[str, Sequence[str]],
+    redis: str | None,
+    *,
+    with_folders: bool,
 ) -> None:
     """Make the keys in a folder, and the users of Redis if its address is given.
 
@@ -179,25 +183,25 @@ def _init(
         redis: address of Redis.
         with_folders: make a folder for each kind of process, too.
     """
-    folder = expand_folder(named, "DIR").resolve()
+    folder = expand_folder(keys_folder, "DIR").resolve()
     if redis is not None:
         try:
             read_address(redis)
         except ValueError as error:
             raise UserError(f"--redis: {error}") from None
-    made = make_keys(folder, pools=workers)
-    for name in made:
+    names = make_keys(folder, pools=workers)
+    for name in names:
         write_line(f"{name}  {private_key_file(folder, name)}")
     print_message(
-        f"{len(made)} keys made. Set HANDOFF_KEYS={folder} in all processes, and"
+        f"{len(names)} keys made. Set HANDOFF_KEYS={folder} in all processes, and"
         " HANDOFF_SIGNING_KEY to the key of each kind of process"
     )
     if redis is None:
         return
     users = _write_redis_users(folder, redis, workers)
     if with_folders:
-        for written in write_process_folders(folder, users):
-            write_line(f"{written.name}  {written}")
+        for process_folder in write_process_folders(folder, users):
+            write_line(f"{process_folder.name}  {process_folder}")
 
 
 def _write_redis_users(

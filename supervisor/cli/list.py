@@ -75,8 +75,12 @@ def lines_of_job(job: JobInfo, columns: int) -> Iterator[str]:
                 yield f"    {reason}"
         return
     yield start
-    used = (count_text(job.turns, "turn"), count_text(tokens, "token", at_most=at_most), cost)
-    yield f"  {'  '.join(used)}"
+    usage_texts = (
+        count_text(job.turns, "turn"),
+        count_text(tokens, "token", at_most=at_most),
+        cost,
+    )
+    yield f"  {'  '.join(usage_texts)}"
     yield f"  {shorten(job.title, max(20, columns - 2))}"
     for reason in job.waiting_for.split("; "):
         yield from textwrap.wrap(
@@ -126,10 +130,10 @@ def list_jobs(
 
     handoff list --status queued,running --older-than 2h
     """
-    wanted = statuses_of(statuses)
+    chosen_statuses = statuses_of(statuses)
     jobs = client_of_broker()
     where = filter_of(
-        wanted,
+        chosen_statuses,
         jobs.store.connection.now(),
         older_than_s=older_than,
         newer_than_s=newer_than,

@@ -55,7 +55,7 @@ def signing_of(
     home: Path,
     settings: Settings,
     queues: Mapping[str, Sequence[str]],
-    named: Path | None,
+    named_folder: Path | None,
     *,
     has_none: bool,
 ) -> LocalKeys:
@@ -67,15 +67,15 @@ def signing_of(
     Args:
         home: the home folder of `handoff up`.
         queues: see `workers_of` of `handoff up`.
-        named: folder that the user has named.
+        named_folder: folder that the user has named.
         has_none: True if the user wants no keys.
 
     Raises:
         UserError: the folder cannot be used.
     """
-    if named is not None and has_none:
+    if named_folder is not None and has_none:
         raise UserError("--keys and --no-keys exclude each other: choose one")
-    folder = named or settings.keys
+    folder = named_folder or settings.keys
     if has_none or folder is None:
         why_none = _reason_for_none(home, settings, has_none=has_none)
         if why_none:
@@ -105,30 +105,30 @@ def _reason_for_none(home: Path, settings: Settings, *, has_none: bool) -> str:
         return f"{NOT_SIGNED} (--no-keys)"
     if settings.redis_url is not None:
         return f"{NOT_SIGNED}: handoff up --keys DIR signs them"
-    own = home / OWN_FOLDER
-    if (home / "redis").exists() and not keyring_file(own).exists():
+    own_folder = home / OWN_FOLDER
+    if (home / "redis").exists() and not keyring_file(own_folder).exists():
         return (
             f"{NOT_SIGNED}: {home} may have open jobs of a start without keys. After their end, use"
-            f" handoff up --keys {shlex.quote(str(own))}"
+            f" handoff up --keys {shlex.quote(str(own_folder))}"
         )
     return ""
 
 
-def _name_of(wanted: Identity, known: Mapping[str, Identity]) -> str:
+def _name_of(wanted_identity: Identity, known: Mapping[str, Identity]) -> str:
     """Return the name of an identity with exactly these specialists, or else a new name.
 
     An identity never gets other specialists. Otherwise its earlier results would become invalid.
     """
     for name, identity in known.items():
-        if set(identity.may) == set(wanted.may) and set(identity.specialists) == set(
-            wanted.specialists
+        if set(identity.may) == set(wanted_identity.may) and set(identity.specialists) == set(
+            wanted_identity.specialists
         ):
             return name
     usual = _OTHERS
-    if wanted.specialists == workers_of(()).specialists:
+    if wanted_identity.specialists == workers_of(()).specialists:
         usual = WORKER
-    elif len(wanted.specialists) == 1:
-        usual = worker_identity(wanted.specialists[0])
+    elif len(wanted_identity.specialists) == 1:
+        usual = worker_identity(wanted_identity.specialists[0])
     name, number = usual, 2
     while name in known:
         name, number = f"{usual}-{number}", number + 1

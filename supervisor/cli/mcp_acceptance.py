@@ -89,7 +89,7 @@ def _listings_now(file: Path) -> dict[str, Listing]:
     Raises:
         UserError: a server does not answer, or does not list a tool.
     """
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-m", _LISTING, str(file)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -97,10 +97,10 @@ def _listings_now(file: Path) -> dict[str, Listing]:
         errors="replace",
         check=False,
     )
-    if ended.returncode:
-        lines = ended.stderr.strip().splitlines() or ["the servers cannot be asked"]
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or ["the servers cannot be asked"]
         raise UserError(f"{file}: {lines[-1]}")
-    listings: dict[str, Listing] = json.loads(ended.stdout)
+    listings: dict[str, Listing] = json.loads(process.stdout)
     return listings
 
 
@@ -131,6 +131,6 @@ def _accept(file: Path, listings: Mapping[str, Listing]) -> None:
             f" {MAX_LISTING_BYTES:,} are allowed: name fewer tools in `{MCP}`"
         )
     digests = {name: digest_of_listing(listing) for name, listing in listings.items()}
-    changed = with_digests(file.read_text(encoding="utf-8-sig"), digests)
+    changed_text = with_digests(file.read_text(encoding="utf-8-sig"), digests)
     write_out(listing_file(file), text)
-    write_out(file, changed)
+    write_out(file, changed_text)

@@ -35,7 +35,7 @@ class MemoryAction(StrEnum):
 
 
 def memory(
-    what: Annotated[
+    action: Annotated[
         MemoryAction, typer.Argument(metavar="ACTION", help="list, show, write or delete.")
     ] = MemoryAction.LIST,
     path: Annotated[
@@ -56,11 +56,11 @@ def memory(
 
     handoff memory write qdrant/licence "Qdrant has the licence Apache 2.0."
     """
-    _check_arguments(what, path, text)
-    if as_json and what in (MemoryAction.WRITE, MemoryAction.DELETE):
+    _check_arguments(action, path, text)
+    if as_json and action in (MemoryAction.WRITE, MemoryAction.DELETE):
         raise UserError("only `handoff memory list` and `show` take --json: leave it out")
     jobs = client_of_broker()
-    match what:
+    match action:
         case MemoryAction.LIST:
             notes = jobs.notes(tenant)
             if as_json:
@@ -83,19 +83,19 @@ def memory(
             jobs.delete_note(path or "", tenant)
             write_line(f"{plain(path or '')} is deleted")
         case _:
-            assert_never(what)
+            assert_never(action)
     return OK
 
 
-def _check_arguments(what: MemoryAction, path: str | None, text: str | None) -> None:
+def _check_arguments(action: MemoryAction, path: str | None, text: str | None) -> None:
     """Check that an action has its arguments, and no others.
 
     Raises:
         UserError: an argument is missing or superfluous.
     """
-    if (path is None) != (what is MemoryAction.LIST):
+    if (path is None) != (action is MemoryAction.LIST):
         raise UserError("`handoff memory show`, `write` and `delete` need a PATH, and `list` none")
-    if (text is None) == (what is MemoryAction.WRITE):
+    if (text is None) == (action is MemoryAction.WRITE):
         raise UserError("`handoff memory write` needs a TEXT, and no other action takes one")
 
 

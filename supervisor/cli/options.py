@@ -476,13 +476,13 @@ def filter_of(
         newer_than_s: most seconds since the jobs were submitted.
         texts: values of the fields of `JobFilter` that are texts; None: the option is not there.
     """
-    given = {name: str(text) for name, text in texts.items() if text is not None}
+    text_fields = {name: str(text) for name, text in texts.items() if text is not None}
     return JobFilter(
         statuses=statuses,
         submitted_before=None if older_than_s is None else now - older_than_s,
         submitted_after=None if newer_than_s is None else now - newer_than_s,
         min_microusd=min_microusd,
-        **given,
+        **text_fields,
     )
 
 
@@ -490,13 +490,13 @@ def options_on_command_line(context: typer.Context) -> list[str]:
     """Return the options that are on the command line, such as `--docs`, in the order of the
     help.
     """
-    given: list[str] = []
+    options: list[str] = []
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         is_given = source is not None and source.name == "COMMANDLINE"
         if is_given and parameter.param_type_name == "option":
-            given.append(max(parameter.opts, key=len))
-    return given
+            options.append(max(parameter.opts, key=len))
+    return options
 
 
 def amount(option: str, usd: float | None) -> int | None:

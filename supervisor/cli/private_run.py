@@ -96,8 +96,8 @@ def _run(
                 unserved = find_unserved(jobs.store.presence.announcements())
                 print_unserved(unserved)
                 if request is not None:
-                    named = _named_specialists(request, settings)
-                    check_served(named, request.specialists, unserved)
+                    named_specialists = _named_specialists(request, settings)
+                    check_served(named_specialists, request.specialists, unserved)
                     job_id = jobs.submit(request)
                 assert job_id is not None
                 is_ready = True
@@ -160,11 +160,11 @@ def _check_specialists(request: Request, settings: Settings) -> None:
         specialist_names,
     )
 
-    named = _named_specialists(request, settings)
-    if not named:
+    named_specialists = _named_specialists(request, settings)
+    if not named_specialists:
         return
     known = specialist_names(settings)
-    for where, name in named:
+    for where, name in named_specialists:
         try:
             check_specialists([name], known)
         except UserError as error:
@@ -175,15 +175,15 @@ def _named_specialists(request: Request, settings: Settings) -> list[tuple[str, 
     """Return the specialists of the workflow and of the gates, each after its place."""
     from handoff_queue.supervisor.client.request import answer_gates
 
-    named: list[tuple[str, str]] = []
+    named_specialists: list[tuple[str, str]] = []
     steps = request.workflow.steps if request.workflow else ()
     for step in steps:
         if step.specialist != CHILD_JOB_SPECIALIST:
-            named.append((step.where, step.specialist))
+            named_specialists.append((step.where, step.specialist))
     gates = answer_gates(request, settings).gates
     if gates and gates.fact_checker:
-        named.append(("fact_checker", gates.fact_checker))
-    return named
+        named_specialists.append(("fact_checker", gates.fact_checker))
+    return named_specialists
 
 
 def _refuse_steps_to_approve(request: Request) -> None:

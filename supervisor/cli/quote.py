@@ -58,9 +58,9 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
         on_timeout=request_options.on_timeout or OnTimeout.STOP,
     )
     jobs = client_of_broker()
-    wanted = replace(request_of(request_options, jobs), is_quoted=True)
+    quoted_request = replace(request_of(request_options, jobs), is_quoted=True)
     require_processes(jobs, request_options.model)
-    job_id = jobs.submit(wanted)
+    job_id = jobs.submit(quoted_request)
     return _print_quote(
         jobs, job_id, wait_for_plan(jobs, job_id), request_options.max_usd, as_json=as_json
     )
@@ -78,9 +78,9 @@ def _print_quote(
         return FAILED
     paid = cost_usd(state.usage.cost_microusd)
     if paid is None:
-        spent = "the cost of its plan is unknown"
+        plan_cost = "the cost of its plan is unknown"
     else:
-        spent = f"its plan has cost {money(paid)}"
+        plan_cost = f"its plan has cost {money(paid)}"
     most_usd = most_usd_of(quoted)
     is_refused = exceeds(quoted, microusd(max_usd))
     if is_refused:
@@ -95,11 +95,11 @@ def _print_quote(
     if is_refused:
         print_message(
             f"{job_id} may cost {money(most_usd)}, more than --max-usd {max_usd:g}: it is"
-            f" cancelled; {spent}"
+            f" cancelled; {plan_cost}"
         )
         return FAILED
     print_message(
         f"{job_id} waits: `handoff approve {job_id}` runs it, `handoff cancel {job_id}` cancels it;"
-        f" {spent}"
+        f" {plan_cost}"
     )
     return OK

@@ -280,7 +280,7 @@ def limits_of(request_options: RequestOptions, max_depth: int | None = None) -> 
     """
     if request_options.max_depth is not None:
         max_depth = request_options.max_depth
-    wanted: dict[str, Any] = {
+    values: dict[str, Any] = {
         "max_turns_per_handoff": request_options.max_turns_per_handoff,
         "max_turns": request_options.max_turns,
         "max_microusd": amount("--max-usd", request_options.max_usd),
@@ -290,11 +290,11 @@ def limits_of(request_options: RequestOptions, max_depth: int | None = None) -> 
         "max_seconds": request_options.timeout_s,
         "on_limit": request_options.on_limit,
     }
-    given: dict[str, Any] = {}
-    for name, value in wanted.items():
+    limits: dict[str, Any] = {}
+    for name, value in values.items():
         if value is not None:
-            given[name] = value
-    return _within_bounds(JobLimits, **given)
+            limits[name] = value
+    return _within_bounds(JobLimits, **limits)
 
 
 def check_times(timeout_s: int | None, deadline_s: int | None) -> None:
@@ -469,20 +469,22 @@ class JobOptions:
         Raises:
             UserError: a file cannot be used.
         """
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for option in fields(self):
-            given[option.name] = getattr(self, option.name)
-        read = {
+            values[option.name] = getattr(self, option.name)
+        file_contents = {
             "gates": gates_of(self.gates),
             "rubric": rubric_of(self.rubric),
             "answer_schema": schema_of(self.answer_schema),
         }
         times = {
-            "timeout_s": given.pop("timeout"),
-            "deadline_s": given.pop("deadline"),
-            "approve_timeout_s": given.pop("approve_timeout"),
+            "timeout_s": values.pop("timeout"),
+            "deadline_s": values.pop("deadline"),
+            "approve_timeout_s": values.pop("approve_timeout"),
         }
-        return RequestOptions("", **{**given, **read, **times, "approve": tuple(self.approve)})
+        return RequestOptions(
+            "", **{**values, **file_contents, **times, "approve": tuple(self.approve)}
+        )
 
 
 def with_job_options(

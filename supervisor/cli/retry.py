@@ -149,12 +149,13 @@ def _hint(job: str, settings: Settings) -> str:
     """Return what to do if the unknown job is an interrupted run of this machine."""
     from handoff_queue.supervisor.cli.interrupted_runs import find_kept_jobs
 
-    kept: list[JobId] = []
+    kept_jobs: list[JobId] = []
     for job_id in find_kept_jobs(settings):
         if job_id.startswith(job):
-            kept.append(job_id)
-    if not kept:
+            kept_jobs.append(job_id)
+    if not kept_jobs:
         return ""
     return (
-        f"; {kept[0]} is an interrupted run on this machine: unset HANDOFF_REDIS_URL to continue it"
+        f"; {kept_jobs[0]} is an interrupted run on this machine: unset HANDOFF_REDIS_URL to"
+        " continue it"
     )

@@ -179,10 +179,10 @@ def _private_settings(
         changes["offline"] = True
     elif request_options.model is not None:
         changes["job_model"] = request_options.model
-    changed = settings.model_copy(update=changes)
-    check_cache_folder(changed)
-    check_own(changed)
-    return changed
+    private_settings = settings.model_copy(update=changes)
+    check_cache_folder(private_settings)
+    check_own(private_settings)
+    return private_settings
 
 
 def _refuse_own_folders(options: RunOptions) -> None:
@@ -191,11 +191,11 @@ def _refuse_own_folders(options: RunOptions) -> None:
     Raises:
         UserError: one of the options is given. The workers of the broker have their own folders.
     """
-    for option, given, variable in (
+    for option, folders, variable in (
         ("--specialists", options.specialists, "SPECIALISTS"),
         ("--tools", options.tools, "TOOLS"),
     ):
-        if given:
+        if folders:
             raise UserError(
                 f"{option} does not reach the workers of HANDOFF_REDIS_URL: "
                 f"start them with HANDOFF_{variable}_DIRS, or unset HANDOFF_REDIS_URL"

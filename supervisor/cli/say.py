@@ -29,11 +29,11 @@ def say(
     handoff say j-0123456789ab "Ignore prices before 2020." --step read
     """
     jobs, job_id = client_and_job(job)
-    sent = jobs.say(job_id, text, step)
-    if sent.is_redacted:
+    receipt = jobs.say(job_id, text, step)
+    if receipt.is_redacted:
         print_message("a part of the message looked like a credential, and became [redacted]")
-    who = "the next agent that starts has it in its task"
-    if sent.running:
-        who = f"{', '.join(sent.running):.300} will take it before the next turn"
-    write_line(f"{job_id} has your message: {who}")
+    delivery = "the next agent that starts has it in its task"
+    if receipt.running:
+        delivery = f"{', '.join(receipt.running):.300} will take it before the next turn"
+    write_line(f"{job_id} has your message: {delivery}")
     return OK

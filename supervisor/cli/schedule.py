@@ -66,7 +66,7 @@ class ScheduleAction(StrEnum):
 def schedule(
     context: typer.Context,
     job: JobOptions,
-    what: Annotated[
+    action: Annotated[
         ScheduleAction,
         typer.Argument(
             metavar="ACTION", help="list, add, show, pause, unpause, run (now) or remove."
@@ -134,7 +134,7 @@ def schedule(
 
     handoff schedule pause weekly
     """
-    if what is ScheduleAction.ADD:
+    if action is ScheduleAction.ADD:
         if name is None or cron is None or request is None:
             raise UserError("`handoff schedule add` needs a NAME, --cron and a REQUEST")
         options = _schedule_options(job, cron, timezone, overlap, missed, max_usd_per_month)
@@ -143,13 +143,13 @@ def schedule(
             request_options, request=text_of(request, load_settings()), webhook=webhook
         )
         jobs = client_of_broker()
-        added = jobs.add_schedule(name, request_of(request_options, jobs), options)
-        _print([added], job.tenant, as_json=as_json)
+        entry = jobs.add_schedule(name, request_of(request_options, jobs), options)
+        _print([entry], job.tenant, as_json=as_json)
         return OK
     others = {cron, timezone, overlap, missed, max_usd_per_month, webhook, request}
     if others != {None} or replace(job, tenant=DEFAULT_TENANT) != JobOptions():
-        raise UserError(f"`handoff schedule {what}` takes a NAME, --tenant and --json only")
-    if what is ScheduleAction.LIST:
+        raise UserError(f"`handoff schedule {action}` takes a NAME, --tenant and --json only")
+    if action is ScheduleAction.LIST:
         if name is not None:
             raise UserError(f"`handoff schedule list` takes no NAME: use `show {name[:48]}`")
         tenant = None
@@ -157,11 +157,11 @@ def schedule(
             tenant = job.tenant
         _print(client_of_broker().schedules(tenant), tenant, as_json=as_json)
         return OK
-    if as_json and what in (ScheduleAction.RUN, ScheduleAction.REMOVE):
-        raise UserError(f"`handoff schedule {what}` takes no --json: leave it out")
+    if as_json and action in (ScheduleAction.RUN, ScheduleAction.REMOVE):
+        raise UserError(f"`handoff schedule {action}` takes no --json: leave it out")
     if name is None:
-        raise UserError(f"`handoff schedule {what}` needs a NAME (see `handoff schedule list`)")
-    _act(client_of_broker(), what, name, job.tenant, as_json=as_json)
+        raise UserError(f"`handoff schedule {action}` needs a NAME (see `handoff schedule list`)")
+    _act(client_of_broker(), action, name, job.tenant, as_json=as_json)
     return OK
 
 
@@ -195,15 +195,15 @@ def _schedule_options(
     )
 
 
-def _act(jobs: Client, what: ScheduleAction, name: str, tenant: str, *, as_json: bool) -> None:
-    if what is ScheduleAction.RUN:
+def _act(jobs: Client, action: ScheduleAction, name: str, tenant: str, *, as_json: bool) -> None:
+    if action is ScheduleAction.RUN:
         write_line(jobs.run_schedule(name, tenant))
-    elif what is ScheduleAction.REMOVE:
+    elif action is ScheduleAction.REMOVE:
         jobs.remove_schedule(name, tenant)
         write_line(f"schedule {name} is removed; its jobs stay")
-    elif what is ScheduleAction.PAUSE:
+    elif action is ScheduleAction.PAUSE:
         _print([jobs.pause_schedule(name, tenant)], tenant, as_json=as_json)
-    elif what is ScheduleAction.UNPAUSE:
+    elif action is ScheduleAction.UNPAUSE:
         _print([jobs.unpause_schedule(name, tenant)], tenant, as_json=as_json)
     else:
         _print_schedule(jobs.schedule(name, tenant), as_json=as_json)
@@ -234,9 +234,9 @@ def _print_schedule(entry: ScheduleStatus, *, as_json: bool) -> None:
     if as_json:
         write_as_json(entry.model_dump(mode="json"))
         return
-    spent = money(cost_usd(entry.spent_microusd))
+    spending = money(cost_usd(entry.spent_microusd))
     if entry.max_microusd_per_month is not None:
-        spent += f" of {money(cost_usd(entry.max_microusd_per_month))}"
+        spending += f" of {money(cost_usd(entry.max_microusd_per_month))}"
     waiting = ""
     if entry.waiting:
         waiting = f"{len(entry.waiting)} slots"
@@ -247,7 +247,7 @@ def _print_schedule(entry: ScheduleStatus, *, as_json: bool) -> None:
         "next": _next(entry).removeprefix("next "),
         "overlap": entry.overlap,
         "missed": entry.missed,
-        "this month": spent,
+        "this month": spending,
         "jobs": f"{entry.started} started, {entry.skipped} slots skipped",
         "waiting": waiting,
         "running": " ".join(entry.running),
@@ -256,9 +256,9 @@ def _print_schedule(entry: ScheduleStatus, *, as_json: bool) -> None:
         "note": shorten(entry.note, 200),
     }
     write_line(entry.name)
-    for what, fact in facts.items():
+    for label, fact in facts.items():
         if fact:
-            write_line(f"  {what + ':':12} {fact}")
+            write_line(f"  {label + ':':12} {fact}")
 
 
 def _next(entry: ScheduleStatus) -> str:

@@ -62,7 +62,7 @@ def specialists(
     yes: Annotated[
         bool, typer.Option("--yes", help="Accept the tools without a question.")
     ] = False,
-    own: OwnSpecialists = [],  # noqa: B006
+    own_folders: OwnSpecialists = [],  # noqa: B006
     tools: OwnTools = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> int:
@@ -71,16 +71,18 @@ def specialists(
     Without a broker, or with --specialists, --tools or --lint, the command lists the specialists
     of the files on this machine.
     """
-    _check_options(accept_mcp, lint=lint, yes=yes, as_json=as_json, own=own, tools=tools)
+    _check_options(
+        accept_mcp, lint=lint, yes=yes, as_json=as_json, own_folders=own_folders, tools=tools
+    )
     if accept_mcp is not None:
         from handoff_queue.supervisor.cli.mcp_acceptance import accept_mcp as accept
 
         return accept(accept_mcp, is_sure=yes)
-    settings = with_own(load_settings(), own, tools)
+    settings = with_own(load_settings(), own_folders, tools)
     if lint:
         return _lint(settings)
     store = None
-    if settings.redis_url is not None and not own and not tools:
+    if settings.redis_url is not None and not own_folders and not tools:
         store = client_with(settings).store
     served = None
     if store is not None:
@@ -112,7 +114,7 @@ def _check_options(
     lint: bool,
     yes: bool,
     as_json: bool,
-    own: Sequence[Path],
+    own_folders: Sequence[Path],
     tools: Sequence[Path],
 ) -> None:
     """Refuse the options that the command would ignore.
@@ -120,7 +122,7 @@ def _check_options(
     Raises:
         UserError: the message names the options.
     """
-    if accept_mcp is not None and (lint or as_json or own or tools):
+    if accept_mcp is not None and (lint or as_json or own_folders or tools):
         raise UserError("with --accept-mcp FILE, the command takes --yes only: leave the rest out")
     if yes and accept_mcp is None:
         raise UserError("--yes is for --accept-mcp FILE: leave it out")

@@ -45,7 +45,7 @@ def stats(as_json: AsJson = False) -> int:
 
 
 _COLUMNS = (
-    Column("role", 0, is_text=True, least=10, cut=middle),
+    Column("role", 0, is_text=True, least=10, shorten_cell=middle),
     Column("workers", 7),
     Column("slots", 3),
     Column("busy", 1),
@@ -103,8 +103,8 @@ def headline(fleet_stats: FleetStats) -> str:
     saved = _from_cache(fleet_stats)
     saved += _describe_shared_results(fleet_stats)
     saved += _describe_batch_calls(fleet_stats)
-    spent = f"{_describe_spending(fleet_stats.spent_today)} today{saved}"
-    return "  ".join((jobs, supervisors, spent, memory))
+    spending_text = f"{_describe_spending(fleet_stats.spent_today)} today{saved}"
+    return "  ".join((jobs, supervisors, spending_text, memory))
 
 
 def _from_cache(fleet_stats: FleetStats) -> str:
@@ -133,15 +133,15 @@ def _describe_batch_calls(fleet_stats: FleetStats) -> str:
     return f" ({calls} in batches, {money(fleet_stats.batch_saved_usd)} saved)"
 
 
-def _describe_spending(spent: DaySpending) -> str:
+def _describe_spending(spending: DaySpending) -> str:
     """Return the spending with its limits, if there are any."""
     of_limit = ""
-    if spent.most_microusd:
-        of_limit = f" of {money(cost_usd(spent.most_microusd))}"
-    tokens = count_text(spent.tokens, "token")
-    if spent.most_tokens:
-        tokens = f"{spent.tokens:,} of {count_text(spent.most_tokens, 'token')}"
-    return f"{money(cost_usd(spent.microusd))}{of_limit}, {tokens}"
+    if spending.most_microusd:
+        of_limit = f" of {money(cost_usd(spending.most_microusd))}"
+    tokens = count_text(spending.tokens, "token")
+    if spending.most_tokens:
+        tokens = f"{spending.tokens:,} of {count_text(spending.most_tokens, 'token')}"
+    return f"{money(cost_usd(spending.microusd))}{of_limit}, {tokens}"
 
 
 def _cells(role: RoleStats) -> tuple[str, ...]:
@@ -196,9 +196,9 @@ def _bucket_text(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str:
     limits: list[str] = []
     for name, limit in bucket.limits.items():
         limits.append(f"{name} {limit.remaining:,} of {limit.limit:,} left")
-    refused = ""
+    refusal = ""
     if bucket.refused_until:
-        refused = f"; no call for {bucket.refused_until - at:.0f} s: {plain(bucket.why)}"
+        refusal = f"; no call for {bucket.refused_until - at:.0f} s: {plain(bucket.why)}"
     waiting = ""
     if bucket.waiting:
         waiting = f"; {count_text(bucket.waiting, 'call')} waiting"
@@ -206,4 +206,4 @@ def _bucket_text(bucket: RateLimitBucket, at: float, *, is_alone: bool) -> str:
     if not is_alone:
         account = f" (account {bucket.account[:SHORT]})"
     known = ", ".join(limits) or "no limits known"
-    return f"{plain(bucket.model)}{account}: {known}{refused}{waiting}"
+    return f"{plain(bucket.model)}{account}: {known}{refusal}{waiting}"

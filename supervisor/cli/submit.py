@@ -163,14 +163,14 @@ def submit(
     return OK
 
 
-def _print_missing_processes(jobs: Client, named: Set[str]) -> None:
+def _print_missing_processes(jobs: Client, specialists: Set[str]) -> None:
     """Print a line if there is no supervisor, no worker, or no worker for a named specialist.
 
     Args:
-        named: specialists of the workflows.
+        specialists: specialists of the workflows.
     """
     served = jobs.store.presence.presence().queues
-    unserved = sorted(named - served)
+    unserved = sorted(specialists - served)
     if SUPERVISOR_QUEUE not in served:
         print_message(
             "no supervisor takes jobs from this broker yet: the jobs wait (`handoff up`, or"
@@ -217,11 +217,11 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
     if len(requests) == 1:
         write_line(jobs.submit(requests[0]))
         return
-    done = 0
+    enqueued_count = 0
     failure: OutputFailed | None = None
     try:
         for job_id in jobs.submit_each(requests):
-            done += 1
+            enqueued_count += 1
             try:
                 write_line(job_id)
             except BrokenPipe:  # `handoff submit --file jobs.jsonl | head -1` enqueues all jobs
@@ -229,14 +229,15 @@ def _enqueue(jobs: Client, requests: list[Request]) -> None:
             except OutputFailed as error:  # the other jobs are enqueued before the command fails
                 failure = error
     except StoreUnavailable as error:
-        if done == 0:
+        if enqueued_count == 0:
             raise
         raise StoreUnavailable(
-            f"{error}; the first {done} of {len(requests)} jobs are enqueued"
+            f"{error}; the first {enqueued_count} of {len(requests)} jobs are enqueued"
         ) from error
     if failure is not None:
         raise OutputFailed(
-            f"{failure}; all {done} jobs are enqueued: `handoff list -n {done}` shows their ids"
+            f"{failure}; all {enqueued_count} jobs are enqueued:"
+            f" `handoff list -n {enqueued_count}` shows their ids"
         )
 
 
@@ -301,18 +302,18 @@ def options_of_line(text: str, request_options: RequestOptions) -> RequestOption
         line = SubmissionLine.model_validate_json(text)
     except ValidationError as error:
         raise UserError(problems_of(error, kind=SubmissionLine, shows_values=True)) from error
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name, value in line.model_dump().items():
         if value is not None:
-            given[name] = value
+            options[name] = value
     if line.gates is not None:
-        given["gates"] = gates_in(line.gates, lambda _: "gates", Path())
+        options["gates"] = gates_in(line.gates, lambda _: "gates", Path())
     if line.rubric is not None:
-        given["rubric"] = rubric_in(line.rubric)
-    for name in given.keys() & {"docs", "items"}:
-        given[name] = Path(given[name])
-    for name in given.keys() & {"timeout", "deadline", "approve_timeout"}:
-        given[f"{name}_s"] = given.pop(name)
-    if "approve" in given:
-        given["approve"] = tuple(given["approve"])
-    return replace(request_options, **given)
+        options["rubric"] = rubric_in(line.rubric)
+    for name in options.keys() & {"docs", "items"}:
+        options[name] = Path(options[name])
+    for name in options.keys() & {"timeout", "deadline", "approve_timeout"}:
+        options[f"{name}_s"] = options.pop(name)
+    if "approve" in options:
+        options["approve"] = tuple(options["approve"])
+    return replace(request_options, **options)

@@ -198,7 +198,7 @@ _COLUMNS = (
     Column("role", 5, is_text=True),
     Column("for", 1),
     Column("turn", 2),
-    Column("doing", 3, is_text=True, least=12, cut=shorten),
+    Column("doing", 3, is_text=True, least=12, shorten_cell=shorten),
 )
 _HEADING = 3
 """Lines around the rows of the table: an empty line, the heading and a rule."""

@@ -32,20 +32,22 @@ def print_unserved(unserved: Mapping[str, str]) -> None:
 
 
 def check_served(
-    named: Iterable[tuple[str, str]], allowed: Sequence[str], unserved: Mapping[str, str]
+    named_specialists: Iterable[tuple[str, str]],
+    allowed_specialists: Sequence[str],
+    unserved: Mapping[str, str],
 ) -> None:
     """Check that a job does not need a specialist that no worker serves.
 
     Args:
-        named: the specialists that the job needs, each after its place in the request.
-        allowed: the specialists that the job may use; empty: all.
+        named_specialists: the specialists that the job needs, each after its place in the request.
+        allowed_specialists: the specialists that the job may use; empty: all.
 
     Raises:
         UserError: the job needs such a specialist. The message has the reason.
     """
-    for where, name in named:
+    for where, name in named_specialists:
         if name in unserved:
             raise UserError(f"{where}: no worker of this run serves {name}: {unserved[name]}")
-    if allowed and all(name in unserved for name in allowed):
-        name = allowed[0]
+    if allowed_specialists and all(name in unserved for name in allowed_specialists):
+        name = allowed_specialists[0]
         raise UserError(f"no worker of this run serves {name}: {unserved[name]}")

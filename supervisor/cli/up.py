@@ -211,16 +211,16 @@ def _without_own_url(settings: Settings, home: Path) -> Settings:
     A shell that exported the URL can start the system again. The Redis has the same password
     at each start, but not always the same port.
     """
-    own = read_access(expand_folder(home, "--home").resolve() / _ACCESS)
-    if own is None or settings.redis_url is None:
+    own_access = read_access(expand_folder(home, "--home").resolve() / _ACCESS)
+    if own_access is None or settings.redis_url is None:
         return settings
     url = read_address(settings.redis_url.get_secret_value())
-    if url.password != own.password or url.hosts[0][0] not in _THIS_MACHINE:
+    if url.password != own_access.password or url.hosts[0][0] not in _THIS_MACHINE:
         return settings
     return settings.model_copy(update={"redis_url": None})
 
 
-def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
+def workers_of(worker_options: Sequence[str], known: Sequence[str]) -> dict[str, list[str]]:
     """Return the queues of each worker process, by its name. No queues: all specialists.
 
     Without SPECIALIST=N there are `WORKERS` processes for all specialists. Otherwise one more
@@ -230,7 +230,7 @@ def workers_of(wanted: Sequence[str], known: Sequence[str]) -> dict[str, list[st
         UserError: a text is not SPECIALIST=N, or names an unknown specialist.
     """
     counts: dict[str, int] = {}
-    for item in wanted:
+    for item in worker_options:
         specialist, _, number = item.partition("=")
         if not number.isdigit() or not 1 <= int(number) <= MAX_PROCESSES:
             raise UserError(
@@ -332,12 +332,12 @@ def _print_unserved(
     """Print each specialist that no started worker can serve, with the reason."""
     store = connect(url, with_keys(settings, signing.folder, CLIENT)).store
     nodes = tuple(f"{name}@" for name in queues)
-    started: list[Announcement] = []
+    new_announcements: list[Announcement] = []
     for announcement in store.presence.announcements():
         if announcement.node.startswith(nodes):
-            started.append(announcement)
+            new_announcements.append(announcement)
     store.connection.close()
-    print_unserved(find_unserved(started))
+    print_unserved(find_unserved(new_announcements))
 
 
 def _print_use(
@@ -353,10 +353,10 @@ def _print_use(
     Args:
         password: the password of Flower; None: FLOWER_BASIC_AUTH has it.
     """
-    redis, there = "your Redis", "with the same HANDOFF_REDIS_URL"
+    redis, environment = "your Redis", "with the same HANDOFF_REDIS_URL"
     if settings.redis_url is None:
         lines = "line" if signing.folder is None else "lines"
-        redis, there = "Redis with its data", f"with the export {lines} above"
+        redis, environment = "Redis with its data", f"with the export {lines} above"
     print_progress(f"supervisor; {redis}; logs in {folder / 'logs'}")
     if flower_port:
         log_in = "log-in as in FLOWER_BASIC_AUTH"
@@ -371,7 +371,7 @@ def _print_use(
     if signing.folder is None:
         print_progress(signing.why_none)
     print_progress(
-        f"Ctrl-C stops everything; in another terminal, {there}: handoff submit, handoff run,"
+        f"Ctrl-C stops everything; in another terminal, {environment}: handoff submit, handoff run,"
         " handoff doctor"
     )
 

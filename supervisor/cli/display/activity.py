@@ -84,15 +84,15 @@ def activity_line(view: JobView) -> str | None:
     activities = silent + others
     if not activities or view.job is None or view.state is None:
         return None
-    shown = activities[:MAX_HANDOFFS_A_LINE]
+    visible_activities = activities[:MAX_HANDOFFS_A_LINE]
     if len(activities) > MAX_HANDOFFS_A_LINE:
-        shown.append(f"and {len(activities) - MAX_HANDOFFS_A_LINE} more")
+        visible_activities.append(f"and {len(activities) - MAX_HANDOFFS_A_LINE} more")
     so_far = ", ".join(usage_and_limits(view.job, view.state.submitted.limits))
     quoted = ""
     quote = usage_and_quote(view)
     if quote:
         quoted = f" ({quote})"
-    return f"so far {so_far}{quoted}; running: {'; '.join(shown)}"
+    return f"so far {so_far}{quoted}; running: {'; '.join(visible_activities)}"
 
 
 def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:

@@ -218,22 +218,23 @@ def _usage_and_quote(result: JobResult) -> str:
     cost = "an unknown cost"
     if usage["cost_usd"] is not None:
         cost = money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
-    spent = f"{cost} and {worked_s:.1f} s of work"
+    usage_line = f"{cost} and {worked_s:.1f} s of work"
     if result.wall_s - worked_s < 0.1:
-        return spent
-    return f"{spent} (of {result.wall_s:.1f} s, with waits for a person and the time after its end)"
+        return usage_line
+    waits = "with waits for a person and the time after its end"
+    return f"{usage_line} (of {result.wall_s:.1f} s, {waits})"
 
 
 def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
     """Return the part of the totals that is an upper bound, or None."""
-    cut = result.usage["cut"]
-    if not cut["calls"]:
+    cut_usage = result.usage["cut"]
+    if not cut_usage["calls"]:
         return None
-    calls = count_text(cut["calls"], "call")
+    calls = count_text(cut_usage["calls"], "call")
     verb, bound = "were", "their upper bounds"
-    if cut["calls"] == 1:
+    if cut_usage["calls"] == 1:
         verb, bound = "was", "its upper bound"
-    part = f"{cut['tokens']:,} tokens, {money(cut['cost_usd'])}"
+    part = f"{cut_usage['tokens']:,} tokens, {money(cut_usage['cost_usd'])}"
     return f"{calls} {verb} cut off, and counted at {bound}: {part}"
 
 
@@ -329,20 +330,20 @@ class _Handoffs:
     is_private: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        done: dict[Any, dict[str, Any]] = {}
+        outcomes_by_handoff: dict[Any, dict[str, Any]] = {}
         for result in self.result.results:
-            done[result["handoff_id"]] = result
+            outcomes_by_handoff[result["handoff_id"]] = result
         hint = f"; `handoff show {self.result.job_id} --full` has each"
         if self.is_private:
             hint = ""
         rows: list[list[str]] = []
         for handoff in collapse_steps(self.result.handoffs, _step_of_handoff):
             if not isinstance(handoff, StepCopies):
-                rows.append(_row(handoff, done.get(handoff["handoff_id"])))
+                rows.append(_row(handoff, outcomes_by_handoff.get(handoff["handoff_id"])))
                 continue
             states: list[str] = []
             for copy in handoff.all:
-                states.append(_state(copy, done.get(copy["handoff_id"])))
+                states.append(_state(copy, outcomes_by_handoff.get(copy["handoff_id"])))
             count = count_text(len(states), "handoff")
             yield Text(f"{handoff.name}: {count}, {outcomes(states)}{hint}")
         if not rows:
@@ -352,11 +353,14 @@ class _Handoffs:
         if Measurement.get(console, unbounded, table).maximum <= options.max_width:
             yield table
             return
-        for name, by, state, turns, read, written, cost, seconds, worker in rows:
+        for name, by, state, turns, input_tokens, output_tokens, cost, seconds, worker in rows:
             yield Text(f"{name}  {by}  {state}")
             parts: list[str] = []
             if turns:
-                parts += [count_text(int(turns), "turn"), f"{read} + {written} tokens"]
+                parts += [
+                    count_text(int(turns), "turn"),
+                    f"{input_tokens} + {output_tokens} tokens",
+                ]
             parts.append(cost)
             if seconds:
                 parts.append(f"{seconds} s")
@@ -391,10 +395,10 @@ def _state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:
 
 def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
     """Return the cells of a handoff, in the order of the columns of `_table`."""
-    started, ended = handoff.get("started_at"), handoff.get("finished_at")
+    started_at, finished_at = handoff.get("started_at"), handoff.get("finished_at")
     seconds = ""
-    if started and ended:
-        seconds = f"{ended - started:.2f}"
+    if started_at and finished_at:
+        seconds = f"{finished_at - started_at:.2f}"
     state = _state(handoff, outcome)
     if outcome and outcome.get("shared"):
         state += f", shared with {outcome['shared']['job_id']}"

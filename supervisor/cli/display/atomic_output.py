@@ -80,8 +80,10 @@ def _write_file(target: Path, texts: Iterable[str]) -> None:
         if _is_plain(target):
             _write_whole(target.resolve(), texts)  # the target of a link
         else:
-            with target.open("a", encoding="utf-8") as there:  # append: a log keeps its content
-                there.writelines(texts)
+            with target.open(
+                "a", encoding="utf-8"
+            ) as target_file:  # append: a log keeps its content
+                target_file.writelines(texts)
     except BrokenPipeError as error:
         raise OutputFailed(f"{target}: the pipe has no reader") from error
     except OSError as error:
@@ -100,8 +102,8 @@ def _is_plain(target: Path) -> bool:
 def _write_whole(target: Path, texts: Iterable[str]) -> None:
     partly = target.with_name(target.name + ".part")
     try:
-        with partly.open("w", encoding="utf-8") as there:
-            there.writelines(texts)
+        with partly.open("w", encoding="utf-8") as part_file:
+            part_file.writelines(texts)
         os.replace(partly, target)  # noqa: PTH105 (whole or not at all)
     except BaseException:
         with suppress(OSError):
@@ -124,7 +126,7 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
         write_out(target, rows_as_text(rows, target))
     except OSError as error:
         raise OutputFailed(f"cannot write {file_problem(error)}") from error
-    done = 0
+    done_count = 0
     for row in rows:
-        done += row.status not in ("waiting", "running")
-    print_message(f"{done} of {len(rows)} rows of {job_id} are done; {target} has all rows")
+        done_count += row.status not in ("waiting", "running")
+    print_message(f"{done_count} of {len(rows)} rows of {job_id} are done; {target} has all rows")

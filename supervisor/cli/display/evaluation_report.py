@@ -61,7 +61,7 @@ def line_of(outcome: TrialOutcome) -> str:
     )
 
 
-def report_table(done: EvaluationReport) -> str:
+def report_table(report: EvaluationReport) -> str:
     """Return the Markdown tables of an evaluation: the variants, the kinds of cases, and the
     advice.
     """
@@ -75,78 +75,80 @@ def report_table(done: EvaluationReport) -> str:
         "Wall s each",
         "Own s each",
     ]
-    tables = [table([heading, *map(_cells, done.rows)])]
-    kinds = by_kind(done.outcomes)
+    tables = [table([heading, *map(_cells, report.rows)])]
+    kinds = by_kind(report.outcomes)
     if kinds:
-        variants = done.plan.variants
+        variants = report.plan.variants
         rows = [["Kind", *(variant.name for variant in variants)]]
         for kind, passed in kinds.items():
             cells = [_pass_count_text(passed.get(variant)) for variant in variants]
             rows.append([kind, *cells])
         tables.append(table(rows))
-    advice = advice_on(done.rows)
+    advice = advice_on(report.rows)
     if advice:
         tables.append(advice)
     return "\n\n".join(tables)
 
 
-def accounts_of(done: EvaluationReport) -> list[str]:
+def accounts_of(report: EvaluationReport) -> list[str]:
     """Return a line about the cost, and a line about answers without a usable score, if any."""
     limit = ""
-    if done.max_microusd is not None:
-        limit = f" of at most {money(cost_usd(done.max_microusd))}"
-    total, grader = done.usage, done.grader_usage
+    if report.max_microusd is not None:
+        limit = f" of at most {money(cost_usd(report.max_microusd))}"
+    total, grader = report.usage, report.grader_usage
     lines = [
-        f"{done.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the"
+        f"{report.plan.name}: {money(total.cost_usd)}{limit}, {total.tokens:,} tokens, of these the"
         f" grader {grader.tokens:,}"
     ]
-    ungraded = sum(row.ungraded for row in done.rows)
+    ungraded = sum(row.ungraded for row in report.rows)
     if ungraded:
         lines.append(f"the grader gave no usable score for {count_text(ungraded, 'answer')}")
     return lines
 
 
-def describe_unmeasured_parts(done: EvaluationReport) -> list[str]:
+def describe_unmeasured_parts(report: EvaluationReport) -> list[str]:
     """Return a sentence for each part that the budget did not allow."""
     sentences: list[str] = []
-    cut = sum(row.cut for row in done.rows)
-    if cut:
+    cut_count = sum(row.cut for row in report.rows)
+    if cut_count:
         sentences.append(
-            f"{count_text(cut, 'job')} ran out of budget and does not count: raise --max-usd"
+            f"{count_text(cut_count, 'job')} ran out of budget and does not count: raise --max-usd"
         )
-    if done.not_graded:
+    if report.not_graded:
         sentences.append(
-            f"the budget has no room to grade {count_text(done.not_graded, 'answer')}: raise"
+            f"the budget has no room to grade {count_text(report.not_graded, 'answer')}: raise"
             " --max-usd"
         )
-    if done.not_run:
-        named = ", ".join(f"{trial.case.id} ({trial.variant.name})" for trial in done.not_run[:5])
-        if len(done.not_run) > 5:
-            named += " ..."
+    if report.not_run:
+        trial_names = ", ".join(
+            f"{trial.case.id} ({trial.variant.name})" for trial in report.not_run[:5]
+        )
+        if len(report.not_run) > 5:
+            trial_names += " ..."
         sentences.append(
-            f"the budget has no room for {count_text(len(done.not_run), 'job')}: {named}"
+            f"the budget has no room for {count_text(len(report.not_run), 'job')}: {trial_names}"
         )
     return sentences
 
 
-def report_json(done: EvaluationReport, golden: Path) -> dict[str, Any]:
+def report_json(report: EvaluationReport, golden: Path) -> dict[str, Any]:
     """Return the JSON of an evaluation, with the keys of docs/how-to/evaluation.md."""
     kinds: dict[str, Any] = {}
-    for kind, passed_of in by_kind(done.outcomes).items():
+    for kind, passed_of in by_kind(report.outcomes).items():
         kinds[kind] = {}
         for variant, (passed, of) in passed_of.items():
             kinds[kind][variant.name] = {"passed": passed, "of": of}
     return {
-        "run": done.plan.name,
+        "run": report.plan.name,
         "golden": str(golden),
-        "rows": [_row_json(row) for row in done.rows],
+        "rows": [_row_json(row) for row in report.rows],
         "kinds": kinds,
-        "trials": [_outcome_json(outcome) for outcome in done.outcomes],
-        "not_run": [_trial_json(trial) for trial in done.not_run],
-        "not_graded": done.not_graded,
-        "grader": asdict(done.grader_usage),
-        "cost_usd": done.usage.cost_usd,
-        "advice": advice_on(done.rows),
+        "trials": [_outcome_json(outcome) for outcome in report.outcomes],
+        "not_run": [_trial_json(trial) for trial in report.not_run],
+        "not_graded": report.not_graded,
+        "grader": asdict(report.grader_usage),
+        "cost_usd": report.usage.cost_usd,
+        "advice": advice_on(report.rows),
     }
 
 

@@ -468,19 +468,21 @@ def _verdict(view: JobView, event: Reviewed) -> str:
         return f"none ({event.problem}{_because(view, event, ': ')})"
     if not verdict.revisions:
         return verdict.verdict.value
-    named = "; ".join(f"{item.step}: {shorten(item.problem, 80)}" for item in verdict.revisions)
-    return f"{verdict.verdict.value} {named}"
+    revision_texts = "; ".join(
+        f"{item.step}: {shorten(item.problem, 80)}" for item in verdict.revisions
+    )
+    return f"{verdict.verdict.value} {revision_texts}"
 
 
 def _describe_conditions(_: JobView, event: ConditionsChecked) -> str:
     parts: list[str] = []
-    for what, steps in (
+    for label, steps in (
         ("condition met", list(event.met)),
         ("skipped", [item.step for item in event.skipped]),
         ("condition not decided", [item.step for item in event.undecided]),
     ):
         if steps:
-            parts.append(f"{what}: {names(steps)}")
+            parts.append(f"{label}: {names(steps)}")
     return "; ".join(parts)
 
 

@@ -77,7 +77,7 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     Args:
         letters: the dead letters about the job.
     """
-    shown = partial(readable, columns=stdout().width)
+    format_value = partial(readable, columns=stdout().width)
     outcomes = {outcome["handoff_id"]: outcome for outcome in result.results}
     about = (
         _mode_and_owner(result),
@@ -87,26 +87,26 @@ def print_everything(result: JobResult, letters: Sequence[DeadLetter]) -> None:
     )
     section(f"{result.job_id}  {result.status.value}", _lines(about))
     if result.route:
-        section("route", shown(result.route))
+        section("route", format_value(result.route))
     if result.plan:
-        section("plan", shown(result.plan))
+        section("plan", format_value(result.plan))
     for handoff in result.handoffs:
         print_handoff(handoff, outcomes.get(handoff["handoff_id"]))
     if result.gates:
-        section(f"gates, {_SET_BY[result.gates['from']]}", shown(result.gates))
+        section(f"gates, {_SET_BY[result.gates['from']]}", format_value(result.gates))
     for conflict in result.conflicts:
-        section(f"conflict {conflict['id']}, {_conflict_state(conflict)}", shown(conflict))
+        section(f"conflict {conflict['id']}, {_conflict_state(conflict)}", format_value(conflict))
     for verdict in result.verdicts:
-        section(f"review, round {verdict['round']}", shown(verdict))
+        section(f"review, round {verdict['round']}", format_value(verdict))
     for approval in result.approvals:
         decision = approval["decision"] or f"it waits, as question {approval['version']}"
-        section(f"approval of {subject_of(approval)}: {decision}", shown(approval))
+        section(f"approval of {subject_of(approval)}: {decision}", format_value(approval))
     for message in result.messages:
-        section(f"message{_recipient(message)}", shown(message))
+        section(f"message{_recipient(message)}", format_value(message))
     for letter in letters:
-        section("dead letter", shown(letter.model_dump()))
+        section("dead letter", format_value(letter.model_dump()))
     if result.notes:
-        section("notes", shown(list(result.notes)))
+        section("notes", format_value(list(result.notes)))
     if result.answer is not None:
         parts = (answer_text(result), sources_of(result))
         section("answer", "\n\n".join(part for part in parts if part))
@@ -126,13 +126,13 @@ def _conflict_state(conflict: dict[str, Any]) -> str:
 
 def print_handoff(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> None:
     """Print a handoff and its result in full."""
-    shown = partial(readable, columns=stdout().width)
+    format_value = partial(readable, columns=stdout().width)
     name = handoff["handoff_id"]
     state = handoff.get("state") or "issued"
-    section(f"handoff {name} to {handoff['assigned_to']}, {state}", shown(handoff))
+    section(f"handoff {name} to {handoff['assigned_to']}, {state}", format_value(handoff))
     result = "none yet"
     if outcome is not None:
-        result = shown(outcome)
+        result = format_value(outcome)
     section(f"result of {name}", result)
 
 
@@ -167,7 +167,7 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
     Args:
         letters: the dead letters about the job.
     """
-    shown = partial(readable, columns=stdout().width)
+    format_value = partial(readable, columns=stdout().width)
     about = (
         shorten(outline.title, 100),
         _mode_and_owner(outline),
@@ -194,7 +194,7 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
         messages = [shorten(message_line(message), 400) for message in outline.messages]
         section("messages", _lines(messages))
     for letter in letters:
-        section("dead letter", shown(letter.model_dump()))
+        section("dead letter", format_value(letter.model_dump()))
     if outline.notes:
         section("notes", _lines(f"- {plain_line(text)}" for text in outline.notes))
     if outline.answer is not None:
@@ -223,12 +223,12 @@ def _count_lines(outline: JobOutline) -> Iterator[str]:
     """Yield the lines about the numbers of handoffs and events."""
     counts = outline.counts
     if counts is not None:
-        ended: list[str] = []
+        count_texts: list[str] = []
         for name in _STATES:
             if counts[name]:
-                ended.append(f"{counts[name]:,} {name}")
-        ended.append(f"{counts['open']:,} open")
-        yield f"{counts['issued']:,} issued: {', '.join(ended)}"
+                count_texts.append(f"{counts[name]:,} {name}")
+        count_texts.append(f"{counts['open']:,} open")
+        yield f"{counts['issued']:,} issued: {', '.join(count_texts)}"
     at_work = outline.at_work
     if at_work["running"] or at_work["deferred"] or at_work["at_least"]:
         least = "at least " if at_work["at_least"] else ""

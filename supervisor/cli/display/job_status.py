@@ -105,16 +105,16 @@ def usage_and_quote(view: JobView) -> str | None:
     parts: list[str] = []
     if quote.seconds:
         parts.append(_compare_to_estimate(working_seconds_so_far(view), quote.seconds, _seconds))
-    spent = view.job.cost_microusd
-    if quote.microusd and spent is not None:
-        parts.append(_compare_to_estimate(spent, quote.microusd, _usd))
+    cost_microusd = view.job.cost_microusd
+    if quote.microusd and cost_microusd is not None:
+        parts.append(_compare_to_estimate(cost_microusd, quote.microusd, _usd))
     return "; ".join(parts) or None
 
 
 def _estimates(quote: Quote) -> Iterator[str]:
-    for estimate, shown in ((quote.seconds, _seconds), (quote.microusd, _usd)):
+    for estimate, format_amount in ((quote.seconds, _seconds), (quote.microusd, _usd)):
         if estimate:
-            yield f"likely {shown(estimate.likely)}, at most {shown(estimate.most)}"
+            yield f"likely {format_amount(estimate.likely)}, at most {format_amount(estimate.most)}"
 
 
 def _usage_since_retry(view: JobView, handoffs: int) -> str:
@@ -158,11 +158,14 @@ def working_seconds_so_far(view: JobView) -> float:
     return max(0.0, until - state.started_at - state.waited_s)
 
 
-def _compare_to_estimate(taken: float, estimate: Estimate, shown: Callable[[float], str]) -> str:
+def _compare_to_estimate(
+    amount: float, estimate: Estimate, format_amount: Callable[[float], str]
+) -> str:
     relation = "at most"
-    if taken > estimate.most:
+    if amount > estimate.most:
         relation = "over"
-    return f"{shown(taken)} of likely {shown(estimate.likely)}, {relation} {shown(estimate.most)}"
+    likely, most = format_amount(estimate.likely), format_amount(estimate.most)
+    return f"{format_amount(amount)} of likely {likely}, {relation} {most}"
 
 
 def _count_with_limit(count: int, limit: int | None, word: str, *, at_most: bool = False) -> str:

@@ -146,16 +146,16 @@ class JobView:
         state = fold(self.job_id, self.state, events)
         return replace(self, state=state, issued=tuple(issued), finished=finished)
 
-    def usage_of_finished(self, done: HandoffFinished) -> tuple[int, int, bool]:
+    def usage_of_finished(self, event: HandoffFinished) -> tuple[int, int, bool]:
         """Return the turns and tokens of an ended handoff, and whether they are an upper
         bound.
 
         These are the figures of the budget. A result does not count calls that were cut off by
         a kill.
         """
-        info = self.handoffs.get(done.handoff_id)
+        info = self.handoffs.get(event.handoff_id)
         if info is None or info.state != "done":
-            return done.turns, done.usage.total_tokens, done.usage.cut_calls > 0
+            return event.turns, event.usage.total_tokens, event.usage.cut_calls > 0
         return (
             info.turns,
             info.input_tokens + info.output_tokens,

@@ -37,9 +37,9 @@ def middle(text: str, limit: int) -> str:
     """Cut a text in the middle, because the names of copies differ at the end."""
     if len(text) <= limit:
         return text
-    kept = max(1, limit - 1)
-    begin_chars = kept // 2
-    end_chars = kept - begin_chars
+    kept_chars = max(1, limit - 1)
+    begin_chars = kept_chars // 2
+    end_chars = kept_chars - begin_chars
     return f"{text[:begin_chars]}…{text[-end_chars:]}"
 
 
@@ -99,8 +99,8 @@ def choose_rows(ranks: Sequence[int], heads: Sequence[int], room: int) -> list[i
         else:
             others.append(n)
     most_of_rank_0 = max(room // 2, room - weights.count(1))
-    chosen = (rank_0[:most_of_rank_0] + others)[:room]
-    return sorted(chosen, key=lambda n: (least_ranks[heads[n]], n))
+    chosen_rows = (rank_0[:most_of_rank_0] + others)[:room]
+    return sorted(chosen_rows, key=lambda n: (least_ranks[heads[n]], n))
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Column:
     is_text: bool = False
     least: int | None = None
     """Least characters to which a cell may be cut. None: cells are not cut."""
-    cut: Callable[[str, int], str] = middle
+    shorten_cell: Callable[[str, int], str] = middle
 
 
 def fit_table(
@@ -126,28 +126,28 @@ def fit_table(
     Args:
         rows: the cells of each row, and the style of the row.
     """
-    whole: list[int] = []
-    least: list[int] = []
+    full_widths: list[int] = []
+    least_widths: list[int] = []
     for n, column in enumerate(columns):
         longest = max([len(column.name), *(len(cells[n]) for cells, _ in rows)])
-        whole.append(longest)
+        full_widths.append(longest)
         if column.least is not None:
             longest = min(longest, column.least)
-        least.append(longest)
-    kept = sorted(range(len(columns)), key=lambda n: columns[n].weight)
-    spare = width - sum(least) - _GAP * (len(kept) - 1)
-    while spare < 0 and len(kept) > 1 and columns[kept[-1]].weight:
-        spare += least[kept.pop()] + _GAP
+        least_widths.append(longest)
+    kept_columns = sorted(range(len(columns)), key=lambda n: columns[n].weight)
+    spare = width - sum(least_widths) - _GAP * (len(kept_columns) - 1)
+    while spare < 0 and len(kept_columns) > 1 and columns[kept_columns[-1]].weight:
+        spare += least_widths[kept_columns.pop()] + _GAP
     widths: dict[int, int] = {}
-    for n in kept:
-        more = max(0, min(spare, whole[n] - least[n]))
-        widths[n] = least[n] + more
+    for n in kept_columns:
+        more = max(0, min(spare, full_widths[n] - least_widths[n]))
+        widths[n] = least_widths[n] + more
         spare -= more
     fitted = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0)
     )
-    kept.sort()
-    for n in kept:
+    kept_columns.sort()
+    for n in kept_columns:
         fitted.add_column(
             columns[n].name,
             justify="left" if columns[n].is_text else "right",
@@ -155,6 +155,6 @@ def fit_table(
             width=widths[n],
         )
     for cells, style in rows:
-        texts = [Text(columns[n].cut(cells[n], widths[n])) for n in kept]
+        texts = [Text(columns[n].shorten_cell(cells[n], widths[n])) for n in kept_columns]
         fitted.add_row(*texts, style=style)
     return fitted

@@ -121,13 +121,13 @@ class _Descriptor(io.FileIO):
         super().__init__(number, "w", closefd=False)
 
     def write(self, data: ReadableBuffer) -> int:
-        written = super().write(data)
-        while written is None:  # the pipe is full
+        written_bytes = super().write(data)
+        while written_bytes is None:  # the pipe is full
             waiting = select.poll()
             waiting.register(self, select.POLLOUT)
             waiting.poll()
-            written = super().write(data)
-        return written
+            written_bytes = super().write(data)
+        return written_bytes
 
 
 class _Output(_Descriptor):

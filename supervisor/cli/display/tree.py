@@ -152,21 +152,21 @@ def render_tree(view: JobView, *, below: int = 0) -> RenderableType:
 
 def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     """Yield these rows in at most `room` lines of `width` characters."""
-    shown = rows
+    visible_rows = rows
     if len(rows) > room:
         ranks = [_RANKS[row.mark] for row in rows]
-        shown = [rows[n] for n in choose_rows(ranks, _heads(rows), room - 1)]
+        visible_rows = [rows[n] for n in choose_rows(ranks, _heads(rows), room - 1)]
     most_name = max(_MIN_NAME, width // 3)
-    names = [cut_name(row.name, most_name) for row in shown]
+    names = [cut_name(row.name, most_name) for row in visible_rows]
     widest = max(map(len, names), default=0)
     max_words = width - widest - _MARK - 2
-    for row, name in zip(shown, names, strict=True):
+    for row, name in zip(visible_rows, names, strict=True):
         line = Text(f"{row.mark} ", style=row.style)
         line.append(name.ljust(widest), style="dim" if row.style == "dim" else "default")
         line.append(f"  {cut_words(row.activity, max_words)}", style="dim")
         yield _cut_at_line_end(line)
     if len(rows) > room:
-        left_out = len(rows) - len(shown)
+        left_out = len(rows) - len(visible_rows)
         text = f"and {left_out:,} more; of {len(rows):,}: {_counts(rows)}"
         yield _cut_at_line_end(Text(text, style="dim"))
 
@@ -276,11 +276,11 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
 
 def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
     """Return the patch that a replanner call led to, or None before it."""
-    done = view.finished.get(event.handoff_id)
-    if done is None:
+    finished = view.finished.get(event.handoff_id)
+    if finished is None:
         return None
     for patch in state.patches.made:
-        if patch.result == done.result:
+        if patch.result == finished.result:
             return patch
     return None
 
@@ -352,10 +352,10 @@ def _describe_taken_messages(view: JobView, handoff_id: HandoffId) -> str:
         return ""
     messages: list[str] = []
     for message in view.state.messages:
-        for taken in message.taken:
-            if taken.handoff_id == handoff_id:
+        for taken_message in message.taken:
+            if taken_message.handoff_id == handoff_id:
                 text = shorten(view.texts.texts.get(message.text.digest, ""), 40)
-                messages.append(f"  said at turn {taken.turn}: {text}")
+                messages.append(f"  said at turn {taken_message.turn}: {text}")
     return "".join(messages)
 
 
@@ -391,9 +391,9 @@ def _waits_for(view: JobView, step: StepState) -> list[str]:
 def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], str]:
     """Return the mark and the words for one handoff."""
     info = view.handoffs.get(event.handoff_id, HandoffInfo("issued"))
-    done = view.finished.get(event.handoff_id)
-    if done is not None:
-        return _MARKS[done.status.value], _outcome(view, done, info)
+    finished = view.finished.get(event.handoff_id)
+    if finished is not None:
+        return _MARKS[finished.status.value], _outcome(view, finished, info)
     match info.state:
         case "running" | "done":
             return _RUNNING, _activity(view, event, info)
@@ -412,19 +412,19 @@ def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str
             return _QUEUED, activity
 
 
-def _outcome(view: JobView, done: HandoffFinished, info: HandoffInfo) -> str:
+def _outcome(view: JobView, finished: HandoffFinished, info: HandoffInfo) -> str:
     """Return the status and the usage of an ended handoff, and the reason of a trouble."""
-    turns, tokens, at_most = view.usage_of_finished(done)
+    turns, tokens, at_most = view.usage_of_finished(finished)
     parts = [
-        done.status.value,
+        finished.status.value,
         count_text(turns, "turn"),
         tools_of(info),
         count_text(tokens, "token", at_most=at_most),
         _cost(info),
         _seconds(view, info),
-        describe_shared_run(done.shared),
+        describe_shared_run(finished.shared),
     ]
-    why = view.texts.why(done.result) if refs_with_texts(done) else None
+    why = view.texts.why(finished.result) if refs_with_texts(finished) else None
     if why:
         parts.append(shorten(why, 80))
     return "  ".join(filter(None, parts))
