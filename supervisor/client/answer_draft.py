@@ -61,9 +61,9 @@ class AnswerDraft:
             StoreUnavailable: Redis is away.
         """
         results: dict[HandoffId, str] = {}
-        for done in finished:
-            if done.claims and done.handoff_id not in self._read:
-                results[done.handoff_id] = done.result.digest
+        for event in finished:
+            if event.claims and event.handoff_id not in self._read:
+                results[event.handoff_id] = event.result.digest
         texts = self._store.payloads.get(job_id, [], results=list(results.values()))
         for handoff_id, digest in results.items():
             self._read.add(handoff_id)

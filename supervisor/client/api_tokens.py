@@ -33,16 +33,16 @@ def create_token(
     expires_at = None
     if expires_s is not None:
         expires_at = now + expires_s
-    made, secret = store.api_tokens.create(name, role, tenant, expires_at)
+    token, secret = store.api_tokens.create(name, role, tenant, expires_at)
     entry = AuditEntry(
         at=now,
         action=AuditAction.CREATE_TOKEN,
-        subject=made.id,
-        detail=_rights(made),
+        subject=token.id,
+        detail=_rights(token),
         actor=actor,
     )
     store.audit.add(entry)
-    return made, secret
+    return token, secret
 
 
 def revoke_token(store: Store, token_id: str, actor: Actor | None) -> None:

@@ -220,14 +220,14 @@ def approve(
             f"{job_id} waits for {describe_awaited_answer(question.what)}, not of steps:"
             " leave out steps (--step) and rows (--row)"
         )
-    named = find_steps(store, state, question, steps, rows)
+    step_ids = find_steps(store, state, question, steps, rows)
     plan_made = None
     texts = _texts(note)
     if plan is not None:
         plan_made, plan_text = _own_plan(store, state, question, plan)
         texts.append(plan_text)
     answer = Approved(
-        asked=question.version, note=_ref(note), plan=plan_made, steps=named, actor=actor
+        asked=question.version, note=_ref(note), plan=plan_made, steps=step_ids, actor=actor
     )
     if earlier is None:
         _append_answer(store, state, answer, texts)
@@ -273,11 +273,11 @@ def find_steps(
     else:
         candidates = tuple(state.steps)
     plan = _plan_of(store, state)
-    named: dict[StepId, None] = {}
+    step_ids: dict[StepId, None] = {}
     unknown: list[str] = []
     for name in steps or candidates:
         copies = _copies_of(plan, candidates, name)
-        named.update(dict.fromkeys(copies))
+        step_ids.update(dict.fromkeys(copies))
         if not copies:
             unknown.append(name)
     if unknown:
@@ -288,8 +288,8 @@ def find_steps(
             f"{state.job_id} {does} step {', '.join(unknown)}: {its} {', '.join(candidates):.1000}"
         )
     if rows:
-        return _with_keys(state.job_id, plan, list(named), rows)
-    return tuple(named)
+        return _with_keys(state.job_id, plan, list(step_ids), rows)
+    return tuple(step_ids)
 
 
 def _rows_of_steps(plan: Plan | None, steps: Sequence[StepId]) -> dict[StepId, ItemRef]:
@@ -371,7 +371,7 @@ def reject(
             f"{job_id} waits for {describe_awaited_answer(question.what)}: there is no finished"
             " step to repeat, so leave out steps (--step) and rows (--row)"
         )
-    named = find_steps(store, state, question, steps, rows)
+    step_ids = find_steps(store, state, question, steps, rows)
     own_plan = None
     texts = _texts(note)
     if plan is not None:
@@ -385,7 +385,7 @@ def reject(
         own_plan = plan_made.plan
         texts.append(plan_text)
     answer = Rejected(
-        asked=question.version, note=_ref(note), steps=named, own_plan=own_plan, actor=actor
+        asked=question.version, note=_ref(note), steps=step_ids, own_plan=own_plan, actor=actor
     )
     if earlier is None:
         _append_answer(store, state, answer, texts)
@@ -449,8 +449,8 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
     try:
         return Plan.model_validate_json(json.dumps(plan))
     except ValidationError as error:
-        for where, what in each_problem(error, Plan, shows_values=True):
-            problems.append((f"{'.'.join(where)}: {what}", where))
+        for where, message in each_problem(error, Plan, shows_values=True):
+            problems.append((f"{'.'.join(where)}: {message}", where))
         raise PlanRefused(problems) from None
 
 
@@ -470,8 +470,8 @@ def _problems_of_steps(
         try:
             step = Step.model_validate_json(json.dumps(entry))
         except ValidationError as error:
-            for where, what in each_problem(error, Step):
-                text = ": ".join(filter(None, (f"step {index + 1}", ".".join(where), what)))
+            for where, message in each_problem(error, Step):
+                text = ": ".join(filter(None, (f"step {index + 1}", ".".join(where), message)))
                 problems.append((text, (*place, *where)))
             if isinstance(entry, dict):
                 unread.append(str(entry.get("id")))
@@ -487,9 +487,9 @@ def _problems_of_steps(
         if step.after and not state.is_reviewed:
             problem = f"step {step.id} waits for the review, and the job has none"
             problems.append((problem, places[step.id]))
-    allowed = _specialists_for_own_plan(state, served)
+    allowed_specialists = _specialists_for_own_plan(state, served)
     for step in steps:
-        for problem in name_problems([step], allowed):
+        for problem in name_problems([step], allowed_specialists):
             problems.append((problem, places[step.id]))
     return problems
 
@@ -500,14 +500,14 @@ def _specialists_for_own_plan(state: JobState, served: Collection[str]) -> set[s
     These are the served specialists that the request allows, and the specialists of the job's
     present steps.
     """
-    allowed = set(served)
+    allowed_specialists = set(served)
     if state.submitted.specialists:
-        allowed &= set(state.submitted.specialists)
+        allowed_specialists &= set(state.submitted.specialists)
     for step in state.steps.values():
-        allowed.add(step.outline.specialist)
+        allowed_specialists.add(step.outline.specialist)
     if may_have_children(state.submitted):
-        allowed.add(CHILD_JOB_SPECIALIST)
-    return allowed
+        allowed_specialists.add(CHILD_JOB_SPECIALIST)
+    return allowed_specialists
 
 
 def _with_counted_joins(
@@ -608,14 +608,14 @@ def _check_same(job_id: JobId, earlier: Approved | Rejected, answer: Approved | 
     if earlier.model_copy(update={"actor": None}) == answer.model_copy(update={"actor": None}):
         return
     if isinstance(earlier, Approved) and earlier.by == "timeout":
-        who = "when the time for an answer ended"
+        answer_origin = "when the time for an answer ended"
     elif earlier.actor is None:
-        who = "by another person"
+        answer_origin = "by another person"
     else:
-        who = f"by {earlier.actor.name}"
+        answer_origin = f"by {earlier.actor.name}"
     raise UserError(
-        f"{job_id} does not ask question {earlier.asked} any more: it was {earlier.type} {who},"
-        " with another answer, so yours has no effect",
+        f"{job_id} does not ask question {earlier.asked} any more: it was {earlier.type}"
+        f" {answer_origin}, with another answer, so yours has no effect",
         command=f"handoff show {job_id} --full",
     )
 

@@ -50,9 +50,11 @@ def end_task_of(signature: Mapping[str, Any]) -> EndTask:
             f"on_end: args and kwargs have {len(text):,} characters as JSON, at most"
             f" {MAX_ARGUMENT_CHARS:,} are allowed: give the task an id to load them by"
         )
-    given, named = json.loads(text)
+    json_args, json_kwargs = json.loads(text)
     is_told = not signature.get("immutable")
-    return EndTask(task=task, queue=queue, args=tuple(given), kwargs=named, is_told=is_told)
+    return EndTask(
+        task=task, queue=queue, args=tuple(json_args), kwargs=json_kwargs, is_told=is_told
+    )
 
 
 def check_allowed(task: str, patterns: Sequence[str]) -> None:

@@ -174,8 +174,8 @@ class Client:
         from handoff_queue.supervisor.client.submission import first_clash, job_ids_with_key
 
         submissions = [self.submission(request) for request in requests]
-        stored = self.store.journal.first_events(job_ids_with_key(submissions))
-        return first_clash(submissions, stored)
+        stored_events = self.store.journal.first_events(job_ids_with_key(submissions))
+        return first_clash(submissions, stored_events)
 
     def events(
         self, job_id: JobId, after: int = 0, *, follow: bool = True

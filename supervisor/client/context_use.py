@@ -38,13 +38,15 @@ def describe_context_use(turns: Iterable[Checkpoint]) -> str:
                 cached_tokens += turn.usage.cache_write_1h_tokens
     parts: list[str] = []
     if cleared:
-        there = _by_provider(cleared_there, cleared)
-        counted = f"{count_of(cleared, 'result')} cleared{there}"
+        provider_remark = _by_provider(cleared_there, cleared)
+        counted = f"{count_of(cleared, 'result')} cleared{provider_remark}"
         parts.append(f"{counted}, about {cleared_tokens:,} tokens")
     if summaries:
         counted = "1 summary" if summaries == 1 else f"{summaries} summaries"
-        there = _by_provider(summaries_there, summaries)
-        parts.append(f"{counted} of earlier turns{there}, about {summarized_tokens:,} tokens")
+        provider_remark = _by_provider(summaries_there, summaries)
+        parts.append(
+            f"{counted} of earlier turns{provider_remark}, about {summarized_tokens:,} tokens"
+        )
     if cached_tokens:
         parts.append(f"{cached_tokens:,} tokens cached for one hour")
     return "; ".join(parts)

@@ -22,8 +22,8 @@ QUOTE_VALID_S = 3_600
 def as_quoted(request: Request) -> Request:
     """Return a request whose job makes its plan and a quote, and then waits for approval."""
     approvals = request.approvals or Approvals()
-    what = tuple(dict.fromkeys((ApprovalOf.PLAN, *approvals.what)))
-    changes = {"what": what, "timeout_s": approvals.timeout_s or QUOTE_VALID_S}
+    subjects = tuple(dict.fromkeys((ApprovalOf.PLAN, *approvals.what)))
+    changes = {"what": subjects, "timeout_s": approvals.timeout_s or QUOTE_VALID_S}
     return replace(request, is_quoted=True, approvals=approvals.model_copy(update=changes))
 
 

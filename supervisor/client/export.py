@@ -121,7 +121,7 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         )
         page_digests = [page.digest for page in pages]
         document_texts |= store.payloads.get(job_id, [], results=page_digests)
-    whole = Export(
+    job_export = Export(
         made_by=f"handoff-queue {version('handoff-queue')}",
         at=record.at,
         job=record.job,
@@ -134,7 +134,9 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
         waits=record.waits,
         letters=letters_about(store, job_id),
     )
-    return Export.of(remove_secrets(whole.model_dump(mode="json"), Redactor(secrets_of(settings))))
+    return Export.of(
+        remove_secrets(job_export.model_dump(mode="json"), Redactor(secrets_of(settings)))
+    )
 
 
 def remove_secrets(value: Any, redactor: Redactor, name: str = "") -> Any:
@@ -202,7 +204,7 @@ def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) 
         yield _line("note", **remove_secrets(entry.note.model_dump(mode="json"), redactor))
     for job_id in _with_children(store, tenant):
         try:
-            whole = export_of(store, settings, job_id, texts=texts)
+            job_export = export_of(store, settings, job_id, texts=texts)
         except UnknownJob:
             continue  # it was deleted in the meantime
         except StoreUnavailable:
@@ -211,9 +213,9 @@ def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) 
             counts["unreadable"] += 1
             yield _line("unreadable", job_id=job_id, problem=str(error))
             continue
-        letters = tuple(letter for letter in whole.letters if is_letter_of(letter, job_id))
+        letters = tuple(letter for letter in job_export.letters if is_letter_of(letter, job_id))
         counts["jobs"] += 1
-        exported = whole.model_copy(update={"letters": letters}).to_json()
+        exported = job_export.model_copy(update={"letters": letters}).to_json()
         yield f'{{"type":"job","export":{exported}}}'
     yield _line(
         "end", **{name: counts[name] for name in ("jobs", "schedules", "notes", "unreadable")}

@@ -79,13 +79,13 @@ class FleetStats:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields, with money in US dollars and null for a budget without a limit."""
-        spent = self.spent_today
+        spending = self.spent_today
         return asdict(self) | {
             "spent_today": {
-                "usd": cost_usd(spent.microusd),
-                "tokens": spent.tokens,
-                "most_usd": cost_usd(spent.most_microusd) if spent.most_microusd else None,
-                "most_tokens": spent.most_tokens or None,
+                "usd": cost_usd(spending.microusd),
+                "tokens": spending.tokens,
+                "most_usd": cost_usd(spending.most_microusd) if spending.most_microusd else None,
+                "most_tokens": spending.most_tokens or None,
             }
         }
 
@@ -94,7 +94,7 @@ def stats_of(
     load: FleetLoad,
     served: Mapping[str, ServedSpecialist],
     samples: Samples,
-    spent: DaySpending,
+    spending: DaySpending,
     window_s: float,
     amounts: Amounts | None = None,
 ) -> FleetStats:
@@ -107,10 +107,12 @@ def stats_of(
     amounts = amounts or Amounts()
     samples = _samples_by_queue(samples)
     names = _queue_names(load, served)
-    wanted = compute_wanted_slots(load, names, samples, window_s)
+    wanted_slots = compute_wanted_slots(load, names, samples, window_s)
     stats: dict[str, RoleStats] = {}
     for name in names:
-        stats[name] = _role_stats(name, load, served.get(name), samples.get(name, ()), wanted[name])
+        stats[name] = _role_stats(
+            name, load, served.get(name), samples.get(name, ()), wanted_slots[name]
+        )
     return FleetStats(
         at=load.at,
         open_jobs=load.open_jobs,
@@ -119,7 +121,7 @@ def stats_of(
         roles=tuple(stats[name] for name in names if name != ROLES_QUEUE),
         supervisor_roles=stats[ROLES_QUEUE],
         buckets=load.buckets,
-        spent_today=spent,
+        spent_today=spending,
         cached_share=amounts.cached_share,
         cache_saved_usd=cost_usd(amounts.net_saved),
         shared_handoffs=amounts.copies,
@@ -174,14 +176,14 @@ def _role_stats(
     load: FleetLoad,
     served: ServedSpecialist | None,
     samples: Sequence[Mapping[str, Any]],
-    wanted: int,
+    wanted_slots: int,
 ) -> RoleStats:
     """Return the statistics of a role.
 
     Args:
         served: what the live workers announce. None: no worker serves this role.
         samples: newest finished handoffs, each with its duration `ms`.
-        wanted: see `RoleStats.wanted_slots`.
+        wanted_slots: see `RoleStats.wanted_slots`.
     """
     waiting = load.waiting.get(name, NO_BACKLOG)
     workers = 0
@@ -208,5 +210,5 @@ def _role_stats(
         deferred=load.count_deferred(name),
         is_paused=name in load.paused,
         seconds=median_s,
-        wanted_slots=wanted,
+        wanted_slots=wanted_slots,
     )

@@ -68,14 +68,14 @@ def prepare_fork(
     fork = fork_of(state, from_step, digests, has_new_task=options.task is not None)
     keep_documents(store, state)
     assert state.plan is not None
-    own, results = _payloads_of(state, fork)
-    needed = [state.plan.plan, *own]
+    submission_blobs, results = _payloads_of(state, fork)
+    needed = [state.plan.plan, *submission_blobs]
     texts = store.payloads.get(
         job_id, [blob.digest for blob in needed], results=[blob.digest for blob in results]
     )
     plan = plan_of_fork(Plan.from_json(texts[state.plan.plan.digest]), fork, options.task).to_json()
     event = submission_of_fork(state, fork, ref(plan), options)
-    copied = [texts[blob.digest] for blob in (*own, *results)]
+    copied = [texts[blob.digest] for blob in (*submission_blobs, *results)]
     payloads = (plan, *copied, *(spec.to_json() for spec in specs.values()))
     request = Request(
         texts[state.submitted.request.digest],
@@ -122,18 +122,18 @@ def _payloads_of(state: JobState, fork: Fork) -> tuple[list[BlobRef], list[BlobR
     submission names, then the results.
     """
     submitted = state.submitted
-    own = [submitted.request]
+    submission_blobs = [submitted.request]
     for blob in (submitted.manifest, submitted.answer_schema, submitted.facts):
         if blob is not None:
-            own.append(blob)
+            submission_blobs.append(blob)
     if submitted.after is not None:
-        own.append(submitted.after.request)
+        submission_blobs.append(submitted.after.request)
     results = [step.result for step in submitted.given]
     for step in fork.kept:
         results.append(step.result)
         if step.trouble is not None:
             results.append(step.trouble)
-    return own, results
+    return submission_blobs, results
 
 
 def _specs_of_steps(
@@ -147,19 +147,19 @@ def _specs_of_steps(
     if not specialists or from_step not in state.steps:
         return {}
     first = StepId(from_step)
-    used: dict[str, SpecialistSpec] = {}
+    used_specs: dict[str, SpecialistSpec] = {}
     names: dict[str, None] = {}
     for step_id in (first, *sorted(state.downstream(frozenset({first})))):
         name = state.steps[step_id].outline.specialist
         names[name] = None
         if name in specialists:
-            used[name] = specialists[name]
-    if not used:
+            used_specs[name] = specialists[name]
+    if not used_specs:
         raise UserError(
             f"no step that runs again uses {', '.join(sorted(specialists))}: name a specialist of"
             f" these steps in its file ({', '.join(names)})"
         )
-    return used
+    return used_specs
 
 
 def find_fields_not_taken(store: Store, fork: JobId, folder: Path) -> dict[str, list[str]]:
@@ -181,14 +181,14 @@ def find_fields_not_taken(store: Store, fork: JobId, folder: Path) -> dict[str, 
     for name in state.submitted.fork.specialists:
         if name in specs_of_files and name in served:
             fields[name] = compare_with_grant(specs_of_files[name], served[name].spec)
-    return {name: changed for name, changed in fields.items() if changed}
+    return {name: changed_fields for name, changed_fields in fields.items() if changed_fields}
 
 
-def compare_with_grant(wanted: SpecialistSpec, own: SpecialistSpec) -> list[str]:
+def compare_with_grant(fork_spec: SpecialistSpec, worker_spec: SpecialistSpec) -> list[str]:
     """Return the names of the fields of a given spec that a worker replaces by those of its own
     file.
     """
-    known = [tool for tool in wanted.tools if tool in own.tools]
-    granted = grant_spec(wanted.model_copy(update={"tools": tuple(known)}), own)
-    fields = type(wanted).model_fields
-    return [name for name in fields if getattr(wanted, name) != getattr(granted, name)]
+    known = [tool for tool in fork_spec.tools if tool in worker_spec.tools]
+    granted = grant_spec(fork_spec.model_copy(update={"tools": tuple(known)}), worker_spec)
+    fields = type(fork_spec).model_fields
+    return [name for name in fields if getattr(fork_spec, name) != getattr(granted, name)]

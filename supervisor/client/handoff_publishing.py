@@ -133,7 +133,7 @@ class Dispatcher:
 
         Outside a worker, nothing is sent.
         """
-        shown: dict[str, Any] = {
+        task_fields: dict[str, Any] = {
             "uuid": f"{end.job_id}:end-{end.retries + 1}",
             "name": JOB,
             "received": end.started_at,
@@ -141,15 +141,18 @@ class Dispatcher:
         }
         if end.is_failed:
             event = "task-failed"
-            shown |= {"exception": f"failed: see `handoff result {end.job_id}`", "traceback": ""}
+            task_fields |= {
+                "exception": f"failed: see `handoff result {end.job_id}`",
+                "traceback": "",
+            }
         elif end.status == JobStatus.CANCELLED:
             event = "task-revoked"
-            shown |= _REVOKED
+            task_fields |= _REVOKED
         else:
             event = "task-succeeded"
             runtime = max(0.0, end.ended_at - end.started_at)
-            shown |= {"result": repr(end.status), "runtime": runtime}
-        self._tell(end.job_id, event, [shown])
+            task_fields |= {"result": repr(end.status), "runtime": runtime}
+        self._tell(end.job_id, event, [task_fields])
 
     def _tell(self, job_id: JobId, event: str, tasks: Sequence[Mapping[str, Any]]) -> None:
         """Send an event for each task to Flower. A failure has no effect on the job."""

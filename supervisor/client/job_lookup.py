@@ -79,9 +79,10 @@ def only_match(prefix: str, job_ids: Sequence[JobId]) -> JobId:
         more = ""
         if len(job_ids) > MAX_CANDIDATES:
             more = " and others"
-        named = ", ".join(job_ids[:MAX_CANDIDATES])
+        candidates = ", ".join(job_ids[:MAX_CANDIDATES])
         raise UserError(
-            f"{prefix} is the beginning of several job ids ({named}{more}): type more of the id"
+            f"{prefix} is the beginning of several job ids ({candidates}{more}): type more of"
+            " the id"
         )
     return job_ids[0]
 

@@ -129,15 +129,15 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
     plan = None
     if summary.plan:
         plan = json.loads(summary.plan)
-    ended, until = _end(summary)
+    end, until = _end(summary)
     running = summary.running[:MAX_NAMED]
     newest = _newest(summary)
-    named = [*summary.failed, *summary.dropped, *running, *newest]
-    handoffs, messages, answer = _read_payloads(store, summary, named, ended)
+    described_ids = [*summary.failed, *summary.dropped, *running, *newest]
+    handoffs, messages, answer = _read_payloads(store, summary, described_ids, end)
     short_answer = None
     if answer and len(answer.text) <= MAX_ANSWER_CHARS:
         short_answer = answer.content
-    unshown_end = ended if short_answer is None else None
+    unshown_end = end if short_answer is None else None
 
     def select_handoffs(handoff_ids: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
         return tuple(handoffs[handoff_id] for handoff_id in handoff_ids if handoff_id in handoffs)
@@ -167,7 +167,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         answer=short_answer,
         usage=usage_of(job),
         wall_s=round(until - summary.first.at, 3),
-        notes=_notes(store, summary, ended, answer),
+        notes=_notes(store, summary, end, answer),
         left_out=tuple(_describe_omitted_parts(summary, unshown_end)),
     )
 
@@ -204,7 +204,7 @@ def _reviews(summary: JobSummary) -> tuple[dict[str, Any], ...]:
 
 
 def _read_payloads(
-    store: Store, summary: JobSummary, handoff_ids: Sequence[HandoffId], ended: JobEnded | None
+    store: Store, summary: JobSummary, handoff_ids: Sequence[HandoffId], end: JobEnded | None
 ) -> tuple[dict[HandoffId, dict[str, Any]], tuple[dict[str, Any], ...], Answer | None]:
     """Return the short forms of the handoffs, the messages of users, and the answer if its
     payload is short enough.
@@ -217,8 +217,8 @@ def _read_payloads(
             if digest:
                 digests.append(digest)
     answer_digest = None
-    if ended and ended.answer:
-        answer_digest = ended.answer.digest
+    if end and end.answer:
+        answer_digest = end.answer.digest
         digests.append(answer_digest)
     texts = store.payloads.short(job_id, digests, MAX_PAYLOAD_BYTES)
     handoffs: dict[HandoffId, dict[str, Any]] = {}
@@ -294,26 +294,26 @@ def _line(text: str | None, limit: int) -> str | None:
 
 
 def _notes(
-    store: Store, summary: JobSummary, ended: JobEnded | None, answer: Answer | None
+    store: Store, summary: JobSummary, end: JobEnded | None, answer: Answer | None
 ) -> tuple[str, ...]:
     notes: list[str] = []
     if answer:
         notes += answer.notes[:MAX_NAMED]
-    if ended and ended.reason:
-        notes.append(ended.reason)
+    if end and end.reason:
+        notes.append(end.reason)
     notes += map(str, waiting_reasons_in(store, summary.job, MAX_WAITING))
     return tuple(notes)
 
 
-def _describe_omitted_parts(summary: JobSummary, ended: JobEnded | None) -> Iterable[str]:
-    """Yield the lines of `left_out`. `ended`: the end of a job whose answer is not shown."""
+def _describe_omitted_parts(summary: JobSummary, end: JobEnded | None) -> Iterable[str]:
+    """Yield the lines of `left_out`. `end`: the end of a job whose answer is not shown."""
     tally = summary.tally
     if not summary.plan and tally.issued > FEW_STEPS:
         yield f"the plan, which has {FEW_STEPS} steps at most"
     if summary.job.approval:
         yield f"the {summary.job.approval} that waits for an approval"
-    if ended and ended.answer:
-        yield f"the answer, of {ended.answer.size:,} characters with its sources"
+    if end and end.answer:
+        yield f"the answer, of {end.answer.size:,} characters with its sources"
     yield "one handoff in full, its message, its result and its turns"
     parts = "the plan, reviews, conflicts, gates, gaps, approvals"
     yield f"all handoffs ({tally.issued:,}), {parts}"

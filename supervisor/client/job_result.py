@@ -120,9 +120,9 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
     finished_ids = {event.handoff_id for event in finished}
     open_handoffs = [handoff_id for handoff_id in handoff_ids if handoff_id not in finished_ids]
     of_workers = {event.result.digest for event in finished}
-    for asked in _events_of(journal, ApprovalAsked):
-        if asked.call is not None:
-            of_workers |= {blob.digest for blob in refs_in(asked)}
+    for approval_asked in _events_of(journal, ApprovalAsked):
+        if approval_asked.call is not None:
+            of_workers |= {blob.digest for blob in refs_in(approval_asked)}
     other_digests = _digests_except(of_workers, journal)
     waits = waiting_reasons_for(store, info, open_handoffs)
     return JobRecord(
@@ -166,8 +166,8 @@ def job_of_letter(letter: DeadLetter) -> JobId | None:
     """Return the job whose message a dead letter is; None if the message has no job."""
     if is_job_id(letter.body):
         return JobId(letter.body)
-    named = handoff_in(letter.body)
-    return named[0] if named else None
+    job_and_handoff = handoff_in(letter.body)
+    return job_and_handoff[0] if job_and_handoff else None
 
 
 def refs_in(value: object) -> Iterable[BlobRef]:
@@ -344,14 +344,14 @@ def report_of(record: JobRecord) -> JobResult:
     if planned_state:
         plan = _plan(planned_state, plans, record, texts)
     rows, last_repeated = _rows(planned_state, record, texts)
-    ended, until = _end(record)
+    end, until = _end(record)
     answer = None
-    if ended and ended.answer:
-        answer = Answer.from_json(payloads[ended.answer.digest])
+    if end and end.answer:
+        answer = Answer.from_json(payloads[end.answer.digest])
     to_finish_usd = None
     if answer:
         to_finish_usd = cost_usd(answer.to_finish_microusd)
-    notes = _notes(answer, plans, ended, texts, record.waits)
+    notes = _notes(answer, plans, end, texts, record.waits)
     if state:
         notes += notes_on_missed_messages(state, texts)
     return JobResult(
@@ -444,8 +444,8 @@ def _results(record: JobRecord) -> tuple[dict[str, Any], ...]:
         values = result_values(record.payloads[event.result.digest])
         # a worker that was taken over may name another handoff in its result
         step, _, attempt = event.handoff_id.rpartition(".")
-        own = {"handoff_id": event.handoff_id, "step_id": step, "attempt": int(attempt)}
-        results.append({**values, "job_id": record.job.job_id, **own})
+        identifiers = {"handoff_id": event.handoff_id, "step_id": step, "attempt": int(attempt)}
+        results.append({**values, "job_id": record.job.job_id, **identifiers})
     return tuple(results)
 
 
@@ -656,7 +656,7 @@ def _conflicts(state: JobState | None, texts: ResultTexts) -> tuple[dict[str, An
 def _notes(
     answer: Answer | None,
     plans: Sequence[PlanMade],
-    ended: JobEnded | None,
+    end: JobEnded | None,
     texts: ResultTexts,
     waits: Iterable[str],
 ) -> tuple[str, ...]:
@@ -665,12 +665,12 @@ def _notes(
     """
     if answer:
         notes = list(answer.notes)
-    elif ended:
+    elif end:
         notes = list(plan_notes(plans[-1] if plans else None, texts))
     else:
         notes = []
-    if ended and ended.reason:
-        notes.append(texts.why(ended.because) or ended.reason)
+    if end and end.reason:
+        notes.append(texts.why(end.because) or end.reason)
     return (*notes, *waits)
 
 

@@ -36,7 +36,7 @@ def specialist_as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> d
 
     `live`: its live workers. None: leave out the fields about workers.
     """
-    shown: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": spec.name,
         "description": spec.description,
         "tools": spec.tools,
@@ -44,13 +44,13 @@ def specialist_as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> d
         "max_turns": spec.max_turns,
     }
     if spec.celery_task is not None:
-        shown["celery_task"] = spec.celery_task
+        fields["celery_task"] = spec.celery_task
     if live is None:
-        return shown
+        return fields
     paused = None
     if live.paused:
         paused = live.paused.model_dump()
-    return shown | {
+    return fields | {
         "workers": live.workers,
         "slots": live.slots,
         "queued": live.queued,
@@ -72,8 +72,8 @@ def event_as_json(event: Event) -> str:
     """Return the JSON text of an event, without the path of the webhook, which is a secret."""
     if isinstance(event, JobSubmitted) and event.webhook_url is not None:
         parts = urlsplit(event.webhook_url)
-        shown = f"{parts.scheme}://{parts.hostname}/{HIDDEN_PATH}"
-        return event.model_copy(update={"webhook_url": shown}).to_json()
+        visible_url = f"{parts.scheme}://{parts.hostname}/{HIDDEN_PATH}"
+        return event.model_copy(update={"webhook_url": visible_url}).to_json()
     return event.to_json()
 
 

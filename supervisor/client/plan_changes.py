@@ -12,9 +12,9 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
     """Return a change of the plan in the form of `JobResult.patches`."""
     patch = texts.patch(event.result)
-    added: list[dict[str, str]] = []
+    added_steps: list[dict[str, str]] = []
     for step in event.added:
-        added.append({"id": step.id, "specialist": step.specialist})
+        added_steps.append({"id": step.id, "specialist": step.specialist})
     repeats: dict[str, str] = {}
     for repeat in event.repeats:
         repeats[repeat.step] = repeat.earlier
@@ -22,7 +22,7 @@ def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
     if problem:
         problem = texts.why(event.result) or problem
     return {
-        "added": added,
+        "added": added_steps,
         "changed": [step.id for step in event.changed],
         "dropped": list(event.dropped),
         "too_late": list(event.too_late),
@@ -46,8 +46,8 @@ def change_in_words(change: Mapping[str, Any]) -> str:
 
 def _clauses(change: Mapping[str, Any]) -> Iterator[str]:
     """Yield one clause for each part of a change."""
-    for added in change["added"]:
-        yield f"{added['id']} ({added['specialist']}) added"
+    for added_step in change["added"]:
+        yield f"{added_step['id']} ({added_step['specialist']}) added"
     for step in change["changed"]:
         yield f"{step} changed"
     for step in change["dropped"]:

@@ -68,10 +68,10 @@ def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
     for repeated_step in repeated:
         if repeated_step.row:
             names[repeated_step.row.step] = None
-    chosen = choose_steps(names, last_repeated_steps(plan), step)
+    chosen_steps = choose_steps(names, last_repeated_steps(plan), step)
     copies: list[Step] = []
     for repeated_step in repeated:
-        if repeated_step.row and repeated_step.row.step in chosen:
+        if repeated_step.row and repeated_step.row.step in chosen_steps:
             copies.append(repeated_step)
     digests = _result_digests(state, copies)
     texts = ResultTexts(store.payloads.get(job_id, [], results=digests))

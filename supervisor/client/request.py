@@ -106,13 +106,13 @@ def check_names(request: Request) -> None:
         UserError: a name is empty or unprintable, no specialist can have the name, or the
             webhook is not a URL.
     """
-    for what, text in (
+    for label, text in (
         ("the idempotency key", request.idempotency_key),
         ("the model's name", request.model),
     ):
         if text is not None and not (text.strip() and text.isprintable()):
             raise UserError(
-                f"{what} is {text!r:.80}: give one line of visible characters, or leave it out"
+                f"{label} is {text!r:.80}: give one line of visible characters, or leave it out"
             )
     if request.model is not None and len(request.model) > MAX_MODEL_CHARS:
         raise UserError(
@@ -157,11 +157,11 @@ def check_types(request: Request) -> None:
         ("the webhook", request.webhook_url, str, True),
         ("on_end", request.on_end, Mapping, True),
     )
-    for what, value, kind, may_be_none in typed_fields:
+    for label, value, kind, may_be_none in typed_fields:
         if not (may_be_none and value is None):
-            check_type(what, value, kind)
+            check_type(label, value, kind)
         if isinstance(value, Message):
-            check_bounds(what, value)
+            check_bounds(label, value)
     names: object = request.specialists
     if (
         isinstance(names, str)
@@ -237,15 +237,15 @@ class AnswerGates:
 
 
 def gating_of(
-    own: GateSet | None, of_workflow: GateSet | None, of_settings: Path | None
+    of_request: GateSet | None, of_workflow: GateSet | None, of_settings: Path | None
 ) -> AnswerGates:
     """Return the gates of the request, or else of the workflow, or else of the settings.
 
     Raises:
         UserError: the file of the settings is not valid.
     """
-    if own is not None:
-        return AnswerGates.of(own, GatesFrom.JOB)
+    if of_request is not None:
+        return AnswerGates.of(of_request, GatesFrom.JOB)
     if of_workflow is not None:
         return AnswerGates.of(of_workflow, GatesFrom.WORKFLOW)
     if of_settings is None:
@@ -343,12 +343,12 @@ def answer_gates(request: Request, settings: Settings) -> AnswerGates:
     Raises:
         UserError: the file in HANDOFF_GATES is needed, and cannot be used.
     """
-    own = of_workflow = None
+    of_request = of_workflow = None
     if request.gates is not None or request.facts is not None:
-        own = GateSet(request.gates or Gates(), request.facts)
+        of_request = GateSet(request.gates or Gates(), request.facts)
     if request.workflow:
         of_workflow = request.workflow.gates
-    return gating_of(own, of_workflow, settings.gates)
+    return gating_of(of_request, of_workflow, settings.gates)
 
 
 def check_is_request(request: object) -> None:

@@ -91,15 +91,15 @@ def _note_on_missed_slots(schedule: Schedule, newest: int, is_newest_taken: bool
 
 
 def decide_next(
-    schedule: Schedule, ended: Collection[JobId], spent_microusd: int, now: float
+    schedule: Schedule, ended_jobs: Collection[JobId], spent_microusd: int, now: float
 ) -> Decision:
     """Return the decision about the first waiting slot: start it, skip it, or let it wait.
 
     Args:
-        ended: jobs of `schedule.running` that have ended or are deleted.
+        ended_jobs: jobs of `schedule.running` that have ended or are deleted.
         spent_microusd: money that jobs of this month have spent.
     """
-    running = tuple(job_id for job_id in schedule.running if job_id not in ended)
+    running = tuple(job_id for job_id in schedule.running if job_id not in ended_jobs)
     slot = schedule.waiting[0]
     if running and schedule.overlap is Overlap.SKIP:
         return Decision(skip_slot(schedule, slot, f"{running[0]} has not ended"))

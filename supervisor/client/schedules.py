@@ -179,12 +179,12 @@ def find_schedule(store: Store, tenant: str, name: str) -> StoredSchedule:
     """
     check_type("the schedule's name", name, str)
     check_type("the tenant", tenant, str)
-    stored = store.schedules.find(tenant, name)
-    if stored is None:
+    stored_schedule = store.schedules.find(tenant, name)
+    if stored_schedule is None:
         known = sorted(schedule.name for schedule in store.schedules.all(tenant))
         hint = suggestion(name, known) if known else "`handoff schedule list` lists all schedules"
         raise UnknownSchedule(f"there is no schedule {name[:64]!r} of tenant {tenant}: {hint}")
-    return stored
+    return stored_schedule
 
 
 def status_of(store: Store, schedule: Schedule) -> ScheduleStatus:
@@ -225,8 +225,8 @@ def set_paused(
         return _change(store, tenant, name, change)
 
     find_schedule(store, tenant, name)
-    changed = audit_change(store, actor, action, name, change_stored, f"tenant {tenant}")
-    return status_of(store, changed)
+    changed_schedule = audit_change(store, actor, action, name, change_stored, f"tenant {tenant}")
+    return status_of(store, changed_schedule)
 
 
 def remove_schedule(store: Store, tenant: str, name: str, actor: Actor | None) -> None:
@@ -251,10 +251,10 @@ def _change(
 ) -> Schedule:
     """Change a schedule that supervisors may change at the same time. Return the new state."""
     for _ in range(MAX_TRIES):
-        stored = find_schedule(store, tenant, name)
-        changed = change(stored.schedule)
-        if store.schedules.replace(stored, changed):
-            return changed
+        stored_schedule = find_schedule(store, tenant, name)
+        changed_schedule = change(stored_schedule.schedule)
+        if store.schedules.replace(stored_schedule, changed_schedule):
+            return changed_schedule
     raise _busy(name)
 
 
@@ -289,9 +289,9 @@ def run_now(
         if store.jobs.read([job_id]):
             return job_id
     month = month_of(schedule.timezone, store.connection.now())
-    spent = store.schedules.read_spent_microusd(schedule.id, month)
-    if is_spent(schedule, spent):
-        raise BudgetSpent(f"schedule {name}: {note_on_spent_month(schedule, spent)}")
+    spent_microusd = store.schedules.read_spent_microusd(schedule.id, month)
+    if is_spent(schedule, spent_microusd):
+        raise BudgetSpent(f"schedule {name}: {note_on_spent_month(schedule, spent_microusd)}")
     after = None
     if schedule.follows_last and schedule.last_job:
         after = JobId(schedule.last_job)
@@ -310,7 +310,7 @@ def run_now(
 
 
 def advance(
-    store: Store, dispatcher: Dispatcher, settings: Settings, stored: StoredSchedule
+    store: Store, dispatcher: Dispatcher, settings: Settings, stored_schedule: StoredSchedule
 ) -> bool:
     """Take the next step of a due schedule. Return whether another step may follow.
 
@@ -320,35 +320,35 @@ def advance(
         StoreUnavailable: Redis cannot be reached, or has no memory for the job. The step stays
             due.
     """
-    schedule = stored.schedule
+    schedule = stored_schedule.schedule
     if schedule.starting is not None:
-        _start(store, dispatcher, settings, stored, schedule.starting)
+        _start(store, dispatcher, settings, stored_schedule, schedule.starting)
         return True
     now = store.connection.now()
-    taken = take_due_slots(schedule, now)
-    if taken != schedule:
-        store.schedules.replace(stored, taken)
+    updated_schedule = take_due_slots(schedule, now)
+    if updated_schedule != schedule:
+        store.schedules.replace(stored_schedule, updated_schedule)
         return True
     if schedule.is_paused or not schedule.waiting:
         return False
     running = tuple(JobId(job_id) for job_id in schedule.running)
-    ended = set(running)  # a deleted job is not read, and has ended
+    ended_jobs = set(running)  # a deleted job is not read, and has ended
     cancelled: set[JobId] = set()
     for info in store.jobs.read(running):
         if not info.status.has_ended:
-            ended.discard(info.job_id)
+            ended_jobs.discard(info.job_id)
         if info.cancelled:
             cancelled.add(info.job_id)
     month = month_of(schedule.timezone, now)
-    spent = store.schedules.read_spent_microusd(schedule.id, month)
-    decision = decide_next(schedule, ended, spent, now)
+    spent_microusd = store.schedules.read_spent_microusd(schedule.id, month)
+    decision = decide_next(schedule, ended_jobs, spent_microusd, now)
     for job_id in set(decision.to_cancel) - cancelled:
         event = CancelRequested(by=f"{BY_SCHEDULE}{schedule.name}", actor=schedule.actor)
         if store.journal.append_unless_ended(job_id, event, {"cancelled": 1}):
             dispatcher.wake(job_id)
     if decision.schedule == schedule:
         return False
-    store.schedules.replace(stored, decision.schedule)
+    store.schedules.replace(stored_schedule, decision.schedule)
     return True
 
 
@@ -356,13 +356,13 @@ def _start(
     store: Store,
     dispatcher: Dispatcher,
     settings: Settings,
-    stored: StoredSchedule,
+    stored_schedule: StoredSchedule,
     start: SlotStart,
 ) -> None:
     """Store the job of a slot, unless it is stored already, and note it. A refused slot is
     skipped.
     """
-    schedule = stored.schedule
+    schedule = stored_schedule.schedule
     job_id = job_of_slot(schedule, start.slot)
     note = ""
     try:
@@ -374,12 +374,12 @@ def _start(
     except (UserError, MalformedMessage, UnreadablePayload) as error:
         if not store.jobs.read([job_id]):
             skipped = skip_slot(schedule, start.slot, str(error))
-            store.schedules.replace(stored, skipped)
+            store.schedules.replace(stored_schedule, skipped)
             return
-    started = record_start(schedule, start.slot, job_id)
+    started_schedule = record_start(schedule, start.slot, job_id)
     if note:
-        started = started.model_copy(update={"note": note})
-    store.schedules.replace(stored, started)
+        started_schedule = started_schedule.model_copy(update={"note": note})
+    store.schedules.replace(stored_schedule, started_schedule)
 
 
 def _submission(
@@ -404,7 +404,7 @@ def _submission(
     except UserError as error:
         return submission, f"{job_id} does not continue the last job: {error}"
     assert follows is not None
-    changes: dict[str, object] = {"given": follows.given, "after": follows.earlier}
+    changes: dict[str, object] = {"given": follows.given_results, "after": follows.earlier}
     if job.event.manifest is None:
         changes |= {"manifest": follows.manifest, "document_count": follows.document_count}
     event = job.event.model_copy(update=changes)

@@ -127,11 +127,11 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
         digests.append(manifest.digest)
     result_digests = [ref.digest for ref in results.values()]
     texts = store.payloads.get(job_id, digests, results=result_digests)
-    given, payloads = copy_results(state, ResultTexts(texts))
+    given_results, payloads = copy_results(state, ResultTexts(texts))
     taken_over = [texts[digest] for digest in digests]
     return EarlierWork(
         earlier=EarlierJob(job_id=job_id, request=state.submitted.request),
-        given=given,
+        given_results=given_results,
         manifest=manifest,
         document_count=state.submitted.document_count if manifest else 0,
         payloads=(*taken_over, *payloads),
@@ -245,14 +245,14 @@ def submission_of(
         UserError: the workflow needs documents or items that are missing, or the gates of the
             settings cannot be used.
     """
-    given: tuple[GivenResult, ...] = ()
+    given_results: tuple[GivenResult, ...] = ()
     after: EarlierJob | None = None
     manifest_ref: BlobRef | None = None
     document_count = 0
     priority = request.priority or settings.priority
     earlier_payloads: tuple[str, ...] = ()
     if follows:
-        given = follows.given
+        given_results = follows.given_results
         after = follows.earlier
         manifest_ref, document_count = follows.manifest, follows.document_count
         priority = request.priority or follows.priority
@@ -269,7 +269,7 @@ def submission_of(
         schema = json.dumps(request.answer_schema, sort_keys=True)
     mode = request.mode or settings.mode
     workflow = None
-    plan = plan_of(request, answers_in(given))
+    plan = plan_of(request, answers_in(given_results))
     if plan:
         mode = Mode.PIPELINE
         workflow = plan.to_json()
@@ -299,7 +299,7 @@ def submission_of(
         **gating.fields,
         approvals=request.approvals or Approvals(),
         rubric=request.rubric,
-        given=given,
+        given=given_results,
         after=after,
         is_quoted=request.is_quoted,
         is_batched=request.deadline_s is not None or None,
@@ -334,10 +334,10 @@ def _limits_of(request: Request, plan: Plan | None) -> JobLimits:
     return _limits_for_steps(limits, len(plan.steps))
 
 
-def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
+def plan_of(request: Request, given_steps: tuple[StepId, ...] = ()) -> Plan | None:
     """Return the plan of the request's workflow, or None without a workflow.
 
-    The documents have been read. `given`: ids of earlier results. Every step without a
+    The documents have been read. `given_steps`: ids of earlier results. Every step without a
     dependency depends on them.
 
     Raises:
@@ -357,17 +357,21 @@ def plan_of(request: Request, given: tuple[StepId, ...] = ()) -> Plan | None:
         lines=request.items.lines,
         rows=request.items.rows,
     )
-    if not given:
+    if not given_steps:
         return plan
     steps: list[Step] = []
     for step in plan.steps:
         if step.depends_on:
             steps.append(step)
         else:
-            steps.append(step.model_copy(update={"depends_on": given}))
+            steps.append(step.model_copy(update={"depends_on": given_steps}))
     try:
         return Plan(
-            steps=tuple(steps), synthesis=plan.synthesis, join=plan.join, given=given, why=plan.why
+            steps=tuple(steps),
+            synthesis=plan.synthesis,
+            join=plan.join,
+            given=given_steps,
+            why=plan.why,
         )
     except ValidationError as error:
         raise UserError(
@@ -566,10 +570,10 @@ def submit_each(
     _start_telemetry(store, settings)
     for batch in _batches(requests):
         submissions = [submission for _, submission in batch]
-        stored = store.journal.first_events(job_ids_with_key(submissions))
-        clash = first_clash(submissions, stored)
+        stored_events = store.journal.first_events(job_ids_with_key(submissions))
+        clash = first_clash(submissions, stored_events)
         admitted, refusal = _admit_until_refusal(store, settings, batch, clash)
-        yield from _enter(store, dispatcher, admitted, stored)
+        yield from _enter(store, dispatcher, admitted, stored_events)
         if refusal:
             raise refusal
 
@@ -623,16 +627,16 @@ def _enter(
     store: Store,
     dispatcher: Dispatcher,
     batch: Sequence[PreparedJob],
-    stored: Mapping[JobId, Event],
+    stored_events: Mapping[JobId, Event],
 ) -> Iterator[JobId]:
     """Store one batch, and yield the ids of its jobs.
 
-    A job is stored only if the job before it is stored. `stored`: the first events of jobs
+    A job is stored only if the job before it is stored. `stored_events`: the first events of jobs
     that were stored before.
     """
     new: dict[JobId, PreparedJob] = {}
     for request, submission in batch:
-        if submission.job_id not in stored:
+        if submission.job_id not in stored_events:
             new[submission.job_id] = (request, submission)
     problems: dict[JobId, StoreError | None] = {}
     if new:
@@ -708,8 +712,8 @@ def _check_same(store: Store, submission: Submission) -> None:
     Raises:
         Conflict: the stored job has the same key and another request.
     """
-    stored = store.journal.first_events([submission.job_id]).get(submission.job_id)
-    if stored is None or not submission.event.is_same_request(stored):
+    stored_event = store.journal.first_events([submission.job_id]).get(submission.job_id)
+    if stored_event is None or not submission.event.is_same_request(stored_event):
         raise _key_reuse_error(submission)
 
 
@@ -725,7 +729,7 @@ class EarlierWork:
 
     earlier: EarlierJob
     """The earlier job and its request."""
-    given: tuple[GivenResult, ...]
+    given_results: tuple[GivenResult, ...]
     """The results of the earlier job."""
     manifest: BlobRef | None
     """The documents of the earlier job, for a job without documents."""

@@ -79,9 +79,9 @@ def delete_tenant(
         if not left or time.monotonic() > until:
             break
         time.sleep(LOOK_AGAIN_S)
-    documents = kept = notes = 0
+    documents = kept_documents = notes = 0
     if not left:
-        documents, kept = _delete_documents(store, tenant)
+        documents, kept_documents = _delete_documents(store, tenant)
         today = int(store.connection.now()) // DAY_S
         store.tenants.forget_statistics(tenant, today, MAX_DAYS)
         notes = store.notes.forget(tenant)
@@ -96,7 +96,7 @@ def delete_tenant(
         letters=letters,
         notes=notes,
         documents=documents,
-        kept_documents=kept,
+        kept_documents=kept_documents,
     )
 
 
@@ -111,9 +111,9 @@ def _remove_schedules(store: Store, tenant: str) -> int:
     removed = 0
     for schedule in store.schedules.all(tenant):
         for _ in range(MAX_TRIES):
-            stored = store.schedules.find(tenant, schedule.name)
-            if stored is None or store.schedules.remove(stored):
-                removed += stored is not None
+            stored_schedule = store.schedules.find(tenant, schedule.name)
+            if stored_schedule is None or store.schedules.remove(stored_schedule):
+                removed += stored_schedule is not None
                 break
         else:
             raise UnknownSchedule(
@@ -124,18 +124,18 @@ def _remove_schedules(store: Store, tenant: str) -> int:
 
 def _drop_letters(store: Store, tenant: str) -> int:
     """Drop the dead letters that are messages of the tenant's jobs."""
-    dropped = 0
+    dropped_count = 0
     for letter in store.dead_letters.newest():
         job_id = job_of_letter(letter)
         if job_id is not None and store.jobs.owner(job_id) == tenant:
-            dropped += store.dead_letters.drop(letter)
-    return dropped
+            dropped_count += store.dead_letters.drop(letter)
+    return dropped_count
 
 
 def _delete_ended(store: Store, tenant: str) -> int:
     """Delete the jobs of a tenant that have ended. Return their number."""
-    ended = frozenset(status for status in JobStatus if status.has_ended)
-    job_ids = store.jobs.matching(JobFilter(statuses=ended, tenant=tenant))
+    ended_statuses = frozenset(status for status in JobStatus if status.has_ended)
+    job_ids = store.jobs.matching(JobFilter(statuses=ended_statuses, tenant=tenant))
     deleted = 0
     while part := list(islice(job_ids, JOBS_AT_ONCE)):
         documents = store.tenants.documents_of(part)

@@ -90,11 +90,11 @@ def refuse_parts(question: QuestionAboutCall, parts: dict[str, object]) -> None:
     Raises:
         UserError: a part is given.
     """
-    given = [name for name, part in parts.items() if part]
-    if given:
+    given_parts = [name for name, part in parts.items() if part]
+    if given_parts:
         raise UserError(
             f"question {question.version} of {question.job_id} is about a call of"
-            f" {question.call.tool}: leave out {', '.join(given)}"
+            f" {question.call.tool}: leave out {', '.join(given_parts)}"
         )
 
 

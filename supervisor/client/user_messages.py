@@ -73,11 +73,11 @@ def say(
     message_id = new_word()
     if key is not None:
         message_id = digest_of(f"{job_id}\0{key}")[:16]
-    named = None
+    step_id = None
     if step is not None:
         check_type("the step", step, str)
-        named = StepId(step)
-    can_be_step = named is None or re.fullmatch(NAME_PATTERN, named) is not None
+        step_id = StepId(step)
+    can_be_step = step_id is None or re.fullmatch(NAME_PATTERN, step_id) is not None
     state = None
     answer: int | Refusal = Refusal.CHANGED
     for _ in range(MAX_TRIES):
@@ -88,8 +88,8 @@ def say(
         is_new = all(message.message_id != message_id for message in state.messages)
         if is_new or not can_be_step:
             _check_readers(state, step)
-        event = UserMessageSent(message_id=message_id, text=ref(clean), step=named, actor=actor)
-        readers = only_readers(state, named)
+        event = UserMessageSent(message_id=message_id, text=ref(clean), step=step_id, actor=actor)
+        readers = only_readers(state, step_id)
         answer = store.user_messages.send(job_id, event, clean, state.version, readers)
         if answer is not Refusal.CHANGED:
             break
@@ -169,10 +169,10 @@ def _check_is_no_child(state: JobState, step: StepId | None) -> None:
 
 def _running(state: JobState, step: str | None) -> tuple[str, ...]:
     """Return the steps and roles that run now and get the message."""
-    named = None
+    step_id = None
     if step is not None:
-        named = StepId(step)
-    return tuple(issued.step_id for issued in open_readers(state, named))
+        step_id = StepId(step)
+    return tuple(issued.step_id for issued in open_readers(state, step_id))
 
 
 def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
@@ -225,8 +225,8 @@ def messages_in(
                     "taken": [],
                 }
             case UserMessageTaken() if event.message_id in messages:
-                taken = {"handoff_id": event.handoff_id, "turn": event.turn}
-                messages[event.message_id]["taken"].append(taken)
+                delivery = {"handoff_id": event.handoff_id, "turn": event.turn}
+                messages[event.message_id]["taken"].append(delivery)
             case _:
                 pass
     return tuple(messages.values())
@@ -235,10 +235,10 @@ def messages_in(
 def message_line(message: Mapping[str, Any]) -> str:
     """Return a message of `messages_in` with its recipients in one line."""
     to = f" to {message['step']}" if message["step"] else ""
-    taken: list[str] = []
+    deliveries: list[str] = []
     for delivery in message["taken"]:
-        taken.append(f"{delivery['handoff_id']} took it at turn {delivery['turn']}")
-    recipients = ", ".join(taken) or "in the task of later agents"
+        deliveries.append(f"{delivery['handoff_id']} took it at turn {delivery['turn']}")
+    recipients = ", ".join(deliveries) or "in the task of later agents"
     return f"message{to}: {' '.join(message['text'].split())} ({recipients})"
 
 

@@ -59,12 +59,12 @@ class WaitingReason:
             case (step,):
                 waits = f"step {step} waits"
             case _:
-                named = sorted(self.steps, key=_natural_sort_key)[:MAX_NAMED]
+                named_steps = sorted(self.steps, key=_natural_sort_key)[:MAX_NAMED]
                 more = ""
-                if len(named) < len(self.steps):
+                if len(named_steps) < len(self.steps):
                     at_least = "" if self.are_all else "at least "
-                    more = f" and {at_least}{len(self.steps) - len(named):,} more"
-                waits = f"steps {', '.join(named)}{more} wait"
+                    more = f" and {at_least}{len(self.steps) - len(named_steps):,} more"
+                waits = f"steps {', '.join(named_steps)}{more} wait"
         return f"{waits} for {self.awaited}: {self.fix}"
 
 

@@ -41,36 +41,38 @@ def compute_wanted_slots(
     Args:
         window_s: window of the provider's rate limits in seconds.
     """
-    refused = {bucket.name for bucket in load.buckets if bucket.refused_until is not None}
+    refused_buckets = {bucket.name for bucket in load.buckets if bucket.refused_until is not None}
     demand: dict[str, int] = {}
     wants: dict[str, dict[Limit, float]] = {}
     for role in roles:
         newest = sorted(samples.get(role, ()), key=_end_time, reverse=True)[:NEWEST]
-        demand[role] = _demand(load, role, _share_of_refused_calls(load, role, newest, refused))
+        demand[role] = _demand(
+            load, role, _share_of_refused_calls(load, role, newest, refused_buckets)
+        )
         wants[role] = {}
         for limit, amount in _usage_per_slot(newest).items():
             wants[role][limit] = demand[role] * amount
     parts = fair_parts(wants, _allowance_per_s(load.buckets, window_s))
-    wanted: dict[str, int] = {}
+    wanted_slots: dict[str, int] = {}
     for role, slots in demand.items():
-        wanted[role] = math.ceil(round(slots * parts[role], 6))
-    return wanted
+        wanted_slots[role] = math.ceil(round(slots * parts[role], 6))
+    return wanted_slots
 
 
 def fair_parts(
-    wants: Mapping[str, Mapping[Limit, float]], allowed: Mapping[Limit, float]
+    wants: Mapping[str, Mapping[Limit, float]], allowances: Mapping[Limit, float]
 ) -> dict[str, float]:
     """Return the part of its wanted work, from 0 to 1, that each role gets.
 
     Args:
         wants: for each role, the usage of each limit in a second.
-        allowed: the allowance of each known limit in a second.
+        allowances: the allowance of each known limit in a second.
     """
     growing = set(wants)
     parts = dict.fromkeys(wants, 1.0)
-    while growing and allowed:
+    while growing and allowances:
         full_at: list[tuple[float, Limit]] = []
-        for limit, most in allowed.items():
+        for limit, most in allowances.items():
             full_at.append((_share_at_limit(limit, most, wants, growing, parts), limit))
         part, first_limit = min(full_at)
         if part >= 1.0:
@@ -92,14 +94,14 @@ def _share_at_limit(
     """Return the part of the growing roles at which a limit is full. 1 or more: the limit does
     not fill.
     """
-    requested = taken = 0.0
+    requested_usage = settled_usage = 0.0
     for role, usage in wants.items():
         if role in growing:
-            requested += usage.get(limit, 0.0)
+            requested_usage += usage.get(limit, 0.0)
         else:
-            taken += parts[role] * usage.get(limit, 0.0)
-    if requested > 0:
-        return max(0.0, most - taken) / requested
+            settled_usage += parts[role] * usage.get(limit, 0.0)
+    if requested_usage > 0:
+        return max(0.0, most - settled_usage) / requested_usage
     return float("inf")
 
 
@@ -120,7 +122,7 @@ def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
 
 
 def _share_of_refused_calls(
-    load: FleetLoad, role: str, samples: Sequence[Mapping[str, Any]], refused: Set[str]
+    load: FleetLoad, role: str, samples: Sequence[Mapping[str, Any]], refused_buckets: Set[str]
 ) -> float:
     """Return the part of a role's calls, from 0 to 1, that goes to refused buckets.
 
@@ -131,22 +133,24 @@ def _share_of_refused_calls(
     for sample in samples:
         if sample["bucket"] and sample["turns"] > 0:
             turns += sample["turns"]
-            if sample["bucket"]["name"] in refused:
+            if sample["bucket"]["name"] in refused_buckets:
                 refused_turns += sample["turns"]
     if turns:
         return refused_turns / turns
-    if refused and (load.count_rate_limited(role) > 0 or len(refused) == len(load.buckets)):
+    if refused_buckets and (
+        load.count_rate_limited(role) > 0 or len(refused_buckets) == len(load.buckets)
+    ):
         return 1.0
     return 0.0
 
 
 def _allowance_per_s(buckets: Sequence[RateLimitBucket], window_s: float) -> dict[Limit, float]:
     """Return the providers' allowance in a second, as far as they have reported it."""
-    allowed: dict[Limit, float] = {}
+    allowances: dict[Limit, float] = {}
     for bucket in buckets:
         for limit_name, allowance in bucket.limits.items():
-            allowed[(bucket.name, limit_name)] = allowance.limit / window_s
-    return allowed
+            allowances[(bucket.name, limit_name)] = allowance.limit / window_s
+    return allowances
 
 
 def _usage_per_slot(samples: Sequence[Mapping[str, Any]]) -> dict[Limit, float]:
