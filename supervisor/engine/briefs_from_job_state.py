@@ -106,13 +106,13 @@ class RoleBriefs:
 
     def usable_specialists(self, state: JobState) -> Mapping[str, ServedSpecialist]:
         """Return the served specialists that this job may use, by name."""
-        allowed = state.submitted.specialists
+        allowed_specialists = state.submitted.specialists
         served = self._store.presence.load_served_specialists()
-        if not allowed:
+        if not allowed_specialists:
             return served
         usable: dict[str, ServedSpecialist] = {}
         for name, specialist in served.items():
-            if name in allowed:
+            if name in allowed_specialists:
                 usable[name] = specialist
         return usable
 
@@ -232,10 +232,13 @@ class RoleBriefs:
     def _first_plan(self, state: JobState, request: str) -> RoleTask:
         """Return the planner's task to make the first plan of a job."""
         candidates = self._candidates_and_child_job(state)
-        given = tuple(result.step for result in state.submitted.given)
+        given_steps = tuple(result.step for result in state.submitted.given)
         most_steps = state.submitted.limits.max_steps
         reading = PlanFormat(
-            _candidate_names(candidates), most_steps, given, state.submitted.approvals.are_wanted
+            _candidate_names(candidates),
+            most_steps,
+            given_steps,
+            state.submitted.approvals.are_wanted,
         )
         text = plan_brief(
             request,
@@ -244,7 +247,7 @@ class RoleBriefs:
             self._load_rejected_plans(state),
             self._job_context(state),
         )
-        return text, given, reading.schema
+        return text, given_steps, reading.schema
 
     def _job_context(self, state: JobState) -> JobContext:
         """Return the job's inputs and the request of the job that it follows."""
@@ -265,10 +268,10 @@ class RoleBriefs:
             note = ""
             if rejected.note:
                 note = self._loader.text(state, rejected.note)
-            own = None
+            own_plan = None
             if rejected.own_plan:
-                own = plan(rejected.own_plan)
-            briefs.append(RejectedPlanBrief(plan(rejected.plan), note, own))
+                own_plan = plan(rejected.own_plan)
+            briefs.append(RejectedPlanBrief(plan(rejected.plan), note, own_plan))
         return briefs
 
 

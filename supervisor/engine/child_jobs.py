@@ -143,8 +143,8 @@ def hand_over(
 def children_of(state: JobState, handoff_ids: Iterable[HandoffId]) -> list[JobId]:
     """Return the child jobs that do these open handoffs."""
     children: list[JobId] = []
-    for dropped in handoff_ids:
-        issued = state.open.get(dropped)
+    for open_id in handoff_ids:
+        issued = state.open.get(open_id)
         if issued is not None and issued.child is not None:
             children.append(issued.child.job_id)
     return children
@@ -154,7 +154,7 @@ def children_of(state: JobState, handoff_ids: Iterable[HandoffId]) -> list[JobId
 class EarlierChild:
     """Results of an earlier child job, and a text about its gaps for the request."""
 
-    given: tuple[GivenResult, ...] = ()
+    given_results: tuple[GivenResult, ...] = ()
     texts: tuple[str, ...] = ()
     """Payloads of the results."""
     gaps_note: str = ""
@@ -215,9 +215,9 @@ class ChildJobs:
         The child job may use `limits` in addition to the turns, tokens and money that it has
         used.
         """
-        used = usage_by_limit(self._store.jobs.read([before.job_id])[0])
+        usage = usage_by_limit(self._store.jobs.read([before.job_id])[0])
         raised_limits: dict[str, Any] = {}
-        for name, amount in used.items():
+        for name, amount in usage.items():
             limit = getattr(limits, name)
             if limit is not None:
                 raised_limits[name] = limit + amount
@@ -245,9 +245,9 @@ class ChildJobs:
         for context_result in handoff.context:
             known[context_result.step_id] = context_result.result
         results = ResultTexts(self._texts(state, known.values()))
-        given, texts = results_as_given(state, known, [*known.values()], results)
-        before = self._earlier_child(state, handoff, {result.step for result in given})
-        given = (*given, *before.given)
+        given_results, texts = results_as_given(state, known, [*known.values()], results)
+        before = self._earlier_child(state, handoff, {result.step for result in given_results})
+        given_results = (*given_results, *before.given_results)
         texts = (*texts, *before.texts)
         request = f"{request_of(handoff)}{before.gaps_note}"
         form = handoff.expected_output_format
@@ -265,7 +265,7 @@ class ChildJobs:
             mode=Mode.TEAM,
             parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
             depth=submitted.depth + 1,
-            given=given,
+            given=given_results,
             answer_schema=ref(schema) if schema else None,
             is_reviewed=submitted.is_reviewed or submitted.mode is Mode.PIPELINE,
             origins=origins_or_unknown(handoff.origins),
@@ -287,7 +287,7 @@ class ChildJobs:
             return HIDDEN_TITLE
         return title_of(task)
 
-    def _without_effects(self, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    def _without_effects(self, allowed_specialists: tuple[str, ...]) -> tuple[str, ...]:
         """Return the specialists that a child job may use: the allowed ones without tools with
         effects.
 
@@ -298,19 +298,21 @@ class ChildJobs:
         served = self._store.presence.load_served_specialists()
         acts = acting(served)
         if not acts:
-            return allowed
-        without_effects = tuple(name for name in allowed or sorted(served) if name not in acts)
+            return allowed_specialists
+        without_effects = tuple(
+            name for name in allowed_specialists or sorted(served) if name not in acts
+        )
         return without_effects or (GENERALIST,)
 
     def _earlier_child(
-        self, state: JobState, handoff: AgentHandoff, taken: Collection[StepId]
+        self, state: JobState, handoff: AgentHandoff, given_steps: Collection[StepId]
     ) -> EarlierChild:
         """Return the results of the last ended child job of an earlier attempt at this step.
 
         Args:
-            taken: names of the results that the parent gives; they are left out.
+            given_steps: names of the results that the parent gives; they are left out.
         """
-        given_by_parent = set(taken)
+        given_by_parent = set(given_steps)
         for attempt in range(handoff.attempt - 1, 0, -1):
             child = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
             before = fold(child, None, self._store.journal.read(child))
@@ -328,10 +330,10 @@ class ChildJobs:
             gaps_note = ""
             if answer and answer.gaps:
                 gaps_note = GAPS_NOTE.format(gaps_in_words(answer.gaps))
-            given, payloads = results_as_given(
+            given_results, payloads = results_as_given(
                 before, results, parts_of(before), ResultTexts(texts)
             )
-            return EarlierChild(given, payloads, gaps_note)
+            return EarlierChild(given_results, payloads, gaps_note)
         return EarlierChild()
 
     def tell(self, state: JobState) -> None:
@@ -379,8 +381,8 @@ class ChildJobs:
         verified = state.verified_usage
         so_far = _child_usage(job_info, verified.job)
         is_new = state.job_id == child_id_for(parent.job_id, parent.handoff_id)
-        used = _child_usage(handoff_info, verified.job if is_new else verified.since_retry)
-        return result_for_parent(state, ResultTexts(texts), answer, used, so_far)
+        usage = _child_usage(handoff_info, verified.job if is_new else verified.since_retry)
+        return result_for_parent(state, ResultTexts(texts), answer, usage, so_far)
 
     def _texts(self, state: JobState, results: Iterable[BlobRef]) -> dict[str, str]:
         """Return the payloads of results by digest."""

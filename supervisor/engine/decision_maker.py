@@ -101,7 +101,7 @@ class CommittedDecision:
     prepared: UnitOfWork
     role: ClaimedRole | None = None
     """The role's handoff that the decision issues, if this process runs it."""
-    dropped: tuple[HandoffId, ...] = ()
+    dropped_handoffs: tuple[HandoffId, ...] = ()
     """Handoffs that the job no longer needs."""
 
 
@@ -220,9 +220,13 @@ class DecisionMaker:
         return self._complete_commit(decision, recorded, ClaimedRole(ready, claim))
 
     def commit_with_end(
-        self, made: CommittedDecision, claim: Claim, end: FinishRequest, evaluation: EvaluationLease
+        self,
+        committed: CommittedDecision,
+        claim: Claim,
+        end: FinishRequest,
+        evaluation: EvaluationLease,
     ) -> tuple[FinishReply, CommittedDecision | None]:
-        """End a role's handoff that ran for the decision `made`, and commit the next decision
+        """End a role's handoff that ran for the decision `committed`, and commit the next decision
         on its result.
 
         The next decision is None if no decision follows, if it failed, or if the journal has
@@ -232,7 +236,7 @@ class DecisionMaker:
             Interrupted: another process has taken over the claim.
             MessagesWaiting: the role must first take messages of users; nothing is stored.
         """
-        following = self._following(made, end, evaluation)
+        following = self._following(committed, end, evaluation)
         if following is None:
             return claim.finish(end), None
         decision, commit, ready = following
@@ -250,25 +254,27 @@ class DecisionMaker:
         return followed.finished, self._complete_commit(decision, followed.recorded, role)
 
     def _following(
-        self, made: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
+        self, committed: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
     ) -> tuple[Decision, Commit, PreparedAttempt | None] | None:
         """Return the decision on a result that the journal does not hold yet, its commit, and
         the role's attempt that it issues. None: no decision follows, or it failed.
         """
         try:
             now = self._store.connection.now()
-            decision = self.decide(fold_on(made.state, _number_events(made.state, now, end.events)))
+            decision = self.decide(
+                fold_on(committed.state, _number_events(committed.state, now, end.events))
+            )
             if not decision.prepared.events:
                 return None
             return (
                 decision,
-                self._commit(decision, made.state, evaluation),
+                self._commit(decision, committed.state, evaluation),
                 self._prepare_role(decision, evaluation),
             )
         except Exception as error:  # noqa: BLE001 - the result must be stored; the next evaluation fails in the same way and reports it
             log.warning(
                 "decision failed, it is repeated",
-                job_id=made.state.job_id,
+                job_id=committed.state.job_id,
                 why=type(error).__name__,
             )
             return None
@@ -294,7 +300,7 @@ class DecisionMaker:
         """
         before, later, prepared = decision.before, decision.state, decision.prepared
         self._payload_cache.remember(prepared.texts.values(), before.job_id)
-        dropped = _handoffs_that_decision_closes(decision)
+        dropped_handoffs = _handoffs_that_decision_closes(decision)
         asks_user = any(isinstance(event, ApprovalAsked) for event in prepared.events)
         fields = {
             "status": later.status.value,
@@ -309,8 +315,8 @@ class DecisionMaker:
             events=prepared.events,
             payloads=list(prepared.texts.values()),
             fields=fields,
-            drop=dropped,
-            dropped_children=children_of(before, dropped),
+            drop=dropped_handoffs,
+            dropped_children=children_of(before, dropped_handoffs),
             keep=later.handed_over if asks_user else (),
             answered=_find_answered_calls(before, prepared.events),
             deadline=None if later.status.has_ended else later.deadline,
@@ -410,11 +416,11 @@ def _steps_with_unreadable_results(state: JobState, prepared: UnitOfWork) -> set
 def _handoffs_that_decision_closes(decision: Decision) -> tuple[HandoffId, ...]:
     """Return the handoffs that the decision closes, sorted."""
     open_handoffs = decision.state.open
-    dropped: list[HandoffId] = []
+    dropped_handoffs: list[HandoffId] = []
     for handoff_id in open_handoffs.keys_changed_since(decision.before.open):
         if handoff_id not in open_handoffs:
-            dropped.append(handoff_id)
-    return tuple(sorted(dropped))
+            dropped_handoffs.append(handoff_id)
+    return tuple(sorted(dropped_handoffs))
 
 
 def _make_observed_handoff(info: HandoffInfo) -> ObservedHandoff:

@@ -448,18 +448,18 @@ class DecisionRecorder:
         self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline
     ) -> bool:
         """Return whether the specialist of a handoff may call a tool with effects."""
-        allowed = handoff.acts_with
-        if allowed == ():
+        allowed_tools = handoff.acts_with
+        if allowed_tools == ():
             return False
         served = self._store.presence.load_served_specialists().get(spec.name)
         if served is None:  # no live worker: the plan says whether it has tools with effects
             return bool(outline.acts)
         if spec.task_with_effect is not None:
             return True
-        if allowed is None:
+        if allowed_tools is None:
             effects = served.effects
         else:
-            effects = served.effects & {*allowed}
+            effects = served.effects & {*allowed_tools}
         return not effects.isdisjoint(spec.tools)
 
     def _abandon(self, state: JobState, command: AbandonSteps, writes: UnitOfWork) -> None:
@@ -481,8 +481,8 @@ class DecisionRecorder:
             event, results = make_skip_event(state, command.steps, command.why)
         else:
             plan = self._loader.plan(state, writes)
-            wanted = list(dict.fromkeys(results_for_conditions(state, plan, command.steps)))
-            texts = self._loader.texts(state, wanted, writes)
+            result_refs = list(dict.fromkeys(results_for_conditions(state, plan, command.steps)))
+            texts = self._loader.texts(state, result_refs, writes)
             event, results = make_conditions_event(state, plan, command.steps, texts)
         for result in with_pauses(results):
             writes.ref(result.to_json())
@@ -555,10 +555,10 @@ class DecisionRecorder:
         answer = None
         if not state.is_withheld:
             answer = self._answer(state, command.status, writes)
-        ended = JobEnded(
+        event = JobEnded(
             status=command.status, answer=answer, reason=command.reason, because=command.because
         )
-        writes.events.append(ended)
+        writes.events.append(event)
 
     def outgoing(self, state: JobState, handoff_ids: Sequence[HandoffId]) -> list[OutgoingHandoff]:
         """Return the handoffs that are still open, with their stored bytes, to publish them

@@ -196,15 +196,15 @@ class Deliveries:
         return True
 
     def _run(self, first: tuple[str, _Delivery] | None) -> None:
-        taken = first or self._take()
-        while taken is not None:
-            receiver, delivery = taken
+        next_delivery = first or self._take()
+        while next_delivery is not None:
+            receiver, delivery = next_delivery
             try:
                 self._send(delivery)
             finally:
                 with self._lock:
                     self._busy[receiver] -= 1
-            taken = self._take()
+            next_delivery = self._take()
 
     def _take(self) -> tuple[str, _Delivery] | None:
         """Take the next delivery of a receiver with a free thread. If there is none, remove this

@@ -37,14 +37,14 @@ class EndTasks:
         payload_cache: PayloadCache,
         app: Celery,
         url: str | None,
-        allowed: Sequence[str],
+        allowed_names: Sequence[str],
     ) -> None:
         """Set up the sender of host tasks.
 
         Args:
             app: an app of this project, which only builds the message.
             url: URL of the host's broker.
-            allowed: patterns of the names of tasks that may be sent.
+            allowed_names: patterns of the names of tasks that may be sent.
 
         Raises:
             UserError: kombu has no transport for the URL.
@@ -53,7 +53,7 @@ class EndTasks:
         self._payload_cache = payload_cache
         self._app = app
         self._url = url
-        self._allowed = allowed
+        self._allowed_names = allowed_names
         if url is not None:
             check_transport("HANDOFF_ON_END_BROKER_URL", url)
 
@@ -124,7 +124,7 @@ class EndTasks:
         if self._url is None:
             return False, NOT_SET
         try:
-            check_allowed(task.task, self._allowed)
+            check_allowed(task.task, self._allowed_names)
         except UserError as error:
             return False, str(error)
         args = task.args

@@ -177,10 +177,10 @@ class JobLoop:
             # This process fetched the message just before it stopped consuming the roles queue.
             if not is_free:
                 return AttemptOutcome(AttemptEnd.HANDED_BACK, "no role slot is free")
-            ended = self._role_runner.claim_and_run(state, handoff, text)
-        if ended.end is AttemptEnd.FINISHED:
+            outcome = self._role_runner.claim_and_run(state, handoff, text)
+        if outcome.end is AttemptEnd.FINISHED:
             self(handoff.job_id)
-        return ended
+        return outcome
 
     def _step(
         self,
@@ -211,7 +211,7 @@ class JobLoop:
                 names = later.submitted.specialists
                 self._store.presence.announce_unplanned_job(state.job_id, names, decision.due_at)
             return self._next_state(later, self._execute(later, prepared.effects, evaluation))
-        with self._role_runner.slot(wanted=prepared.role is not None) as is_free:
+        with self._role_runner.slot(is_wanted=prepared.role is not None) as is_free:
             committed = self._decision_maker.commit(
                 decision,
                 evaluation,
@@ -238,9 +238,9 @@ class JobLoop:
         """
         self._publish(committed.state.job_id, committed.prepared)
         ticket.end()
-        if committed.dropped:
+        if committed.dropped_handoffs:
             handoff_infos = self._store.jobs.handoffs(
-                committed.state.job_id, committed.dropped[:MAX_REVOKED]
+                committed.state.job_id, committed.dropped_handoffs[:MAX_REVOKED]
             )
             waiting: list[HandoffId] = []
             for handoff_id, info in handoff_infos.items():
@@ -271,10 +271,10 @@ class JobLoop:
             )
             return finished
 
-        ended = self._role_runner.run(role.ready, role.claim, finish)
+        outcome = self._role_runner.run(role.ready, role.claim, finish)
         if following:
             return (following, None)
-        return (None, self._role_events(committed.state, ended))
+        return (None, self._role_events(committed.state, outcome))
 
     def _publish(self, job_id: JobId, prepared: UnitOfWork) -> None:
         """Publish one batch. The next batch needs another wake-up, which waits after other
@@ -352,15 +352,15 @@ class JobLoop:
         return None
 
     def _role_events(
-        self, state: JobState, ended: AttemptOutcome
+        self, state: JobState, outcome: AttemptOutcome
     ) -> Sequence[RecordedEvent] | None:
         """Return the events of a role's result, or None if it has none. Wake the job if this
         process shuts down before the role ends, because no message goes back to a queue.
         """
-        if ended.end is AttemptEnd.HANDED_BACK:
+        if outcome.end is AttemptEnd.HANDED_BACK:
             self._dispatcher.wake(state.job_id)
-        if ended.end is AttemptEnd.FINISHED:
-            return ended.recorded
+        if outcome.end is AttemptEnd.FINISHED:
+            return outcome.recorded
         return None
 
     def _delegate_role(self, state: JobState, handoff: AgentHandoff, text: str) -> None:

@@ -63,10 +63,10 @@ class JournalGuard:
         ends = read_ends(self._store.connection, job_id, events)
         check = JournalCheck(self._store.trust, job_id, ends, seen)
         if state is not None:
-            begun = state
+            known_state = state
 
             def open_role(handoff_id: HandoffId) -> str | None:
-                issued = begun.open.get(handoff_id)
+                issued = known_state.open.get(handoff_id)
                 return None if issued is None else issued.assigned_to
 
             check.open_role = open_role
@@ -86,14 +86,14 @@ class JournalGuard:
             return True
         return self._store.connection.now() >= state.deadline
 
-    def _record(self, job_id: JobId, refused: Sequence[RefusedEvent]) -> None:
+    def _record(self, job_id: JobId, refused_events: Sequence[RefusedEvent]) -> None:
         """Record refused events as dead letters and in the audit stream. Many refused
         events have one letter together, so that a flood takes little time of a supervisor.
         """
-        if not refused:
+        if not refused_events:
             return
         known = self._store.refused_events.read_recorded_version(job_id)
-        new = [event for event in refused if event.recorded.version > known]
+        new = [event for event in refused_events if event.recorded.version > known]
         if not new:
             return
         for refused_event in new[:MAX_LETTERS]:
@@ -115,16 +115,16 @@ class JournalGuard:
         versions = [event.recorded.version for event in new]
         self._store.refused_events.record(job_id, versions, self._keep_s)
 
-    def _refuse(self, job_id: JobId, reason: str, refused: RefusedEvent) -> None:
+    def _refuse(self, job_id: JobId, reason: str, refused_event: RefusedEvent) -> None:
         log.warning("event refused", job_id=job_id, why=reason)
-        text = refused.recorded.raw.decode(errors="replace")
+        text = refused_event.recorded.raw.decode(errors="replace")
         self._store.refuse(job_id, JOURNAL, reason, text)
 
-    def _reopen(self, job_id: JobId, refused: Sequence[RefusedEvent]) -> None:
+    def _reopen(self, job_id: JobId, refused_events: Sequence[RefusedEvent]) -> None:
         """Open the handoffs again that refused events have ended in the store, so that honest
         workers end them.
         """
-        events = [refused_event.recorded for refused_event in refused]
+        events = [refused_event.recorded for refused_event in refused_events]
         ends = read_ends(self._store.connection, job_id, events)
         for recorded in events:
             handoff_id = handoff_ended_by(recorded)

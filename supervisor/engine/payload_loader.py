@@ -86,8 +86,8 @@ class PayloadLoader:
                 pending[reference.digest] = writes.texts[reference.digest]
             else:
                 missing.append(reference.digest)
-        stored = self._payload_cache.payloads(state.job_id, [], results=missing)
-        return ResultTexts(stored | pending, writes.unreadable)
+        stored_texts = self._payload_cache.payloads(state.job_id, [], results=missing)
+        return ResultTexts(stored_texts | pending, writes.unreadable)
 
     def text(self, state: JobState, ref: BlobRef) -> str:
         return self._payload_cache.payloads(state.job_id, [ref.digest])[ref.digest]

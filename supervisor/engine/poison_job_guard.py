@@ -149,7 +149,7 @@ class FailureGuard:
         )
         recorded = self._store.journal.commit(commit)
         if recorded[0].version == state.version + 1:
-            ended = self._states.remember(later, recorded[-1])
+            ended_state = self._states.remember(later, recorded[-1])
         else:  # workers have appended in between
-            ended = self._states.load(state.job_id) or later
-        tell_end(ended, recorded, self._dispatcher)
+            ended_state = self._states.load(state.job_id) or later
+        tell_end(ended_state, recorded, self._dispatcher)

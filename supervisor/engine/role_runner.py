@@ -73,20 +73,22 @@ class RoleRunner:
         return self._free == 0
 
     @contextmanager
-    def slot(self, *, wanted: bool = True) -> Iterator[bool]:
-        """Take a slot, and yield whether one was free within `slot_wait_s`. If `wanted` is
+    def slot(self, *, is_wanted: bool = True) -> Iterator[bool]:
+        """Take a slot, and yield whether one was free within `slot_wait_s`. If `is_wanted` is
         false, yield False at once.
         """
         with self._changing:
-            got = wanted and self._changing.wait_for(lambda: self._free > 0, self._slot_wait_s)
-            self._free -= got
-            is_last = got and self._free == 0
+            has_slot = is_wanted and self._changing.wait_for(
+                lambda: self._free > 0, self._slot_wait_s
+            )
+            self._free -= has_slot
+            is_last = has_slot and self._free == 0
         if is_last:
             self._on_change()
         try:
-            yield got
+            yield has_slot
         finally:
-            if got:
+            if has_slot:
                 with self._changing:
                     self._free += 1
                     was_full = self._free == 1
@@ -133,8 +135,8 @@ class RoleRunner:
         def conclude(_handoff: AgentHandoff, result: HandoffResult) -> Consequences:
             return self._consequences(state, handoff, result)
 
-        own = read_role_once(handoff.assigned_to)
-        ready = self._attempts.prepare(text, handoff, make_setup, conclude, own=own)
+        role_spec = read_role_once(handoff.assigned_to)
+        ready = self._attempts.prepare(text, handoff, make_setup, conclude, own=role_spec)
         return replace(ready, claiming=replace(ready.claiming, evaluation_id=evaluation))
 
     def _agent_setup(
@@ -182,9 +184,11 @@ class RoleRunner:
             if state.plan:
                 digests.append(state.plan.plan.digest)
         earlier = [ref.digest for ref in earlier_results(handoff, state)]
-        stored = self._attempts.payload_cache.payloads(state.job_id, digests, results=earlier)
-        texts = ResultTexts(stored)
-        events, payloads = outcome_of(handoff, state, result, stored[request.digest], texts, acts)
+        stored_texts = self._attempts.payload_cache.payloads(state.job_id, digests, results=earlier)
+        texts = ResultTexts(stored_texts)
+        events, payloads = outcome_of(
+            handoff, state, result, stored_texts[request.digest], texts, acts
+        )
         return Consequences(events, payloads)
 
 

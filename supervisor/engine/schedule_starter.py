@@ -43,24 +43,24 @@ class ScheduleStarter:
         Raises:
             StoreUnavailable: Redis cannot be reached.
         """
-        due, until = self._store.schedules.due(), time.monotonic() + MAX_S
-        for stored in random.sample(due, len(due)):
+        due_schedules, until = self._store.schedules.due(), time.monotonic() + MAX_S
+        for stored_schedule in random.sample(due_schedules, len(due_schedules)):
             try:
-                self._advance(stored)
+                self._advance(stored_schedule)
             except StoreUnavailable:
                 raise
             except HandoffError as error:
-                name = stored.schedule.name
+                name = stored_schedule.schedule.name
                 log.warning("schedule not started", schedule=name, why=str(error))
             if time.monotonic() > until:
                 return
 
-    def _advance(self, stored: StoredSchedule) -> None:
+    def _advance(self, stored_schedule: StoredSchedule) -> None:
         for _ in range(STEPS_AT_ONCE):
-            if not advance(self._store, self._dispatcher, self._settings, stored):
+            if not advance(self._store, self._dispatcher, self._settings, stored_schedule):
                 return
-            tenant, name = stored.schedule.tenant, stored.schedule.name
+            tenant, name = stored_schedule.schedule.tenant, stored_schedule.schedule.name
             again = self._store.schedules.find(tenant, name)
             if again is None:
                 return
-            stored = again
+            stored_schedule = again

@@ -52,7 +52,7 @@ class StateCache:
         self._lock = threading.Lock()
 
     def load(
-        self, job_id: JobId, read: Callable[[int], list[RecordedEvent]] | None = None
+        self, job_id: JobId, read_events: Callable[[int], list[RecordedEvent]] | None = None
     ) -> JobState | None:
         """Return the state of the job by the current journal, or None if there is no such job.
 
@@ -60,15 +60,15 @@ class StateCache:
         Redis was restored from older data, or the job was deleted and submitted again.
 
         Args:
-            read: returns the events after a version; by default `Journal.read`.
+            read_events: returns the events after a version; by default `Journal.read`.
         """
         with self._lock:
             cached = self._known.get(job_id, _UNKNOWN)
         after = 0
         if cached.last:
             after = cached.last.version - 1
-        if read:
-            events = read(after)
+        if read_events:
+            events = read_events(after)
         else:
             events = self._journal.read_all(job_id, after)
         if cached.last is not None:
@@ -125,10 +125,10 @@ class StateCache:
             self._known.pop(job_id, None)
 
 
-def _is_same(read: RecordedEvent, cached: RecordedEvent) -> bool:
+def _is_same(read_event: RecordedEvent, cached_event: RecordedEvent) -> bool:
     """Return whether an event of the journal is a known one. A long event is not parsed yet, so
     only its place and its time are compared. Two histories have different times.
     """
-    if read.problem == LONG_EVENT:
-        return (read.version, read.at) == (cached.version, cached.at)
-    return read == cached
+    if read_event.problem == LONG_EVENT:
+        return (read_event.version, read_event.at) == (cached_event.version, cached_event.at)
+    return read_event == cached_event

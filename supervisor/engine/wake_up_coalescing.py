@@ -88,11 +88,11 @@ class WakeUpCoalescer:
             holds = line.evaluating.acquire(timeout=self._most_s)
         finally:
             with self._lock:
-                wanted, line.waiting = tuple(line.waiting or ()), None
+                all_suspects, line.waiting = tuple(line.waiting or ()), None
                 # The other thread ended its turn just after the timeout of this thread.
                 if not holds and not line.evaluating.locked():
                     self._lines.pop(job_id, None)
-        ticket = WakeUpTicket(self, job_id, line, wanted, holds=holds)
+        ticket = WakeUpTicket(self, job_id, line, all_suspects, holds=holds)
         try:
             yield ticket
         finally:
