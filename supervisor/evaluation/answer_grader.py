@@ -98,9 +98,9 @@ class AnswerGrader:
         Args:
             reference: a right answer.
         """
-        shown = _answer_item("the answer", answer)
+        answer_item = _answer_item("the answer", answer)
         schema = object_schema({"scores": _array(object_schema(_score_fields(rubric)))})
-        return self._job(SCORE_JOB, request, rubric, [shown], reference, schema)
+        return self._job(SCORE_JOB, request, rubric, [answer_item], reference, schema)
 
     def duel(self, request: str, rubric: Rubric, first: JobResult, second: JobResult) -> Request:
         """Return the request of the job that compares two answers in this order."""
@@ -211,17 +211,17 @@ class _ScoreAnswer(LenientAnswer):
 
 def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
     """Return the first valid score for each criterion of the rubric."""
-    kept: dict[str, Score] = {}
+    scores: dict[str, Score] = {}
     for value in values:
         with suppress(ValidationError):
             answer = _ScoreAnswer.model_validate(value)
             name = name_of(answer.criterion)
-            if name not in rubric.names or name in kept:
+            if name not in rubric.names or name in scores:
                 continue
             if LOWEST <= answer.score <= HIGHEST:
                 why = clip(answer.why, MAX_WHY_CHARS)
-                kept[name] = Score(criterion=name, score=round(answer.score), why=why)
-    return tuple(kept.values())
+                scores[name] = Score(criterion=name, score=round(answer.score), why=why)
+    return tuple(scores.values())
 
 
 def _raw_scores(graded: JobResult) -> list[Any]:

@@ -193,8 +193,8 @@ class JobRunner:
         first = self.client.store.journal.first_events([job.job_id]).get(job.job_id)
         if not isinstance(first, JobSubmitted):
             return None
-        wanted = self.client.submission(job.request).event
-        if not wanted.is_same_request(first.model_copy(update={"limits": wanted.limits})):
+        submission = self.client.submission(job.request).event
+        if not submission.is_same_request(first.model_copy(update={"limits": submission.limits})):
             raise UserError(
                 f"{job.job_id} has this name and another request: repeat the earlier command, or"
                 " choose a new name"

@@ -102,26 +102,26 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
     if not best.passed:
         return "Take no mode: each mode fails every request."
     as_good = [row for row, passing in measured if passing.overlaps(best_rate)]
-    chosen = min(as_good, key=_tokens)
-    name = chosen.variant.name
+    chosen_row = min(as_good, key=_tokens)
+    name = chosen_row.variant.name
     if len(as_good) == 1:
         return (
             f"Take {name}: it passes {best_rate.value:.0%}, more than every other mode"
             f" {CONCLUSIVE}."
         )
-    if chosen is not best:
-        more = times(best.tokens, chosen.tokens)
+    if chosen_row is not best:
+        more = times(best.tokens, chosen_row.tokens)
         return (
             f"Take {name}: {best.variant.name} passes more, but not {CONCLUSIVE}, "
             f"and takes {more} the tokens."
         )
     dearest = max(as_good, key=_tokens)
     why = "no other mode passes more"
-    if dearest.tokens <= chosen.tokens:
+    if dearest.tokens <= chosen_row.tokens:
         return f"Take {name}: {why}."
     return (
         f"Take {name}: {why}, and {dearest.variant.name} takes"
-        f" {times(dearest.tokens, chosen.tokens)} the tokens."
+        f" {times(dearest.tokens, chosen_row.tokens)} the tokens."
     )
 
 
