@@ -77,9 +77,9 @@ def read_facts(
             many. Or a needed column is missing, or cells are not valid. The message has one line
             for each such cell.
     """
-    named = dict(columns or {})
+    named_columns = dict(columns or {})
     parts = (*_NEEDED, *_OTHERS)
-    for part in named:
+    for part in named_columns:
         if part not in parts:
             advice = suggestion(part, parts, otherwise="correct the columns")
             raise UserError(f"a fact has no {part!r:.80}: {advice}")
@@ -90,11 +90,11 @@ def read_facts(
         raise UserError(
             f"{file} is not an SQLite file, so it has no table {table!r:.80}: leave out `table`"
         )
-    all_columns = {part: named.get(part, part) for part in parts}
+    all_columns = {part: named_columns.get(part, part) for part in parts}
     if table is not None:
-        rows = _rows_of_database(file, table, all_columns, {*named})
+        rows = _rows_of_database(file, table, all_columns, {*named_columns})
     else:
-        rows = _rows_of_text(file, all_columns, {*named})
+        rows = _rows_of_text(file, all_columns, {*named_columns})
     # otherwise a table that is too long stays open until the garbage collector runs
     with closing(rows):
         return _facts(file, rows, all_columns)
@@ -168,17 +168,17 @@ def _problem(part: str, cell: str) -> str | None:
 
 
 def _fact(where: str, cells: _Cells) -> KnownFact:
-    given: dict[str, Any] = {part: to_nfc(cell) for part, cell in cells.items() if cell}
+    fields: dict[str, Any] = {part: to_nfc(cell) for part, cell in cells.items() if cell}
     try:
-        return KnownFact(**{"source": where[-MAX_CELL_CHARS:], **given})
+        return KnownFact(**{"source": where[-MAX_CELL_CHARS:], **fields})
     except UserError as error:  # an internal error: the cells were checked
         raise AssertionError(f"a checked row is not a fact: {where}") from error
 
 
 def _rows_of_text(
-    file: Path, columns: Mapping[str, str], named: set[str]
+    file: Path, columns: Mapping[str, str], named_parts: set[str]
 ) -> Generator[_Placed, None, None]:
-    """Yield the rows of a text file. `named`: the parts whose columns the user named."""
+    """Yield the rows of a text file. `named_parts`: the parts whose columns the user named."""
     data = read_bounded(file, MAX_BYTES, "keep the facts that answers mention")
     try:
         text = decode(data)
@@ -196,22 +196,26 @@ def _rows_of_text(
         for part, column in columns.items():
             if column in row:
                 cells[part] = row[column].strip()
-            elif part in _NEEDED or part in named:
+            elif part in _NEEDED or part in named_parts:
                 raise _missing_column_error(file, column, part, row)
         yield f"{file.name}:{line}", cells
 
 
-def _missing_column_error(file: Path, column: str, part: str, there: Iterable[str]) -> UserError:
-    advice = suggestion(column, there, otherwise=f"name the column of the {part} under `columns`")
+def _missing_column_error(
+    file: Path, column: str, part: str, present_columns: Iterable[str]
+) -> UserError:
+    advice = suggestion(
+        column, present_columns, otherwise=f"name the column of the {part} under `columns`"
+    )
     return UserError(f"{file} has no column {column!r:.80}: {advice}")
 
 
 def _rows_of_database(
-    file: Path, table: str, columns: Mapping[str, str], named: set[str]
+    file: Path, table: str, columns: Mapping[str, str], named_parts: set[str]
 ) -> Generator[_Placed, None, None]:
     """Yield the rows of a table in a SQLite file, at most one more than `MAX_FACTS`.
 
-    `named`: the parts whose columns the user named.
+    `named_parts`: the parts whose columns the user named.
     """
     for name in (table, *columns.values()):
         if not _NAME.fullmatch(name):
@@ -225,7 +229,7 @@ def _rows_of_database(
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
             database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
-            parts = _read_stored_parts(file, database, table, columns, named)
+            parts = _read_stored_parts(file, database, table, columns, named_parts)
             database.set_authorizer(_authorizer_of(table))
             selected = ", ".join(f'"{table}"."{columns[part]}"' for part in parts)
             cursor = database.execute(f'SELECT {selected} FROM "{table}" LIMIT {MAX_FACTS + 1}')  # noqa: S608 (names are checked above)
@@ -245,7 +249,7 @@ def _read_stored_parts(
     database: sqlite3.Connection,
     table: str,
     columns: Mapping[str, str],
-    named: set[str],
+    named_parts: set[str],
 ) -> list[str]:
     """Return the parts for which the table has stored columns.
 
@@ -262,17 +266,17 @@ def _read_stored_parts(
         raise UserError(
             f"{file}: {table!r:.80} is not a plain table; name a table that stores its rows"
         )
-    stored: list[str] = []
+    stored_columns: list[str] = []
     for _, name, _, _, _, _, hidden in database.execute(f'PRAGMA table_xinfo("{table}")'):
         if not hidden:
-            stored.append(name)
-    stored_lowercase = {name.casefold() for name in stored}
+            stored_columns.append(name)
+    stored_lowercase = {name.casefold() for name in stored_columns}
     parts: list[str] = []
     for part, column in columns.items():
         if column.casefold() in stored_lowercase:
             parts.append(part)
-        elif part in _NEEDED or part in named:
-            raise _missing_column_error(file, column, part, stored)
+        elif part in _NEEDED or part in named_parts:
+            raise _missing_column_error(file, column, part, stored_columns)
     return parts
 
 
