@@ -164,8 +164,10 @@ def check_query(request: Request) -> None:
         if name not in known:
             has = f"it has {', '.join(sorted(known))}" if known else "it has no parameters"
             problem = f"is not a parameter of this resource: {has}"
-            shown = name[:60]
-            raise Problem(422, f"{shown}: {problem}", errors=[(f"#query/{shown}", problem)])
+            short_name = name[:60]
+            raise Problem(
+                422, f"{short_name}: {problem}", errors=[(f"#query/{short_name}", problem)]
+            )
 
 
 def _query_parameters(dependant: Dependant) -> set[str]:

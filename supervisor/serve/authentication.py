@@ -366,15 +366,15 @@ def check_api_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) 
         )
 
 
-def tenant_for(caller: Caller, named: str | None) -> str | None:
+def tenant_for(caller: Caller, tenant: str | None) -> str | None:
     """Return the tenant that a request names or that the token belongs to; None for no tenant.
 
     Raises:
         Problem: the request names another tenant than the token.
     """
     if caller.tenant is None:
-        return named
-    if named not in (None, caller.tenant):
+        return tenant
+    if tenant not in (None, caller.tenant):
         raise Problem(403, "the token belongs to another tenant: leave the tenant out")
     return caller.tenant
 

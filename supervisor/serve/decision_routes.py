@@ -101,12 +101,12 @@ async def say(
     """
     body = await body_of(http, access, MessageBody)
     key = key_of(body.idempotency_key, idempotency_key)
-    sent = await access.jobs.say(job_id, body.text, body.step, key=key)
+    receipt = await access.jobs.say(job_id, body.text, body.step, key=key)
     return MessageStored(
         job_id=job_id,
-        message_id=sent.message_id,
-        version=sent.version,
-        running=list(sent.running),
+        message_id=receipt.message_id,
+        version=receipt.version,
+        running=list(receipt.running),
     )
 
 

@@ -81,8 +81,8 @@ def list_specialists(access: Access) -> list[dict[str, Any]]:
     """Return the specialists of live workers. A tenant does not see the fields about workers."""
     listed: list[dict[str, Any]] = []
     for specialist in access.store.presence.load_served_specialists().values():
-        shown = specialist if access.tenant is None else None
-        listed.append(specialist_as_json(specialist.spec, shown))
+        live_specialist = specialist if access.tenant is None else None
+        listed.append(specialist_as_json(specialist.spec, live_specialist))
     return listed
 
 
@@ -102,13 +102,13 @@ async def budgets(
     ] = None,
 ) -> Budgets:
     """Return the spending of today and its limits."""
-    wanted = tenant_for(access.caller, tenant) or DEFAULT_TENANT
-    today = await run_in_threadpool(access.store.daily_budgets.today, wanted)
+    tenant_name = tenant_for(access.caller, tenant) or DEFAULT_TENANT
+    today = await run_in_threadpool(access.store.daily_budgets.today, tenant_name)
     of_installation = None
     if access.tenant is None:
         of_installation = _spending(today.installation)
     return Budgets(
-        tenant=wanted,
+        tenant=tenant_name,
         of_tenant=_spending(today.tenant),
         of_installation=of_installation,
         left_s=today.left_s,
@@ -117,12 +117,12 @@ async def budgets(
     )
 
 
-def _spending(spent: DaySpending) -> Spending:
+def _spending(spending: DaySpending) -> Spending:
     return Spending(
-        usd=cost_usd(spent.microusd),
-        tokens=spent.tokens,
-        most_usd=cost_usd(spent.most_microusd) if spent.most_microusd else None,
-        most_tokens=spent.most_tokens or None,
+        usd=cost_usd(spending.microusd),
+        tokens=spending.tokens,
+        most_usd=cost_usd(spending.most_microusd) if spending.most_microusd else None,
+        most_tokens=spending.most_tokens or None,
     )
 
 

@@ -312,8 +312,8 @@ async def export(
     """Return everything about the job, as `handoff export` writes it."""
     exported = await access.jobs.export(job_id, texts=texts)
     if access.tenant is not None:
-        own = tuple(letter for letter in exported.letters if is_letter_of(letter, job_id))
-        exported = exported.model_copy(update={"letters": own})
+        letters = tuple(letter for letter in exported.letters if is_letter_of(letter, job_id))
+        exported = exported.model_copy(update={"letters": letters})
     return json_response(exported.to_json())
 
 

@@ -286,11 +286,11 @@ class StoreMetrics(Collector):
 
     def _filter_tenant(self, family: Metric) -> Metric:
         """Remove the samples of other tenants."""
-        own = Metric(family.name, family.documentation, family.type)
+        filtered = Metric(family.name, family.documentation, family.type)
         for sample in family.samples:
             if sample.labels["tenant"] == self._tenant != OTHER:
-                own.samples.append(sample)
-        return own
+                filtered.samples.append(sample)
+        return filtered
 
 
 def _labels_by_name() -> dict[str, tuple[str, ...]]:

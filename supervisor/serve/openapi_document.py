@@ -193,10 +193,10 @@ def _prose(part: Mapping[str, Any]) -> str:
 
 
 def _media(content: Mapping[str, Any]) -> str:
-    shown: list[str] = []
+    html_parts: list[str] = []
     for media_type, form in content.items():
-        shown.append(f"<code>{escape(media_type)}</code> {_type(form.get('schema', {}))}")
-    return ", ".join(shown)
+        html_parts.append(f"<code>{escape(media_type)}</code> {_type(form.get('schema', {}))}")
+    return ", ".join(html_parts)
 
 
 def _type(schema: Mapping[str, Any]) -> str:

@@ -441,34 +441,34 @@ def _limits(body: JobBody, settings: Settings) -> JobLimits:
     return limits.model_copy(update={"max_depth": settings.max_depth})
 
 
-def _workflow(given: str | Mapping[str, JsonValue] | None) -> Workflow | None:
+def _workflow(value: str | Mapping[str, JsonValue] | None) -> Workflow | None:
     """Return the workflow that a body names or holds. No path of the server is read."""
-    if given is None:
+    if value is None:
         return None
-    if isinstance(given, str):
-        if re.fullmatch(NAME_PATTERN, given):
+    if isinstance(value, str):
+        if re.fullmatch(NAME_PATTERN, value):
             advice = "name a known workflow, or give the content of a workflow file"
-            return workflow_named(given, otherwise=advice)
-        return workflow_in(given)
-    return workflow_in(json.dumps(given, ensure_ascii=False))
+            return workflow_named(value, otherwise=advice)
+        return workflow_in(value)
+    return workflow_in(json.dumps(value, ensure_ascii=False))
 
 
-def _items(given: ItemsBody | None) -> Items:
+def _items(items: ItemsBody | None) -> Items:
     """Return the items of a body.
 
     Raises:
         UserError: a row has other columns than the first row, or a column has a reserved name.
     """
-    if given is None:
+    if items is None:
         return Items()
-    columns = set(given.rows[0]) if given.rows else set()
-    for number, row in enumerate(given.rows, start=1):
+    columns = set(items.rows[0]) if items.rows else set()
+    for number, row in enumerate(items.rows, start=1):
         if set(row) != columns:
             raise UserError(f"items: row {number} has other columns than row 1: write all columns")
-    taken = columns & OWN_NAMES
-    if taken:
+    reserved_columns = columns & OWN_NAMES
+    if reserved_columns:
         raise UserError(
-            f"items: rename column {min(taken)!r}: this name stands for something else in every"
-            " workflow"
+            f"items: rename column {min(reserved_columns)!r}: this name stands for something else"
+            " in every workflow"
         )
-    return Items(lines=given.lines, rows=given.rows)
+    return Items(lines=items.lines, rows=items.rows)

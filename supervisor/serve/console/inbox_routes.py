@@ -83,14 +83,14 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
     """
     form = await request.form()
     text, note = str(form.get("plan", "")), str(form.get("note", "")).strip()
-    written = str(form.get("arguments", ""))
+    arguments_text = str(form.get("arguments", ""))
     report = await run_in_threadpool(report_on, visit.access.store, job_id)
     question_version = question_in(form)
     is_edited = bool(text.strip()) and _lines(text) != _lines(_plan_text(report))
     try:
         plan = parse_json(text, "the plan is") if is_edited else None
         if form.get("decision") == "approve":
-            arguments = _arguments_of_editor(report, question_version, written)
+            arguments = _arguments_of_editor(report, question_version, arguments_text)
             await visit.access.jobs.approve(
                 job_id, note or None, plan, question=question_version, arguments=arguments
             )
@@ -102,7 +102,11 @@ async def decide(request: Request, visit: Operates, job_id: VisibleJob) -> Respo
         raise
     except UserError as error:
         return _page(
-            request, visit, report, _EditorTexts(text, note, question_version, written), error
+            request,
+            visit,
+            report,
+            _EditorTexts(text, note, question_version, arguments_text),
+            error,
         )
     return go_to(f"/inbox?decided={job_id}")
 
@@ -113,11 +117,11 @@ def question_in(form: FormData) -> int | None:
     return int(version) if re.fullmatch(r"[0-9]{1,15}", version) else None
 
 
-def parse_json(text: str, what: str) -> JsonValue:
+def parse_json(text: str, subject: str) -> JsonValue:
     """Return the value of an editor.
 
     Args:
-        what: beginning of the error, such as `the plan is`.
+        subject: beginning of the error, such as `the plan is`.
 
     Raises:
         UserError: the text is not JSON, or an object repeats a name.
@@ -126,9 +130,9 @@ def parse_json(text: str, what: str) -> JsonValue:
         value: JsonValue = json.loads(text)
         refuse_repeats(text)
     except RecursionError as error:
-        raise UserError(f"{what} not JSON: it is nested too deeply: write it flatter") from error
+        raise UserError(f"{subject} not JSON: it is nested too deeply: write it flatter") from error
     except ValueError as error:
-        raise UserError(f"{what} not JSON: {error}: correct {text!r:.80}") from error
+        raise UserError(f"{subject} not JSON: {error}: correct {text!r:.80}") from error
     return value
 
 
@@ -164,7 +168,7 @@ def _page(
     request: Request,
     visit: Visit,
     report: JobResult,
-    given: _EditorTexts,
+    texts: _EditorTexts,
     error: HandoffError | None = None,
 ) -> Response:
     problems: list[str] = []
@@ -178,7 +182,7 @@ def _page(
         status=status,
         report=report,
         questions=open_questions(report),
-        given=given,
+        texts=texts,
         arguments_of=arguments_of,
         arguments_text=arguments_text,
         subject_of=subject_of,

@@ -84,10 +84,10 @@ def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
     """Return the rows of jobs, with the reasons to wait or to fail."""
     job_infos = with_waiting(access.store, access.store.jobs.read(job_ids))
     labels = access.store.jobs.labels([job.job_id for job in job_infos])
-    failed = [job.job_id for job in job_infos if job.status is JobStatus.FAILED]
+    failed_jobs = [job.job_id for job in job_infos if job.status is JobStatus.FAILED]
     reasons: Mapping[JobId, str] = {}
-    if failed:
-        reasons = access.store.journal.end_reasons(failed)
+    if failed_jobs:
+        reasons = access.store.journal.end_reasons(failed_jobs)
     rows: list[JobRow] = []
     for job in job_infos:
         rows.append(JobRow(job, labels[job.job_id], reasons.get(job.job_id, "")))
@@ -97,18 +97,18 @@ def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
 @router.get("/")
 async def jobs(request: Request, visit: Reads) -> Response:
     """Show the jobs that match the filter in the URL, the newest first."""
-    shown = filter_in(request.query_params, visit.access.tenant)
-    now, rows, place = await run_in_threadpool(_page, visit.access, shown)
+    url_filter = filter_in(request.query_params, visit.access.tenant)
+    now, rows, place = await run_in_threadpool(_page, visit.access, url_filter)
     served = await run_in_threadpool(visit.access.store.presence.load_served_specialists)
     cursor = cursor_of(place)
     return render(
         request,
         "jobs.html",
         visit,
-        filter=shown,
+        filter=url_filter,
         rows=rows,
         now=now,
-        next_page=shown.query(cursor) if cursor else "",
+        next_page=url_filter.query(cursor) if cursor else "",
         statuses=list(JobStatus),
         modes=list(Mode),
         priorities=list(Priority),
@@ -117,37 +117,37 @@ async def jobs(request: Request, visit: Reads) -> Response:
     )
 
 
-def _page(access: Access, shown: UrlFilter) -> tuple[float, list[JobRow], str]:
+def _page(access: Access, url_filter: UrlFilter) -> tuple[float, list[JobRow], str]:
     """Return the time by Redis's clock, the rows, and the place of the next page."""
     now = access.store.connection.now()
-    where = shown.where(now)
-    job_ids, place = access.store.jobs.page(where, ROWS, place_of(shown.cursor))
+    where = url_filter.where(now)
+    job_ids, place = access.store.jobs.page(where, ROWS, place_of(url_filter.cursor))
     return now, rows_of(access, job_ids), place
 
 
 @router.get("/jobs/counts")
 async def counts(request: Request, visit: Reads) -> dict[JobStatus, int]:
     """Return the number of jobs of each status. The filter's own statuses do not matter."""
-    shown = filter_in(request.query_params, visit.access.tenant)
-    everywhere = UrlFilter(frozenset(), shown.texts, "")
+    url_filter = filter_in(request.query_params, visit.access.tenant)
+    everywhere = UrlFilter(frozenset(), url_filter.texts, "")
     return await run_in_threadpool(_counts, visit.access, everywhere)
 
 
-def _counts(access: Access, shown: UrlFilter) -> dict[JobStatus, int]:
-    return access.store.jobs.counts(shown.where(access.store.connection.now()))
+def _counts(access: Access, url_filter: UrlFilter) -> dict[JobStatus, int]:
+    return access.store.jobs.counts(url_filter.where(access.store.connection.now()))
 
 
 @router.get("/jobs/ids")
 async def ids(request: Request, visit: Reads) -> dict[str, Any]:
     """Return a page of the ids of the jobs that match, for an action on every match."""
-    shown = filter_in(request.query_params, visit.access.tenant)
-    job_ids, place = await run_in_threadpool(_ids, visit.access, shown)
+    url_filter = filter_in(request.query_params, visit.access.tenant)
+    job_ids, place = await run_in_threadpool(_ids, visit.access, url_filter)
     return {"jobs": job_ids, "next_cursor": cursor_of(place)}
 
 
-def _ids(access: Access, shown: UrlFilter) -> tuple[list[JobId], str]:
-    where = shown.where(access.store.connection.now())
-    return access.store.jobs.page(where, MAX_IDS, place_of(shown.cursor))
+def _ids(access: Access, url_filter: UrlFilter) -> tuple[list[JobId], str]:
+    where = url_filter.where(access.store.connection.now())
+    return access.store.jobs.page(where, MAX_IDS, place_of(url_filter.cursor))
 
 
 @router.get("/jobs/rows")

@@ -96,12 +96,12 @@ class JobPage:
         specialists: dict[str, str] = {}
         for handoff in self.report.handoffs:
             specialists[handoff["handoff_id"]] = handoff["assigned_to"]
-        failed: list[tuple[str, str, str]] = []
+        rows: list[tuple[str, str, str]] = []
         for result in self.report.results:
             if result["status"] == "failed":
                 handoff_id = result["handoff_id"]
-                failed.append((handoff_id, specialists[handoff_id], result["error"] or ""))
-        return failed[:MAX_LINES]
+                rows.append((handoff_id, specialists[handoff_id], result["error"] or ""))
+        return rows[:MAX_LINES]
 
     @property
     def planned_steps(self) -> list[dict[str, Any]]:

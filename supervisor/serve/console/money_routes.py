@@ -62,27 +62,27 @@ class Budget:
     """The spending of today and the caps of a tenant or of the installation."""
 
     name: str
-    spent: DaySpending
+    spending: DaySpending
 
     @property
     def usd(self) -> float | None:
-        return cost_usd(self.spent.microusd)
+        return cost_usd(self.spending.microusd)
 
     @property
     def most_usd(self) -> float | None:
         """Return the cap. None: there is no cap."""
-        return cost_usd(self.spent.most_microusd or None)
+        return cost_usd(self.spending.most_microusd or None)
 
     @property
     def left_usd(self) -> float | None:
-        if self.spent.most_microusd:
-            return cost_usd(max(0, self.spent.most_microusd - self.spent.microusd))
+        if self.spending.most_microusd:
+            return cost_usd(max(0, self.spending.most_microusd - self.spending.microusd))
         return None
 
     @property
     def left_tokens(self) -> int | None:
-        if self.spent.most_tokens:
-            return max(0, self.spent.most_tokens - self.spent.tokens)
+        if self.spending.most_tokens:
+            return max(0, self.spending.most_tokens - self.spending.tokens)
         return None
 
 

@@ -114,8 +114,8 @@ async def _answer(request: Request, visit: Visit, form: FormData) -> Response:
     except (Problem, HandoffError) as error:
         problem = error if isinstance(error, Problem) else problem_of(error)
         texts = {name: _text(form, name) for name in (*TEXTS, *OTHERS)}
-        chosen = tuple(map(str, form.getlist("approve")))
-        return _page(request, visit, texts, chosen, problem)
+        chosen_subjects = tuple(map(str, form.getlist("approve")))
+        return _page(request, visit, texts, chosen_subjects, problem)
     return go_to(f"/jobs/{job_id}")
 
 
@@ -123,7 +123,7 @@ def _page(
     request: Request,
     visit: Visit,
     texts: dict[str, str],
-    chosen: tuple[str, ...],
+    chosen_subjects: tuple[str, ...],
     problem: Problem | None = None,
 ) -> Response:
     problems: list[str] = []
@@ -138,7 +138,7 @@ def _page(
         status=status,
         texts=texts,
         labels=LABELS,
-        chosen=chosen,
+        chosen_subjects=chosen_subjects,
         problems=problems,
         modes=list(Mode),
         priorities=list(Priority),

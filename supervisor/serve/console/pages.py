@@ -105,14 +105,14 @@ def duration(seconds: float | None) -> str:
         return ""
     if 0.05 <= seconds < 1:
         return f"{seconds:.1f} s"
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3_600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 86_400:
-        return f"{whole // 3_600} h {whole % 3_600 // 60} min"
-    return f"{whole // 86_400} d {whole % 86_400 // 3_600} h"
+    whole_seconds = max(0, round(seconds))
+    if whole_seconds < 60:
+        return f"{whole_seconds} s"
+    if whole_seconds < 3_600:
+        return f"{whole_seconds // 60} min {whole_seconds % 60} s"
+    if whole_seconds < 86_400:
+        return f"{whole_seconds // 3_600} h {whole_seconds % 3_600 // 60} min"
+    return f"{whole_seconds // 86_400} d {whole_seconds % 86_400 // 3_600} h"
 
 
 def utc(unix_s: float | None) -> str:
@@ -132,7 +132,7 @@ def iso(unix_s: float | None) -> str:
 @cache
 def environment() -> Environment:
     """Return the templates. Every value is escaped, and a missing value is an error."""
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("handoff_queue.supervisor.serve.console"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -140,14 +140,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["static_url"] = static_url
-    made.filters["money"] = money
-    made.filters["figure"] = figure
-    made.filters["duration"] = duration
-    made.filters["utc"] = utc
-    made.filters["iso"] = iso
-    made.filters["path_segment"] = path_segment
-    return made
+    templates.globals["static_url"] = static_url
+    templates.filters["money"] = money
+    templates.filters["figure"] = figure
+    templates.filters["duration"] = duration
+    templates.filters["utc"] = utc
+    templates.filters["iso"] = iso
+    templates.filters["path_segment"] = path_segment
+    return templates
 
 
 def render(

@@ -116,11 +116,11 @@ async def check_csrf(request: Request, expected: str) -> None:
     """
     if not has_own_origin(request):
         raise Problem(403, FOREIGN_PAGE)
-    sent = request.headers.get(CSRF_HEADER)
-    if sent is None:
+    token = request.headers.get(CSRF_HEADER)
+    if token is None:
         form = await request.form()
-        sent = str(form.get(CSRF_FIELD, ""))
-    if not hmac.compare_digest(sent.encode(), expected.encode()):
+        token = str(form.get(CSRF_FIELD, ""))
+    if not hmac.compare_digest(token.encode(), expected.encode()):
         await request.close()  # the files of the form
         raise Problem(403, "this page is older than your login: load the page again")
 

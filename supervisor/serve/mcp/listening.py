@@ -47,24 +47,24 @@ class TaskNotification(Notification[dict[str, Any], Literal["notifications/tasks
     params: dict[str, Any]
 
 
-def task_ids_in(wanted: SubscriptionFilter) -> list[str] | None:
+def task_ids_in(subscription: SubscriptionFilter) -> list[str] | None:
     """Return the tasks that a client wants to follow. None: the client asks for no tasks.
 
     Raises:
         Problem: the list is not valid, or too long.
     """
-    named = (wanted.model_extra or {}).get(TASK_IDS)
-    if named is None:
+    task_ids = (subscription.model_extra or {}).get(TASK_IDS)
+    if task_ids is None:
         return None
-    if not isinstance(named, list) or not all(isinstance(task_id, str) for task_id in named):
+    if not isinstance(task_ids, list) or not all(isinstance(task_id, str) for task_id in task_ids):
         raise Problem(422, f"{TASK_IDS} must be a list of the ids of tasks")
-    if len(named) > MAX_TASKS:
-        raise Problem(422, f"{TASK_IDS} has {len(named):,} tasks, and a stream has {MAX_TASKS}")
-    return list(dict.fromkeys(named))
+    if len(task_ids) > MAX_TASKS:
+        raise Problem(422, f"{TASK_IDS} has {len(task_ids):,} tasks, and a stream has {MAX_TASKS}")
+    return list(dict.fromkeys(task_ids))
 
 
 async def send_tasks(
-    context: ServerRequestContext[Any, Any], access: Access, named: Sequence[str]
+    context: ServerRequestContext[Any, Any], access: Access, task_ids: Sequence[str]
 ) -> SubscriptionsListenResult:
     """Send the present state of each task, and each new state, until all tasks have ended.
 
@@ -74,7 +74,7 @@ async def send_tasks(
         Problem, HandoffError: the token was revoked, or Redis cannot be reached.
     """
     job_ids: list[JobId] = []
-    for name in named:
+    for name in task_ids:
         with suppress(HandoffError):
             job_ids.append(await visible_job(access, name))
     session, meta = context.session, {SUBSCRIPTION_ID_META_KEY: context.request_id}

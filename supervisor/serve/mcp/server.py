@@ -139,12 +139,12 @@ class _Handlers:
     ) -> SubscriptionsListenResult:
         """Send notifications about the tasks that the client names, until they have ended."""
         with _mcp_errors():
-            named = task_ids_in(params.notifications)
-            if named is not None:
+            task_ids = task_ids_in(params.notifications)
+            if task_ids is not None:
                 _require_tasks(context)
             access = self._access_of(context, ApiRole.READ)
             with access.as_stream():
-                return await send_tasks(context, access, named or ())
+                return await send_tasks(context, access, task_ids or ())
 
 
 @contextmanager

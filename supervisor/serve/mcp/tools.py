@@ -175,8 +175,8 @@ def error_result(text: str) -> CallToolResult:
 
 def _result(value: dict[str, Any], text: str = "") -> CallToolResult:
     """Return a JSON object as a result. The model reads `text`, or the object if `text` is ''."""
-    shown = text or json.dumps(value, ensure_ascii=False)
-    return CallToolResult(content=[TextContent(text=shown)], structured_content=value)
+    visible_text = text or json.dumps(value, ensure_ascii=False)
+    return CallToolResult(content=[TextContent(text=visible_text)], structured_content=value)
 
 
 async def visible_job(access: Access, job_id: str) -> JobId:
@@ -237,8 +237,8 @@ def tool_result_of(result: JobResult) -> CallToolResult:
         lines.append(f"question {entry['version']}: {question_text(result, entry)}")
         names.append("plan")
     shown_fields = {name: value[name] for name in names if name in value}
-    shown = _result(shown_fields, "\n".join(lines))
-    return shown.model_copy(update={"is_error": result.status is JobStatus.FAILED})
+    tool_result = _result(shown_fields, "\n".join(lines))
+    return tool_result.model_copy(update={"is_error": result.status is JobStatus.FAILED})
 
 
 async def _events(access: Access, arguments: EventsArguments) -> CallToolResult:
