@@ -30,19 +30,19 @@ class Statement:
 
     subject: ClaimSubject
     value: ClaimValue
-    when: tuple[Period, ...]
+    periods: tuple[Period, ...]
 
 
 def statement_of(claim: Claim | KnownFact) -> Statement:
     """Return the parts of a claim or of a fact. A part that is missing is read as an empty text."""
     attribute = claim.attribute or ""
-    when: tuple[Period, ...] = ()
+    periods: tuple[Period, ...] = ()
     if claim.date:
-        when = periods_of(claim.date)
+        periods = periods_of(claim.date)
     return Statement(
         subject=subject_of(claim.subject or "", attribute),
         value=read_value(claim.value or "", claim.unit, attribute),
-        when=when,
+        periods=periods,
     )
 
 
@@ -51,11 +51,11 @@ def may_share_time(first: Statement, second: Statement) -> bool:
     time. For an amount that adds up, such as revenue, a quarter and its year are different
     times.
     """
-    if not (first.when and second.when):
+    if not (first.periods and second.periods):
         return True
     if first.subject.adds_up:
-        return bool(set(first.when) & set(second.when))
-    return not are_apart(first.when, second.when)
+        return bool(set(first.periods) & set(second.periods))
+    return not are_apart(first.periods, second.periods)
 
 
 def are_contradictory(first: Statement, second: Statement) -> bool:
@@ -206,11 +206,11 @@ def _sentence(claim: Claim, facts: tuple[KnownFact, ...]) -> str:
 
 def _fact(fact: KnownFact) -> str:
     value = f"{fact.value} {fact.unit}" if fact.unit else fact.value
-    when = ""
+    date_text = ""
     if fact.date:
-        when = f" ({_short(fact.date)})"
+        date_text = f" ({_short(fact.date)})"
     return (
-        f"{_short(fact.subject)}, {_short(fact.attribute)}: {_short(value)}{when}, from"
+        f"{_short(fact.subject)}, {_short(fact.attribute)}: {_short(value)}{date_text}, from"
         f" {_short(fact.source)}"
     )
 

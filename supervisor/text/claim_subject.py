@@ -161,12 +161,12 @@ def is_same(first: ClaimSubject, second: ClaimSubject) -> bool:
     """Return whether both phrases mean the same attribute of the same thing."""
     if not first.words or not second.words or first.head != second.head:
         return False
-    named = first.names | second.names
-    first_words = [word for word in first.words if word in named]
-    second_words = [word for word in second.words if word in named]
+    names = first.names | second.names
+    first_words = [word for word in first.words if word in names]
+    second_words = [word for word in second.words if word in names]
     if not _is_same_name(first_words, second_words):
         return False
-    our_rest, their_rest = frozenset(first.words) - named, frozenset(second.words) - named
+    our_rest, their_rest = frozenset(first.words) - names, frozenset(second.words) - names
     is_narrower = our_rest <= their_rest or their_rest <= our_rest
     return is_narrower and not (our_rest ^ their_rest) & _MEASURES
 

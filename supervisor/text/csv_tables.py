@@ -17,17 +17,17 @@ which some spreadsheets write.
 
 
 def rows_in(
-    path: Path, text: str, delimiter: str, taken: Collection[str] = ()
+    path: Path, text: str, delimiter: str, reserved_names: Collection[str] = ()
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows that are not blank, each with the number of its last line.
 
     Args:
         path: the file, for errors.
-        taken: names that no column may have.
+        reserved_names: names that no column may have.
 
     Raises:
-        UserError: a row has not as many fields as the header, a column has no name, or a name is
-            `taken` or there twice.
+        UserError: a row has not as many fields as the header, a column has no name, or a name is in
+            `reserved_names` or there twice.
     """
     first = text.partition("\n")[0]
     if delimiter not in first and ";" in first and delimiter == ",":
@@ -39,7 +39,7 @@ def rows_in(
             if not "".join(fields).strip():
                 continue
             if header is None:
-                header = _parse_header(f"{path}:{reader.line_num}", fields, taken)
+                header = _parse_header(f"{path}:{reader.line_num}", fields, reserved_names)
             elif len(fields) != len(header):
                 problem = _problem_of_row(fields, header, delimiter)
                 raise UserError(f"{path}:{reader.line_num}: {problem}")
@@ -67,11 +67,11 @@ def _problem_of_row(fields: Sequence[str], header: Sequence[str], delimiter: str
     return f'{counts}; put a field that holds `{delimiter}` into quotes ("...")'
 
 
-def _parse_header(where: str, fields: list[str], taken: Collection[str]) -> list[str]:
+def _parse_header(where: str, fields: list[str], reserved_names: Collection[str]) -> list[str]:
     """Return the names of the columns, without line breaks and repeated blanks.
 
     Raises:
-        UserError: a column has no name, or a name is `taken` or there twice.
+        UserError: a column has no name, or a name is reserved or there twice.
     """
     names = [" ".join(field.split()) for field in fields]
     earlier: set[str] = set()
@@ -84,7 +84,7 @@ def _parse_header(where: str, fields: list[str], taken: Collection[str]) -> list
         if name in earlier:
             raise UserError(f"{where}: column {name!r:.80} is there twice; rename one")
         earlier.add(name)
-        if name in taken:
+        if name in reserved_names:
             raise UserError(
                 f"{where}: a column cannot be called {name}, which stands for something else in"
                 " every workflow; rename it"

@@ -80,14 +80,14 @@ def find_order_to_assessor(value: Any, quotes: Sequence[str] = ()) -> OrderToAss
     """
     with_material: list[str] = []
     for text in _texts_to_search(value):
-        own = _FENCE.sub("\n", text)
+        own_text = _FENCE.sub("\n", text)
         for quote in quotes:
-            own = own.replace(quote, "\n")
-        if _TESTS.search(own):
-            own = _REPORTED.sub("\n", own)
-        if words := _first_match(own):
+            own_text = own_text.replace(quote, "\n")
+        if _TESTS.search(own_text):
+            own_text = _REPORTED.sub("\n", own_text)
+        if words := _first_match(own_text):
             return OrderToAssessor(words, is_material=False)
-        if own != text:
+        if own_text != text:
             with_material.append(text)
     for text in with_material:
         if words := _first_match(_FENCE.sub(_without_returns, text)):

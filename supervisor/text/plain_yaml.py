@@ -145,13 +145,13 @@ def parse_boolean(where: str, node: yaml.Node) -> bool:
     Raises:
         UserError: the value is something else.
     """
-    written = "a list or a mapping"
+    value_text = "a list or a mapping"
     truth = None
     if isinstance(node, yaml.ScalarNode):
-        written = f"{node.value!r:.40}"
+        value_text = f"{node.value!r:.40}"
         truth = _BOOLEANS.get(node.value.lower())
     if truth is None:
-        raise UserError(f"{where} must be true or false, not {written}")
+        raise UserError(f"{where} must be true or false, not {value_text}")
     return truth
 
 
