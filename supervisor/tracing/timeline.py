@@ -149,7 +149,7 @@ def steps_without_handoff(
     for bar in bars:
         latest[bar.step_id] = bar.handoff_id
     planned = {step["id"]: step for step in steps if step["id"] not in latest}
-    ended = _ends_without_handoff(journal)
+    ends = _ends_without_handoff(journal)
     names = dict(latest)
     sorter = TopologicalSorter[str]()
     for step_id, step in planned.items():
@@ -158,7 +158,7 @@ def steps_without_handoff(
     planned_steps: list[PlannedStep] = []
     for step_id in sorter.static_order():
         step = planned[step_id]
-        state, why = ended.get(step_id, (NOT_BEGUN, ""))
+        state, why = ends.get(step_id, (NOT_BEGUN, ""))
         before = step["depends_on"] or PLANNERS
         after = tuple(names[name] for name in before if name in names)
         planned_steps.append(
@@ -171,26 +171,26 @@ def _ends_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[s
     """Return the state and the reason of each step that ended without a handoff. A retry of the
     job plans these steps again.
     """
-    kept: dict[str, tuple[str, str]] = {}
-    ended: dict[str, tuple[str, str]] = {}
+    kept_steps: dict[str, tuple[str, str]] = {}
+    ended_steps: dict[str, tuple[str, str]] = {}
     for recorded in journal:
         match recorded.event:
             case JobSubmitted(fork=Fork() as fork):
                 for kept_step in fork.kept:
-                    kept[kept_step.step] = (KEPT, f"its result is from {fork.job_id}")
+                    kept_steps[kept_step.step] = (KEPT, f"its result is from {fork.job_id}")
             case StepsAbandoned(steps=steps, why=why):
                 for step in steps:
-                    ended[step.step] = (GIVEN_UP, why)
+                    ended_steps[step.step] = (GIVEN_UP, why)
             case ConditionsChecked(skipped=skipped, undecided=undecided):
                 for step in skipped:
-                    ended[step.step] = ("skipped", "its condition is not met")
+                    ended_steps[step.step] = ("skipped", "its condition is not met")
                 for step in undecided:
-                    ended[step.step] = ("failed", "its condition could not be decided")
+                    ended_steps[step.step] = ("failed", "its condition could not be decided")
             case RetryRequested():
-                ended.clear()
+                ended_steps.clear()
             case _:
                 pass
-    return {**kept, **ended}
+    return {**kept_steps, **ended_steps}
 
 
 def critical(
@@ -345,17 +345,17 @@ def _with_end(bar: TimelineBar, at: float) -> TimelineBar:
     return replace(bar, ended_at=at, past_claims=tuple(past_claims))
 
 
-def _models_of(done: HandoffFinished) -> str | None:
+def _models_of(finished: HandoffFinished) -> str | None:
     """Return the model of a handoff. With several models, each name has its number of replies. A
     copied result names its origin.
     """
-    if done.shared is not None:
-        return f"{done.model} ({describe_shared_run(done.shared)})"
-    if done.replies_by_model is None:
-        return done.model
+    if finished.shared is not None:
+        return f"{finished.model} ({describe_shared_run(finished.shared)})"
+    if finished.replies_by_model is None:
+        return finished.model
     parts: list[str] = []
-    for name in done.models:
-        parts.append(f"{name} ({done.replies_by_model.get(name, 0)})")
+    for name in finished.models:
+        parts.append(f"{name} ({finished.replies_by_model.get(name, 0)})")
     return ", ".join(parts)
 
 
@@ -374,27 +374,27 @@ def _bar(
     event: HandoffIssued,
     at: float,
     info: HandoffInfo,
-    done: HandoffFinished | None,
+    finished: HandoffFinished | None,
     after: tuple[HandoffId, ...],
 ) -> TimelineBar:
     """Return the bar of a handoff.
 
     Args:
         at: time of the event, for a handoff whose own time is not known.
-        done: the event of its result; None: there is no result.
+        finished: the event of its result; None: there is no result.
         after: the handoffs before it.
     """
     result = model = stop_reason = None
-    if done:
-        result = done.result.digest
-        model = _models_of(done)
-        stop_reason = done.stop_reason.value
+    if finished:
+        result = finished.result.digest
+        model = _models_of(finished)
+        stop_reason = finished.stop_reason.value
     return TimelineBar(
         handoff_id=event.handoff_id,
         step_id=event.step_id,
         attempt=event.attempt,
         agent=event.assigned_to,
-        state=_state(info, done),
+        state=_state(info, finished),
         issued_at=info.issued_at or at,
         began_at=info.started_at,
         ended_at=info.finished_at,
@@ -415,10 +415,10 @@ def _bar(
     )
 
 
-def _state(info: HandoffInfo, done: HandoffFinished | None) -> str:
+def _state(info: HandoffInfo, finished: HandoffFinished | None) -> str:
     """Return the status of the result, or else `running`, `stopped` or `queued`."""
-    if done is not None:
-        return done.status.value
+    if finished is not None:
+        return finished.status.value
     match info.state:
         case "running" | "done":
             return "running"
