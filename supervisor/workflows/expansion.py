@@ -88,14 +88,16 @@ def expand(
     values = _placeholder_values(request, files, lines, rows)
     steps: list[Step] = []
     chars = 0
-    for written in workflow.steps:
-        for step in _copies(written, by_id, values, keys):
+    for workflow_step in workflow.steps:
+        for step in _copies(workflow_step, by_id, values, keys):
             chars += len(step.task) + len(step.fallback) + len(step.title or "")
             if step.when:
                 chars += len(step.when.to_json())
             if chars > MAX_PLAN_CHARS:
                 problem = f"the plan has more than {MAX_PLAN_CHARS:,} characters"
-                raise UserError(f"{written.where}: {problem}; give fewer items, or shorter ones")
+                raise UserError(
+                    f"{workflow_step.where}: {problem}; give fewer items, or shorter ones"
+                )
             steps.append(step)
     join = None
     if workflow.join:
@@ -121,7 +123,7 @@ def _copies_of_sinks(workflow: Workflow, values: _Values) -> dict[StepId, tuple[
 
 
 def _copies(
-    written: WorkflowStep,
+    workflow_step: WorkflowStep,
     by_id: Mapping[StepId, WorkflowStep],
     values: _Values,
     keys: _Keys,
@@ -129,44 +131,44 @@ def _copies(
     """Yield one step, or a copy for each item. A copy depends on the copy of the same
     item, if there is one, or else on all copies.
     """
-    own_ids = _ids_of(written, values)
+    own_ids = _ids_of(workflow_step, values)
     paired: dict[StepId, tuple[StepId, ...]] = {}
     unpaired: dict[StepId, tuple[StepId, ...]] = {}
-    for dependency in written.depends_on:
-        if _is_paired(written, by_id[dependency]):
+    for dependency in workflow_step.depends_on:
+        if _is_paired(workflow_step, by_id[dependency]):
             paired[dependency] = _ids_of(by_id[dependency], values)
         else:
             unpaired[dependency] = _ids_of(by_id[dependency], values)
-    item_values = values[written.for_each]
+    item_values = values[workflow_step.for_each]
     for place, (own_id, known) in enumerate(zip(own_ids, item_values, strict=True)):
-        where = written.where
+        where = workflow_step.where
         key = ""
-        if written.for_each:
-            where = f"{written.where}, item {place + 1}"
-            key = keys[written.for_each][place].heading
+        if workflow_step.for_each:
+            where = f"{workflow_step.where}, item {place + 1}"
+            key = keys[workflow_step.for_each][place].heading
         of_item: dict[StepId, tuple[StepId, ...]] = {}
         for dependency, ids in paired.items():
             of_item[dependency] = (ids[place],)
         try:
-            task = written.task.fill(known)
-            fallback = written.fallback.fill(known)
-            title = _title(written, own_id, known, key)
-            when = _copy_condition(written, known, of_item | unpaired)
+            task = workflow_step.task.fill(known)
+            fallback = workflow_step.fallback.fill(known)
+            title = _title(workflow_step, own_id, known, key)
+            condition = _copy_condition(workflow_step, known, of_item | unpaired)
             join = None
-            if written.join:
-                join = written.join.of(unpaired | of_item)
+            if workflow_step.join:
+                join = workflow_step.join.of(unpaired | of_item)
             yield Step(
                 id=own_id,
-                specialist=written.specialist,
+                specialist=workflow_step.specialist,
                 task=task,
                 depends_on=tuple(chain(*of_item.values(), *unpaired.values())),
                 fallback=fallback,
-                on_failure=written.on_failure,
+                on_failure=workflow_step.on_failure,
                 title=title,
-                when=when,
-                after=written.after,
-                approve=written.approve,
-                row=_item_ref(written, place, keys),
+                when=condition,
+                after=workflow_step.after,
+                approve=workflow_step.approve,
+                row=_item_ref(workflow_step, place, keys),
                 join=join,
             )
         except KeyError as error:
@@ -231,20 +233,20 @@ def _check_given(workflow: Workflow, counts: Mapping[ForEach, int]) -> None:
         UserError: a step is repeated over missing items, or no step uses the given lines or
             rows.
     """
-    given = {each for each, count in counts.items() if count}
+    given_kinds = {each for each, count in counts.items() if count}
     for step in workflow.steps:
-        if step.for_each and step.for_each not in given:
+        if step.for_each and step.for_each not in given_kinds:
             remedy = "give items (--items)"
             if step.for_each is ForEach.FILES:
                 remedy = "give documents (--docs)"
             others = ""
-            if given:
-                others = f" (it has {' and '.join(sorted(given))})"
+            if given_kinds:
+                others = f" (it has {' and '.join(sorted(given_kinds))})"
             raise UserError(
                 f"{step.where}: repeats over {step.for_each}, and the job has none{others};"
                 f" {remedy}"
             )
-    for each in sorted(given - workflow.repeats_over - {ForEach.FILES}):
+    for each in sorted(given_kinds - workflow.repeats_over - {ForEach.FILES}):
         raise UserError(
             f"{workflow.path}: the job has {each}, and no step repeats over them; write"
             f" `for_each: {each}`, or leave them out"
@@ -371,20 +373,20 @@ def _ids_of(step: WorkflowStep, values: _Values) -> tuple[StepId, ...]:
 
 
 def _title(
-    written: WorkflowStep, step_id: StepId, known: Mapping[str, str], key: str
+    workflow_step: WorkflowStep, step_id: StepId, known: Mapping[str, str], key: str
 ) -> str | None:
     """Return the title of a copy: the written title, or the key of the item and the step id.
 
     Raises:
         KeyError: a placeholder of the title has no value.
     """
-    if written.title:
-        title = title_of(written.title.fill(known))
+    if workflow_step.title:
+        title = title_of(workflow_step.title.fill(known))
         if title:
             return title
-    own = f" ({step_id})"
-    if written.for_each and key.strip():
-        return title_of(key, TITLE_CHARS - len(own)) + own
+    suffix = f" ({step_id})"
+    if workflow_step.for_each and key.strip():
+        return title_of(key, TITLE_CHARS - len(suffix)) + suffix
     return None
 
 

@@ -97,18 +97,18 @@ def join_as_json(join: JsonValue, parts: int) -> JsonValue:
     """
     if not isinstance(join, dict):
         return join
-    changed = dict(join)
+    changed_join = dict(join)
     for name in ("enough", "at_least"):
         text = join.get(name)
         if not isinstance(text, str):
             continue
         percent = _PERCENT.fullmatch(text.strip())
         if percent:
-            changed[name] = Share(int(percent[1]), is_percent=True).of(parts)
+            changed_join[name] = Share(int(percent[1]), is_percent=True).of(parts)
     must = join.get("must")
     if isinstance(must, str):
-        changed["must"] = [must]
-    return changed
+        changed_join["must"] = [must]
+    return changed_join
 
 
 def join_from(where: str, node: yaml.Node) -> JoinSyntax:

@@ -293,11 +293,11 @@ def _check_condition(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep]) -
             f'{step.where}: when: item is a row; name a column, as in item["Order no."]'
         )
     if condition.columns and step.for_each is not ForEach.ROWS:
-        what = "path"
+        item_kind = "path"
         if step.for_each is ForEach.LINES:
-            what = "line"
+            item_kind = "line"
         raise UserError(
-            f"{step.where}: when: item is a {what} and has no field {condition.columns[0]};"
+            f"{step.where}: when: item is a {item_kind} and has no field {condition.columns[0]};"
             " write item alone, or use `for_each: rows`"
         )
 
@@ -385,13 +385,13 @@ def _check_placeholders(step: WorkflowStep) -> None:
             )
     if step.for_each is ForEach.ROWS:
         return
-    allowed = OWN_NAMES
+    allowed_names = OWN_NAMES
     known = f"{{{ITEM}}} and {{{REQUEST}}}"
     if step.for_each is None:
-        allowed = frozenset({REQUEST})
+        allowed_names = frozenset({REQUEST})
         known = f"{{{REQUEST}}}"
     for name in step.names:
-        if name not in allowed:
+        if name not in allowed_names:
             advice = "or write {{ for a brace; columns need `for_each: rows`"
             if name == ITEM:
                 advice = "add `for_each` to the step"
@@ -468,12 +468,12 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
                 " characters; shorten it"
             )
         if not _depends_on_copies(step, by_id) and set(step.task.names) <= {REQUEST}:
-            what = "{item} or a {column}"
+            placeholders = "{item} or a {column}"
             if step.for_each is not ForEach.ROWS:
-                what = "{item}"
+                placeholders = "{item}"
             raise UserError(
-                f"{step.where}: its copies would all be the same; put {what} into the task, or"
-                " remove for_each"
+                f"{step.where}: its copies would all be the same; put {placeholders} into the task,"
+                " or remove for_each"
             )
 
 
