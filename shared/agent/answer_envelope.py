@@ -433,16 +433,16 @@ class EnvelopeFormat:
         problems += unreadable
         known_claims = {**self.known_claims, **own_claims}
         dangling: list[str] = []
-        output, used = qualify_markers(envelope.output, self.step_id, known_claims, dangling)
+        output, marked_ids = qualify_markers(envelope.output, self.step_id, known_claims, dangling)
         for name in dangling:
             if name in unwanted:
                 continue
             problems.append(
                 Defect(f"[{name}] in the output points to no claim", self._remedy_of_mark)
             )
-        output, unplaced = _with_markers(output, own_claims, used)
+        output, unplaced = _with_markers(output, own_claims, marked_ids)
         claims = dict(own_claims)
-        for name in used:
+        for name in marked_ids:
             claims[name] = known_claims[name]
         has_source = any(claim.sources for claim in claims.values())
         doubts = self._doubts(envelope, is_unproven=bool(problems) and not has_source)
@@ -491,8 +491,8 @@ class EnvelopeFormat:
         """Return the defect of claims that have no place in the output; empty if there are none."""
         if not claims:
             return []
-        own = f"{self.step_id}."
-        names = ", ".join(f"[{name.removeprefix(own)}]" for name in claims[:MAX_PROBLEMS])
+        own_prefix = f"{self.step_id}."
+        names = ", ".join(f"[{name.removeprefix(own_prefix)}]" for name in claims[:MAX_PROBLEMS])
         return [
             Defect(
                 f"the output does not say where it uses {count_of(len(claims), 'claim')}",
@@ -504,17 +504,17 @@ class EnvelopeFormat:
         """Return the envelope with new ids for claims of other steps that these steps have not
         made. Such a claim is the agent's own, and its readers would drop it.
         """
-        taken: set[str | None] = set()
+        own_ids: set[str | None] = set()
         strange: dict[str, None] = {}
         for claim in envelope.claims:
             name = qualify_claim_id(claim.id, self.step_id)
-            taken.add(name)
+            own_ids.add(name)
             is_own = name is None or name.startswith(f"{self.step_id}.")
             if name is not None and not is_own and name not in self.known_claims:
                 strange[name] = None
         if not strange:
             return envelope
-        free_ids = (f"c{n}" for n in count(1) if f"{self.step_id}.c{n}" not in taken)
+        free_ids = (f"c{n}" for n in count(1) if f"{self.step_id}.c{n}" not in own_ids)
         new_ids = dict(zip(strange, free_ids, strict=False))
         claims: list[_Claim] = []
         for claim in envelope.claims:
@@ -528,18 +528,18 @@ class EnvelopeFormat:
         """Leave out the claims with a quote that is not in its source. Return the envelope and the
         ids of these claims. The instructions asked for no claims, so a faulty claim costs no turn.
         """
-        kept: list[_Claim] = []
-        dropped: set[str] = set()
+        kept_claims: list[_Claim] = []
+        faulty_ids: set[str] = set()
         for claim in envelope.claims:
             is_known = qualify_claim_id(claim.id, self.step_id) in self.known_claims
             faults: list[Defect] = []
             if not is_known:
                 self._citations(claim, faults)
             if faults:
-                dropped.add(claim.id)
+                faulty_ids.add(claim.id)
             else:
-                kept.append(claim)
-        return envelope.model_copy(update={"claims": kept}), dropped
+                kept_claims.append(claim)
+        return envelope.model_copy(update={"claims": kept_claims}), faulty_ids
 
     def _own_claims(self, envelope: _Envelope) -> tuple[dict[str, Claim], list[Defect]]:
         """Return the usable claims of the envelope by qualified id, and the problems of its
@@ -615,20 +615,20 @@ def _with_text(claim: _Claim, sentences: Mapping[str, str]) -> _Claim:
 
 
 def _with_markers(
-    output: JsonValue, claims: Mapping[str, Claim], used: Collection[str]
+    output: JsonValue, claims: Mapping[str, Claim], marked_ids: Collection[str]
 ) -> tuple[JsonValue, list[str]]:
     """Return the output with the markers that code can place, and the claims with sources that
     have no place. A form stays as it is: a marker could break its schema.
 
     Args:
         claims: claims by qualified id.
-        used: claims with a marker in the output.
+        marked_ids: ids of claims with a marker in the output.
     """
     if not isinstance(output, str):
         return output, []
     unmarked: list[Claim] = []
     for name, claim in claims.items():
-        if claim.sources and name not in used:
+        if claim.sources and name not in marked_ids:
             unmarked.append(claim)
     if not unmarked:
         return output, []

@@ -123,19 +123,19 @@ class BatchCalls:
             except ModelError as error:
                 _log.warning("batch not cancelled", batch=created.batch_id, why=str(error))
 
-    def deferral(self, since: float, what: str) -> Deferred:
+    def deferral(self, since: float, subject: str) -> Deferred:
         """Return the error that gives the slot back until the next question about a batch.
 
         Args:
             since: creation of the batch, in Unix seconds.
-            what: what the handoff waits for.
+            subject: the thing that the handoff waits for, in words.
         """
         now = self.dependencies.now()
         clock = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         wait_s = self.rules.poll_s(since, now)
         if now >= self.rules.until:
             wait_s = min(wait_s, CANCEL_POLL_S)
-        return Deferred(wait_s, f"{WAITS_FOR}{what} since {clock}")
+        return Deferred(wait_s, f"{WAITS_FOR}{subject} since {clock}")
 
     def reply(self, batch: OpenBatch, created: BatchCreated) -> ModelReply | BatchClosed:
         """Return the reply to a call in a batch, or the checkpoint of a batch without a reply.

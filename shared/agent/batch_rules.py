@@ -51,7 +51,7 @@ class BatchRules:
         """
         if now + self.first_poll_s >= self.until:
             return False
-        closed = 0
+        closed_batches = 0
         is_same_turn = True
         for checkpoint in reversed(checkpoints):
             if isinstance(checkpoint, ModelReplied | ModelCallFailed):
@@ -59,8 +59,8 @@ class BatchRules:
             elif isinstance(checkpoint, BatchClosed) and checkpoint.goes_live:
                 if is_same_turn:
                     return False
-                closed += 1
-        return closed < MAX_CLOSED
+                closed_batches += 1
+        return closed_batches < MAX_CLOSED
 
     def poll_s(self, created_at: float, now: float) -> float:
         """Return the seconds until the next question about a batch. The wait grows with the age of

@@ -139,12 +139,12 @@ class CallBuilder:
             tools = tuple(_placeholder(name) for name in conversation.called_names)
             may_call_tools = False
         compacts = ContextEdit.COMPACTION in edits
-        shown = conversation
+        visible_conversation = conversation
         compaction = clearing = None
         # If the provider wrote no summary, the model is asked for one.
         if compacts and conversation.is_summarizing and conversation.summary_requests < 2:
             compaction = SUMMARIZE
-            shown = conversation.without_summary_request
+            visible_conversation = conversation.without_summary_request
         elif tools and ContextEdit.CLEARING in edits:
             clearing = provider_clearing(conversation, self.dependencies.clearing)
         output_schema = None
@@ -153,7 +153,7 @@ class CallBuilder:
         call = ModelCall(
             model=choice.name,
             system=self.system,
-            messages=shown.messages_for(choice.name, adopts_block=compacts),
+            messages=visible_conversation.messages_for(choice.name, adopts_block=compacts),
             max_output_tokens=min(self._limits.max_output_tokens, room),
             tools=tools,
             may_call_tools=may_call_tools,

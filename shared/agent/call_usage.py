@@ -72,11 +72,11 @@ def _upper_bound(reported: Usage, call: ModelCall, worst: WorstCase, prices: Pri
     """
     uses = server_tool_uses(call)
     if reported.input_tokens == 0 or uses:
-        own = prices.worst(call, worst.input_tokens - uses * SERVER_TOOL_TOKENS)
+        highest_cost = prices.worst(call, worst.input_tokens - uses * SERVER_TOOL_TOKENS)
         upper_bound = Usage(
             input_tokens=worst.input_tokens,
             output_tokens=worst.output_tokens,
-            cost_microusd=own.microusd,
+            cost_microusd=highest_cost.microusd,
         )
         return upper_bound.as_cut_call()
     upper_bound = reported.model_copy(

@@ -39,8 +39,8 @@ def wait_for_call(
     more_s = (shown_s or seconds) - seconds
     left_s = seconds
     while left_s > 0:
-        shown = HandoffWait(why, max(1, round(left_s + more_s)))
-        dependencies.checkpoints.heartbeat(str(shown))
+        handoff_wait = HandoffWait(why, max(1, round(left_s + more_s)))
+        dependencies.checkpoints.heartbeat(str(handoff_wait))
         check_deadline(dependencies)
         dependencies.wait(min(left_s, WAIT_SLICE_S))
         left_s = until - dependencies.now()

@@ -93,10 +93,10 @@ def place_markers(output: str, claims: Iterable[Claim]) -> tuple[str, list[str]]
 def _end_of_first(phrases: Iterable[str], folded: FoldedText) -> int | None:
     """Return the end index of the first phrase that the text contains as whole words, or None."""
     for phrase in phrases:
-        wanted = phrase.strip().rstrip(_END_OF_SENTENCE)
-        if len(wanted) < MIN_CHARS:
+        words = phrase.strip().rstrip(_END_OF_SENTENCE)
+        if len(words) < MIN_CHARS:
             continue
-        span = folded.find(wanted)
+        span = folded.find(words)
         if span is not None and _is_of_whole_words(span, folded.text):
             return _after_link(span.end, folded.text)
     return None

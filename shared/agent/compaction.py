@@ -102,13 +102,15 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
         summary = summary_in(summary_text_of(content))
     opened = _find_opened_documents(conversation, context)
     hidden = conversation.cleared
-    shown = [item.tool_use_id for item in conversation.observed if item.tool_use_id not in hidden]
+    visible_ids = [
+        item.tool_use_id for item in conversation.observed if item.tool_use_id not in hidden
+    ]
     return ContextCompacted(
         summary=summary,
         quotes=_quotes(conversation, opened, context),
         results=name_ranges(_readable(conversation)),
         documents=tuple(opened)[-MAX_OPENED:],
-        tool_use_ids=tuple(shown),
+        tool_use_ids=tuple(visible_ids),
         tokens=_tokens_after_opening(conversation),
         by_provider=by_provider or None,
     )
@@ -132,8 +134,8 @@ def _find_opened_documents(conversation: Conversation, context: ToolContext) -> 
     """
     opened: dict[str, str] = {}
     for document in (*context.manifest.documents, *context.load_fetched_pages()):
-        named = json.dumps(document.path, ensure_ascii=False)
-        if any(named in observed.text for observed in conversation.observed):
+        quoted_path = json.dumps(document.path, ensure_ascii=False)
+        if any(quoted_path in observed.text for observed in conversation.observed):
             opened[document.path] = document.digest
     return opened
 
@@ -197,11 +199,11 @@ def _passages(
 
 def _results_named_in(text: str, conversation: Conversation) -> dict[str, str]:
     """Return the citable results that a text names, by their sources."""
-    wanted = set(call_names_in(text))
+    named_calls = set(call_names_in(text))
     names = conversation.call_names
     texts: dict[str, str] = {}
     for observed in conversation.observed:
-        if observed.source and names.get(observed.tool_use_id) in wanted:
+        if observed.source and names.get(observed.tool_use_id) in named_calls:
             texts[observed.source] = observed.text
     return texts
 

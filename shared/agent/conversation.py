@@ -534,16 +534,16 @@ class Conversation:
         """
         if not observed.images:
             return observed
-        stored = list[ObservedImage]()
+        visible_images = list[ObservedImage]()
         cleared = self.cleared
         for earlier in self.observed:
             if earlier.tool_use_id not in cleared:
-                stored.extend(earlier.images or ())
+                visible_images.extend(earlier.images or ())
         kept_images = list[ObservedImage]()
-        chars = sum(len(image.data) for image in stored)
+        chars = sum(len(image.data) for image in visible_images)
         for image in observed.images:
             fits = chars + len(image.data) <= MAX_IMAGE_CHARS
-            if fits and len(stored) + len(kept_images) < MAX_IMAGES_A_REQUEST:
+            if fits and len(visible_images) + len(kept_images) < MAX_IMAGES_A_REQUEST:
                 kept_images.append(image)
                 chars += len(image.data)
         if len(kept_images) == len(observed.images):
@@ -655,8 +655,8 @@ class Conversation:
         if signed is not None:
             blocks.insert(0, signed)
         if self.compaction is not None:
-            kept = summary_block(self.compaction, has_summary=signed is not None)
-            blocks += [kept] if kept else []
+            summary = summary_block(self.compaction, has_summary=signed is not None)
+            blocks += [summary] if summary else []
         for checkpoint in self.checkpoints[:begin]:
             if isinstance(checkpoint, UserPrompted):
                 blocks.append(user_message_block(checkpoint))
@@ -681,11 +681,11 @@ def _is_copy(line: str, prompt: str) -> bool:
 
 
 def _without_thinking(reply: ModelReplied) -> ModelReplied:
-    kept: list[Block] = []
+    other_blocks: list[Block] = []
     for block in reply.content:
         if block.get("type") not in THINKING:
-            kept.append(block)
-    return reply.model_copy(update={"content": tuple(kept)})
+            other_blocks.append(block)
+    return reply.model_copy(update={"content": tuple(other_blocks)})
 
 
 def _asks_for_summary(checkpoints: Sequence[Checkpoint]) -> bool:

@@ -159,7 +159,7 @@ class _Signature:
     """The docstring of a function, and its parameters: from the model, and from the worker."""
 
     doc: str
-    shown: tuple[inspect.Parameter, ...]
+    model_parameters: tuple[inspect.Parameter, ...]
     """The parameters that the model fills in, with their types."""
     context: str | None
     """Name of the parameter that gets the `CallContext`, or None."""
@@ -184,7 +184,7 @@ class _Signature:
             raise InvalidTool(
                 f"tool {name}: its types cannot be read ({error}): import each type in the file"
             ) from error
-        shown, context = [], None
+        model_parameters, context = [], None
         for parameter in parameters.values():
             if parameter.name in fixed:
                 continue
@@ -192,15 +192,15 @@ class _Signature:
             if _is_context(hints[parameter.name]):
                 context = parameter.name
             else:
-                shown.append(parameter.replace(annotation=hints[parameter.name]))
-        return cls(doc, tuple(shown), context)
+                model_parameters.append(parameter.replace(annotation=hints[parameter.name]))
+        return cls(doc, tuple(model_parameters), context)
 
     def plain_function(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """Return a function that has only the parameters that the model fills in."""
-        signature = inspect.Signature(list(self.shown))
+        signature = inspect.Signature(list(self.model_parameters))
 
-        def wrapper(*arguments: Any, **named: Any) -> Any:
-            values = dict(signature.bind(*arguments, **named).arguments)
+        def wrapper(*arguments: Any, **named_arguments: Any) -> Any:
+            values = dict(signature.bind(*arguments, **named_arguments).arguments)
             if self.context is not None:
                 values[self.context] = _CONTEXT.get()
             return function(**values)
@@ -208,7 +208,7 @@ class _Signature:
         wrapper.__name__ = wrapper.__qualname__ = name
         wrapper.__doc__ = self.doc
         annotations: dict[str, Any] = {}
-        for parameter in self.shown:
+        for parameter in self.model_parameters:
             annotations[parameter.name] = parameter.annotation
         wrapper.__annotations__ = annotations
         vars(wrapper)["__signature__"] = signature

@@ -47,7 +47,9 @@ class ResultBuilder:
     origins_of: Callable[[Conversation], tuple[Origin, ...]]
     """Returns the origins of all that the handoff has seen."""
 
-    def build_from_answer(self, read: AcceptedAnswer, conversation: Conversation) -> HandoffResult:
+    def build_from_answer(
+        self, answer: AcceptedAnswer, conversation: Conversation
+    ) -> HandoffResult:
         """Return the result of an accepted answer.
 
         Raises:
@@ -55,7 +57,7 @@ class ResultBuilder:
                 announces completion ("I completed the task").
         """
         try:
-            return self._result(read, conversation, StopReason.FINISHED)
+            return self._result(answer, conversation, StopReason.FINISHED)
         except ValidationError as error:
             raise InvalidAnswer(problems_of(error)) from error
 
@@ -122,12 +124,12 @@ class ResultBuilder:
         return None
 
     def _result(
-        self, read: AcceptedAnswer, conversation: Conversation, reason: StopReason
+        self, answer: AcceptedAnswer, conversation: Conversation, reason: StopReason
     ) -> HandoffResult:
         values: dict[str, Any] = {
-            "needs": _needs(read, conversation),
-            "notes": (*read.notes, *_notes_on_memory(conversation)),
-            "error": _error(read, conversation),
+            "needs": _needs(answer, conversation),
+            "notes": (*answer.notes, *_notes_on_memory(conversation)),
+            "error": _error(answer, conversation),
             "acted": conversation.has_acted or None,
             "origins": self.origins_of(conversation),
         }
@@ -136,10 +138,10 @@ class ResultBuilder:
             values["replies_by_model"] = replies
         return result_of(
             self.handoff,
-            status=read.status,
-            output=read.output,
-            claims=read.claims,
-            confidence=read.confidence,
+            status=answer.status,
+            output=answer.output,
+            claims=answer.claims,
+            confidence=answer.confidence,
             usage=conversation.usage,
             turns=conversation.turns,
             stop_reason=reason,
@@ -187,23 +189,23 @@ def _drafts(conversation: Conversation, draft: str) -> list[str]:
     return conversation.drafts
 
 
-def _needs(read: AcceptedAnswer, conversation: Conversation) -> str | None:
+def _needs(answer: AcceptedAnswer, conversation: Conversation) -> str | None:
     """Return the input that an answer asks for. The last error of a tool follows, because it may
     be the reason why the specialist asks.
     """
-    if not read.needs or read.status is not ResultStatus.NEEDS_INPUT:
-        return read.needs
-    return read.needs + _tool_error_part(conversation, read.needs)
+    if not answer.needs or answer.status is not ResultStatus.NEEDS_INPUT:
+        return answer.needs
+    return answer.needs + _tool_error_part(conversation, answer.needs)
 
 
-def _error(read: AcceptedAnswer, conversation: Conversation) -> str | None:
+def _error(answer: AcceptedAnswer, conversation: Conversation) -> str | None:
     """Return the error of an answer in one line. The error of a failure also has the last error
     of a tool, which a model may leave out.
     """
-    if not read.error:
+    if not answer.error:
         return None
-    error = " ".join(read.error.split())
-    if read.status is ResultStatus.FAILED:
+    error = " ".join(answer.error.split())
+    if answer.status is ResultStatus.FAILED:
         part = _tool_error_part(conversation, error)
         if part:
             error = error[:MAX_REASON_CHARS] + part

@@ -109,9 +109,9 @@ def json_object_in(text: str) -> dict[str, Any] | None:
     Raw line breaks and lone backslashes in strings, and commas before a closing bracket, are
     repaired.
     """
-    whole = whole_object_in(text)
-    if whole is not None:
-        return whole
+    json_object = whole_object_in(text)
+    if json_object is not None:
+        return json_object
     for match in _FENCE.finditer(text):
         part = match.group(1)
         start = len(part) - len(part.lstrip())
@@ -129,10 +129,10 @@ def whole_object_in(text: str) -> dict[str, Any] | None:
     start = _beginning(text)
     if not text.startswith("{", start):
         return None
-    whole = _object_at(text, start)
-    if whole is None:
+    object_and_end = _object_at(text, start)
+    if object_and_end is None:
         return None
-    value, end = whole
+    value, end = object_and_end
     if text[end:].strip(" \t\r\n`"):
         return None
     return _whole(value, text)

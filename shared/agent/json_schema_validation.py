@@ -175,7 +175,7 @@ def _pattern_properties(
 
 
 def _additional_properties(
-    validator: Any, allowed: Any, instance: Any, schema: Mapping[str, Any]
+    validator: Any, value: Any, instance: Any, schema: Mapping[str, Any]
 ) -> _Errors:
     """Run jsonschema's own check. Properties that match a pattern count as known properties."""
     known = dict(schema.get("properties", {}))
@@ -183,7 +183,7 @@ def _additional_properties(
         for name in instance:
             if _matches_any(schema.get("patternProperties", ()), name):
                 known[name] = True
-    yield from _base["additionalProperties"](validator, allowed, instance, {"properties": known})
+    yield from _base["additionalProperties"](validator, value, instance, {"properties": known})
 
 
 def _matches_any(patterns: Iterable[str], text: str) -> bool:

@@ -248,9 +248,9 @@ def _entries_in(block: str, *, is_cut: bool) -> tuple[list[_Entry], list[str]]:
             entries[-1].add(note[2] or "")
         elif last is not None and last.takes(line, is_cut=is_cut):
             last.add(line)
-        elif named := _FIELD.match(line):
-            entries.append(_Entry(named[1].lower(), is_field=True))
-            entries[-1].add(named[2])
+        elif field_match := _FIELD.match(line):
+            entries.append(_Entry(field_match[1].lower(), is_field=True))
+            entries[-1].add(field_match[2])
         elif line.strip("`~ ") and not (is_cut and number == len(lines) - 1 and _is_begun(line)):
             unreadable.append(line.strip())
     return entries, unreadable
@@ -267,8 +267,8 @@ def _is_quoted(ids: str, last: _Entry | None) -> bool:
 
 def _is_begun(line: str) -> bool:
     """Return whether a line may be the beginning of a field or of a note."""
-    begun = line.strip().lstrip("-*+• ").lower()
-    return begun.startswith("[") or any(name.startswith(begun) for name in FIELDS)
+    beginning = line.strip().lstrip("-*+• ").lower()
+    return beginning.startswith("[") or any(name.startswith(beginning) for name in FIELDS)
 
 
 def _build_noted_answer(

@@ -161,7 +161,7 @@ class ModelTurns:
         """Make a reserved call, and store its reply or its failure. Raises as `make_turn`."""
         self._call_progress = CallProgress()
         self._progress.begin_reply()
-        started = self.dependencies.now()
+        started_at = self.dependencies.now()
         silence_s = max(1.0, min(self.dependencies.silence_s, self.dependencies.left_s))
         call = replace(call, timeout_s=silence_s)
         try:
@@ -178,7 +178,7 @@ class ModelTurns:
             write_checkpoint(self._failed_call_checkpoint(call.model, str(limit), usage))
             raise
         self._report_limits(reply.limits)
-        self.next_turn.record_duration(self.dependencies.now() - started)
+        self.next_turn.record_duration(self.dependencies.now() - started_at)
         usage = usage_of_reply(reply, call, worst, self.dependencies.prices)
         if call.compaction is not None and provider_block_in(reply.content) is None:
             # The provider has refused its own summary, or cut it off: not the work of the handoff.

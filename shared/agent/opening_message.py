@@ -120,8 +120,10 @@ def opening_of(
     rendered = _render_results(loaded.results, max_chars)
     parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
     context_steps = [context.step_id for context in handoff.context]
-    shown, not_shown = _select_results_that_fit(context_steps, loaded, rendered, max_chars)
-    parts += shown + _note_on_hidden_results(not_shown, loaded)
+    visible_results, not_shown = _select_results_that_fit(
+        context_steps, loaded, rendered, max_chars
+    )
+    parts += visible_results + _note_on_hidden_results(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
     if tools is None:
         tools = spec.tools
@@ -145,14 +147,14 @@ def opening_of(
     for step, text in rendered.items():
         if len(text) > max_chars or step in hidden:
             unread[step] = text
-    added: tuple[Tool, ...] = ()
+    added_tools: tuple[Tool, ...] = ()
     if unread:
-        added = (read_result_tool(unread, origins_or_unknown(handoff.origins)),)
+        added_tools = (read_result_tool(unread, origins_or_unknown(handoff.origins)),)
     rules = [COMMON_RULES]
-    if tools or added:
+    if tools or added_tools:
         rules.append(TOOL_RULE)
     head = "\n\n".join([spec.instructions.strip(), "\n".join(rules)])
-    return Opening(system_prompt(head, form, handoff, spec, tools), message, added)
+    return Opening(system_prompt(head, form, handoff, spec, tools), message, added_tools)
 
 
 def _role_blocks(text: str) -> list[Block]:
@@ -178,14 +180,14 @@ def _render_results(results: Mapping[StepId, HandoffResult], max_chars: int) -> 
         max_chars: a longer result is cut.
     """
     rendered: dict[StepId, str] = {}
-    shown: set[str] = set()
-    used = claims_by_id(results.items())
+    visible_claims: set[str] = set()
+    claims_in_use = claims_by_id(results.items())
     for step, result in results.items():
-        unused = {claim.id for claim in result.claims if claim != used.get(claim.id)}
-        text = data_of(result, shown | unused)
+        unused = {claim.id for claim in result.claims if claim != claims_in_use.get(claim.id)}
+        text = data_of(result, visible_claims | unused)
         rendered[step] = text
         if len(text) <= max_chars:
-            shown.update(claim.id for claim in result.claims if claim.id not in unused)
+            visible_claims.update(claim.id for claim in result.claims if claim.id not in unused)
     return rendered
 
 
@@ -215,10 +217,10 @@ def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
     for claim in result.claims:
         if claim.id not in shown_claims:
             notes.append(_note(claim, is_stated=sentences.get(claim.id) == claim.text))
-    shown = escape_tags(output)
+    data = escape_tags(output)
     if notes:
-        shown += BEFORE_NOTES + escape_tags("\n".join(notes))
-    return shown
+        data += BEFORE_NOTES + escape_tags("\n".join(notes))
+    return data
 
 
 def read_result_tool(texts: Mapping[StepId, str], origins: tuple[Origin, ...]) -> Tool:
@@ -229,10 +231,10 @@ def read_result_tool(texts: Mapping[StepId, str], origins: tuple[Origin, ...]) -
         origins: origins of all results.
     """
     steps = sorted(texts)
-    named: dict[str, JsonValue] = {"type": "string"}
+    step_schema: dict[str, JsonValue] = {"type": "string"}
     if len(steps) <= MAX_NAMED:
-        named["enum"] = list(steps)
-    named["description"] = "the step whose result was cut or left out"
+        step_schema["enum"] = list(steps)
+    step_schema["description"] = "the step whose result was cut or left out"
 
     def run(arguments: dict[str, Any], _context: ToolContext) -> str:
         step, offset = StepId(arguments["result"]), int(arguments["offset"])
@@ -252,7 +254,7 @@ def read_result_tool(texts: Mapping[StepId, str], origins: tuple[Origin, ...]) -
     return Tool(
         READ_RESULT,
         "Reads on in the result of a step that was too large to be shown whole.",
-        read_result_schema(named),
+        read_result_schema(step_schema),
         run,
         is_lookup=True,
         origins=origins,
@@ -291,14 +293,14 @@ def _select_results_that_fit(
     """Return the first results that fit into `MAX_SHOWN_BYTES`, at least one, and the steps
     of the other results. Each result is cut after `max_chars`.
     """
-    shown, room = list[str](), MAX_SHOWN_BYTES
+    visible_results, room = list[str](), MAX_SHOWN_BYTES
     for index, step in enumerate(steps):
         text = _result(step, loaded, rendered, max_chars)
         room -= len(text.encode())
-        if room < 0 and shown:
-            return shown, list(steps[index:])
-        shown.append(text)
-    return shown, []
+        if room < 0 and visible_results:
+            return visible_results, list(steps[index:])
+        visible_results.append(text)
+    return visible_results, []
 
 
 def _note_on_hidden_results(steps: Sequence[StepId], loaded: LoadedPayloads) -> list[str]:
@@ -306,12 +308,12 @@ def _note_on_hidden_results(steps: Sequence[StepId], loaded: LoadedPayloads) -> 
     if not steps:
         return []
     ok_last = sorted(steps, key=lambda step: loaded.results[step].status is ResultStatus.OK)
-    named = ", ".join(f"{step} ({loaded.results[step].status})" for step in ok_last[:MAX_NAMED])
+    names = ", ".join(f"{step} ({loaded.results[step].status})" for step in ok_last[:MAX_NAMED])
     more = ""
     if len(steps) > MAX_NAMED:
         more = f" and {len(steps) - MAX_NAMED} more"
     return [
-        f'<not_shown count="{len(steps)}">There was no room for the results of {named}{more}; read'
+        f'<not_shown count="{len(steps)}">There was no room for the results of {names}{more}; read'
         f" one with {READ_RESULT}.</not_shown>"
     ]
 
@@ -320,12 +322,12 @@ def _result(
     step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], max_chars: int
 ) -> str:
     text = rendered[step]
-    begun, note = _truncate_result(text, max_chars), ""
-    if begun != text:
-        note = f"\n[cut: {len(begun)} of {len(text)} characters; read on with {READ_RESULT}]"
+    beginning, note = _truncate_result(text, max_chars), ""
+    if beginning != text:
+        note = f"\n[cut: {len(beginning)} of {len(text)} characters; read on with {READ_RESULT}]"
     return (
         f'<result step="{step}" status="{loaded.results[step].status}">'
-        f" <data>{begun}</data>{note} </result>"
+        f" <data>{beginning}</data>{note} </result>"
     )
 
 
@@ -359,17 +361,17 @@ def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
     if previous is None:
         return tagged
     text = data_of(previous)
-    begun, note = _truncate_result(text, MAX_PASTED_CHARS), ""
-    if begun != text:
-        note = f"\n[cut: {len(begun)} of {len(text)} characters]"
-    return f"{tagged} <previous><data>{begun}</data>{note}</previous>"
+    beginning, note = _truncate_result(text, MAX_PASTED_CHARS), ""
+    if beginning != text:
+        note = f"\n[cut: {len(beginning)} of {len(text)} characters]"
+    return f"{tagged} <previous><data>{beginning}</data>{note}</previous>"
 
 
-def _documents(manifest: Manifest, shown: ShownDocuments, *, with_names: bool) -> str:
+def _documents(manifest: Manifest, contents: ShownDocuments, *, with_names: bool) -> str:
     """Return the documents that are shown whole, and the list of the others."""
-    data = escape_tags(documents_tag(manifest, shown, with_names=with_names))
+    data = escape_tags(documents_tag(manifest, contents, with_names=with_names))
     note = ""
-    if shown.are_all_of(manifest):
+    if contents.are_all_of(manifest):
         note = f" {ALL_SHOWN}"
     return f'<documents count="{len(manifest.documents)}"> <data>{data}</data>{note} </documents>'
 

@@ -190,7 +190,7 @@ class _Facts:
     """The hash of each three words in a row, and these words with the next one."""
     windows: dict[int, str] = field(default_factory=dict)
     """The hash of `_WINDOW` letters without spaces, and the letters as the call writes them."""
-    cut: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    split_words: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Words that were cut into parts, and the parts."""
     searched: set[tuple[str, bool, bool]] = field(default_factory=set)
     """Texts of which the facts are known, whether they are free, and whether they are decoded."""
@@ -255,8 +255,8 @@ class _Facts:
         self._add_figures(text, tokens, is_free, is_coded)
         self._add_windows(tokens)
         self._add_shifted_words(tokens)
-        self._add_cut(tokens)
-        self._add_cut(tokens[::-1])
+        self._add_split_words(tokens)
+        self._add_split_words(tokens[::-1])
         if not is_coded:
             self._add_places(tokens)
         if is_free:
@@ -303,7 +303,7 @@ class _Facts:
             row = spelled[first : last + 1]
             self.windows.setdefault(hash(row.replace(" ", "")), row)
 
-    def _add_cut(self, tokens: Sequence[str]) -> None:
+    def _add_split_words(self, tokens: Sequence[str]) -> None:
         """Add the words that short parts in a row make."""
         for start in range(len(tokens)):
             joined = ""
@@ -312,7 +312,7 @@ class _Facts:
                 if len(tokens[end]) > _MAX_PART_CHARS or len(joined) > _MAX_WORD_CHARS:
                     break
                 if end > start and len(joined) >= _MIN_SHIFTED_WORD_CHARS:
-                    self.cut.setdefault(joined, tuple(tokens[start : end + 1]))
+                    self.split_words.setdefault(joined, tuple(tokens[start : end + 1]))
 
     def _add_shifted_words(self, tokens: Sequence[str]) -> None:
         """Add the words that other letters stand for."""
@@ -388,8 +388,8 @@ class _Facts:
         return bool(coded) or any(_is_rare(word) for word in inside - known)
 
     def _has_cut_word(self, private: Index, known: frozenset[str]) -> bool:
-        for word in self.cut.keys() & private.words:
-            words = [part in COMMON_WORDS or part in known for part in self.cut[word]]
+        for word in self.split_words.keys() & private.words:
+            words = [part in COMMON_WORDS or part in known for part in self.split_words[word]]
             if _is_rare(word) and word not in known and not all(words):
                 return True
         return False

@@ -34,17 +34,17 @@ _LABEL = re.compile(r"\bdoc-\d{1,5}\b", re.IGNORECASE)
 class ShownDocuments:
     """The contents of documents that the opening message shows."""
 
-    whole: tuple[tuple[Document, str], ...] = ()
+    whole_documents: tuple[tuple[Document, str], ...] = ()
     """Documents with their whole texts."""
     headings: Mapping[str, str] = field(default_factory=dict)
     """First headings of other documents, by path."""
 
     def __bool__(self) -> bool:
-        return bool(self.whole or self.headings)
+        return bool(self.whole_documents or self.headings)
 
     def are_all_of(self, manifest: Manifest) -> bool:
         """Return whether all documents of a job are shown whole."""
-        return bool(self.whole) and len(self.whole) == len(manifest.documents)
+        return bool(self.whole_documents) and len(self.whole_documents) == len(manifest.documents)
 
 
 NOTHING_SHOWN = ShownDocuments()
@@ -59,17 +59,20 @@ def choose_shown(manifest: Manifest, task: str, text_of: Callable[[str], str]) -
     Args:
         text_of: returns the text of the document with a digest. Raises ToolFailed.
     """
-    named = _documents_named_in(manifest, task)
+    named_documents = _documents_named_in(manifest, task)
     try:
-        whole = _short(named or manifest.documents, text_of)
-        shown = {document.path for document, _ in whole}
+        whole_documents = _short(named_documents or manifest.documents, text_of)
+        whole_paths = {document.path for document, _ in whole_documents}
         headings: dict[str, str] = {}
         for document in manifest.documents[:MAX_HEADINGS]:
-            if document.path not in shown and (heading := _heading_of(text_of(document.digest))):
+            if document.path in whole_paths:
+                continue
+            heading = _heading_of(text_of(document.digest))
+            if heading:
                 headings[document.path] = heading
     except ToolFailed:
         return NOTHING_SHOWN
-    return ShownDocuments(whole, headings)
+    return ShownDocuments(whole_documents, headings)
 
 
 def short_documents(
@@ -83,25 +86,25 @@ def short_documents(
     return _short(manifest.documents, text_of)
 
 
-def was_shown(text: str, shown: Iterable[str]) -> bool:
+def was_shown(text: str, seen_texts: Iterable[str]) -> bool:
     """Return whether a text that the model has seen has the whole text of a document, as
     `whole_texts` writes it. A short text may be there by chance.
     """
-    wanted = text.strip()
-    return len(wanted) >= MIN_SHOWN_CHARS and any(wanted in seen for seen in shown)
+    full_text = text.strip()
+    return len(full_text) >= MIN_SHOWN_CHARS and any(full_text in seen for seen in seen_texts)
 
 
 def whole_texts(documents: Sequence[tuple[Document, str]]) -> str:
     """Return the documents, each after a line of JSON that names it."""
     parts: list[str] = []
     for document, text in documents:
-        shown = text.strip()
-        header = {"source": document.path, "chars": len(shown)}
-        parts.append(f"{json.dumps(header, ensure_ascii=False)}\n{shown}")
+        stripped_text = text.strip()
+        header = {"source": document.path, "chars": len(stripped_text)}
+        parts.append(f"{json.dumps(header, ensure_ascii=False)}\n{stripped_text}")
     return "\n\n".join(parts)
 
 
-def documents_tag(manifest: Manifest, shown: ShownDocuments, *, with_names: bool) -> str:
+def documents_tag(manifest: Manifest, contents: ShownDocuments, *, with_names: bool) -> str:
     """Return the part of the opening message about the documents, without escapes.
 
     Args:
@@ -109,16 +112,16 @@ def documents_tag(manifest: Manifest, shown: ShownDocuments, *, with_names: bool
             these can be instructions. A role decides about other agents, so it sees labels.
     """
     blocks: list[str] = []
-    if shown.whole:
-        blocks.append(whole_texts(shown.whole))
-    are_whole = {document.path for document, _ in shown.whole}
+    if contents.whole_documents:
+        blocks.append(whole_texts(contents.whole_documents))
+    are_whole = {document.path for document, _ in contents.whole_documents}
     lines: list[str] = []
     for number, document in enumerate(manifest.documents[:MAX_LISTED], start=1):
         size = f"{document.chars:,} characters"
         if not with_names:
             lines.append(f"{manifest.label(number)} ({document.media_type}, {size})")
         elif document.path not in are_whole:
-            heading = shown.headings.get(document.path)
+            heading = contents.headings.get(document.path)
             begins = f": {heading}" if heading else ""
             lines.append(f"{' '.join(document.path.split())} ({size}){begins}")
     if lines:
@@ -146,11 +149,11 @@ def _short(
 def _documents_named_in(manifest: Manifest, task: str) -> tuple[Document, ...]:
     """Return the documents whose path or label is in a task."""
     labels = {label.casefold() for label in _LABEL.findall(task)}
-    named: list[Document] = []
+    named_documents: list[Document] = []
     for number, document in enumerate(manifest.documents[:_NAMED_AMONG], start=1):
         if manifest.label(number) in labels or _has_whole_path(task, document.path):
-            named.append(document)
-    return tuple(named)
+            named_documents.append(document)
+    return tuple(named_documents)
 
 
 def _has_whole_path(task: str, path: str) -> bool:

@@ -60,8 +60,8 @@ def find_results_cleared_by_provider(
     if not reply.cleared_calls or call.clearing is None:
         return None
     ids: list[str] = []
-    for shown in conversation.shown_replies:
-        ids += [str(block["id"]) for block in calls_of(shown)]
+    for visible_reply in conversation.shown_replies:
+        ids += [str(block["id"]) for block in calls_of(visible_reply)]
     most = max(0, len(ids) - call.clearing.keep)
     oldest = set(ids[: min(reply.cleared_calls, most)])
     cleared: list[str] = []

@@ -141,18 +141,18 @@ class FoldedText:
         start = _position(plain, self.text)
         if start >= 0:
             return _cap_quote_length(Span(start, start + len(plain)))
-        wanted = _fold_quote(quote)
-        if not wanted:
+        folded_quote = _fold_quote(quote)
+        if not folded_quote:
             return None
         folded = self._passes[-1].text
-        start = _position(wanted, folded)
+        start = _position(folded_quote, folded)
         if start < 0:
-            with_other_case = _with_other_first_case(wanted)
+            with_other_case = _with_other_first_case(folded_quote)
             if with_other_case is not None:
                 start = _word_position(with_other_case, folded)
         if start < 0:
             return None
-        span = Span(start, start + len(wanted))
+        span = Span(start, start + len(folded_quote))
         for step in reversed(self._passes):
             span = step.source(span)
         return _cap_quote_length(span)
@@ -191,7 +191,7 @@ def _passes(text: str) -> tuple[_Pass, ...]:
         if tables.mark.search(text):
             pattern = tables.clusters
         else:
-            pattern = tables.changed
+            pattern = tables.changed_char
         passes.append(_Pass(text, pattern, cache(_normal)))
         text = passes[-1].text
     for pattern, new in ((_MARKDOWN, ""), (_HYPHENATION, ""), (_SPACES, " ")):
@@ -220,7 +220,7 @@ class _Tables:
 
     mark: re.Pattern[str]
     """A combining mark."""
-    changed: re.Pattern[str]
+    changed_char: re.Pattern[str]
     """A character that is not in NFKC. Faster to search for than `clusters`."""
     clusters: re.Pattern[str]
     """A character with combining marks, or a character that is not in NFKC."""
@@ -230,19 +230,19 @@ class _Tables:
 def _tables() -> _Tables:
     """Return the patterns. The first call compiles them in about 0.1 s."""
     marks: list[int] = []
-    changed = list(_INVISIBLE)
+    changed_chars = list(_INVISIBLE)
     for code in range(0x80, 0x10000):
         char = chr(code)
         if unicodedata.category(char).startswith("M") or 0x1160 <= code <= 0x11FF:
             marks.append(code)
         elif code not in _INVISIBLE and _normal(char) != char:
-            changed.append(code)
+            changed_chars.append(code)
     beyond = range(0x10000, 0x30000)  # the whole planes: many ranges would make the search slow
     mark = _char_class(marks)
-    other = _char_class([*sorted(changed), *beyond])
+    other = _char_class([*sorted(changed_chars), *beyond])
     return _Tables(
         mark=re.compile(mark),
-        changed=re.compile(f"({other})"),
+        changed_char=re.compile(f"({other})"),
         clusters=re.compile(rf"(.{mark}{{1,{_MAX_MARKS}}}|{other})", re.DOTALL),
     )
 
@@ -263,38 +263,38 @@ def _ends(pieces: list[str]) -> array[int]:
     return array("I", accumulate(map(len, pieces)))
 
 
-def _position(wanted: str, text: str) -> int:
+def _position(quote: str, text: str) -> int:
     """Return the index of the first occurrence, or -1. See `_SHORT_CHARS`."""
-    if len(wanted) >= _SHORT_CHARS:
-        return text.find(wanted)
+    if len(quote) >= _SHORT_CHARS:
+        return text.find(quote)
     edge = "[0-9A-Za-z]"
     before = ""
-    if re.match(edge, wanted):
+    if re.match(edge, quote):
         before = f"(?<!{edge})"
     after = ""
-    if re.match(edge, wanted[-1:]):
+    if re.match(edge, quote[-1:]):
         after = f"(?!{edge})"
-    match = re.search(before + re.escape(wanted) + after, text)
+    match = re.search(before + re.escape(quote) + after, text)
     if match:
         return match.start()
     return -1
 
 
-def _with_other_first_case(wanted: str) -> str | None:
+def _with_other_first_case(quote: str) -> str | None:
     """Return a quote of several words with the other case of its first letter. None: it has
     one word, or its first character has no other case of the same length.
     """
-    first = wanted[0].swapcase()
-    if " " not in wanted or first == wanted[0] or len(first) > 1:
+    first = quote[0].swapcase()
+    if " " not in quote or first == quote[0] or len(first) > 1:
         return None
-    return first + wanted[1:]
+    return first + quote[1:]
 
 
-def _word_position(wanted: str, text: str) -> int:
+def _word_position(quote: str, text: str) -> int:
     """Return the index of the first occurrence that begins a word, or -1."""
-    start = _position(wanted, text)
+    start = _position(quote, text)
     while start > 0 and text[start - 1].isalnum():
-        start = text.find(wanted, start + 1)
+        start = text.find(quote, start + 1)
     return start
 
 
@@ -315,7 +315,7 @@ class Sources:
     """Results of the user's tools in this handoff as the model saw them, by
     `ToolObserved.source`.
     """
-    shown: Callable[[], Iterable[str]] | None = None
+    load_seen_texts: Callable[[], Iterable[str]] | None = None
     """Returns the texts that the model has seen in this handoff. None: they are unknown."""
     keep: Callable[[str, str, str], Document] | None = None
     """Stores a cited tool result as a document. Its arguments are the source, the media type
@@ -336,15 +336,15 @@ class Sources:
         `memory:a/b (guide.md)`.
         """
         documents = (*self.manifest.documents, *self.load_fetched_pages())
-        wanted = to_nfc(source.strip())
+        wanted_path = to_nfc(source.strip())
         matches = dict[str, Document]()
         for document in documents:
             path = to_nfc(document.path)
-            if path == wanted:
+            if path == wanted_path:
                 return document
-            is_note = path.startswith(f"{wanted} (") and path.endswith(")")
-            has_end = path.endswith(f"/{wanted}") or wanted.endswith(f"/{path}")
-            if wanted and (is_note or has_end):
+            is_note = path.startswith(f"{wanted_path} (") and path.endswith(")")
+            has_end = path.endswith(f"/{wanted_path}") or wanted_path.endswith(f"/{path}")
+            if wanted_path and (is_note or has_end):
                 matches[document.digest] = document
         if len(matches) == 1:
             return next(iter(matches.values()))
@@ -398,11 +398,11 @@ class Sources:
         """Return whether the model has seen text of a document. Results of tools name its source
         as a JSON string, and notes of other steps name it before a quote.
         """
-        if self.shown is None:
+        if self.load_seen_texts is None:
             return True
-        named = json.dumps(document.path, ensure_ascii=False)
-        cited = f'{named[1:-1]}: "'
-        return any(named in text or cited in text for text in self.shown())
+        quoted_path = json.dumps(document.path, ensure_ascii=False)
+        cited = f'{quoted_path[1:-1]}: "'
+        return any(quoted_path in text or cited in text for text in self.load_seen_texts())
 
     def prove(self, source: str, quote: str) -> Citation:
         """Return the citation with the place of the quote in the source, for a tool.
@@ -422,12 +422,14 @@ class Sources:
         `source` may lack the step and the attempt. It may also lack the number if the tool was
         called once.
         """
-        wanted = source.strip().removeprefix("[source: ").removesuffix("]").removeprefix("tool:")
+        wanted_name = (
+            source.strip().removeprefix("[source: ").removesuffix("]").removeprefix("tool:")
+        )
         matches = list[str]()
         for name in self.results:
             full_name = name.removeprefix("tool:")
             call = full_name.partition("/")[2]
-            if wanted in (full_name, call, call.partition("#")[0]):
+            if wanted_name in (full_name, call, call.partition("#")[0]):
                 matches.append(name)
         if len(matches) == 1:
             return matches[0]
@@ -438,7 +440,7 @@ class Sources:
         digest.
         """
         digest = digest_of(text)
-        stored = [(page.path, page.digest) for page in self.load_fetched_pages()]
-        if self.keep is not None and (name, digest) not in stored:
+        stored_pages = [(page.path, page.digest) for page in self.load_fetched_pages()]
+        if self.keep is not None and (name, digest) not in stored_pages:
             self.keep(name, "text/plain", text)
         return digest

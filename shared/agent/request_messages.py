@@ -64,14 +64,14 @@ def user_message_block(prompted: UserPrompted) -> Block:
 
 def tool_result_block(observed: ToolObserved) -> Block:
     if observed.source:
-        shown = f"[source: {observed.source}]\n{observed.text}"
+        text = f"[source: {observed.source}]\n{observed.text}"
     else:
-        shown = observed.text
-    content: str | list[Block] = shown
+        text = observed.text
+    content: str | list[Block] = text
     if observed.images:
         content = []
-        if shown.strip():
-            content.append({"type": "text", "text": shown})
+        if text.strip():
+            content.append({"type": "text", "text": text})
         content.extend(map(_image_block, observed.images))
     block: dict[str, Any] = {
         "type": "tool_result",

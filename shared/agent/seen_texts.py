@@ -112,8 +112,8 @@ def host_of(url: str) -> str | None:
 def is_allowed_host(host: str, hosts: Iterable[str]) -> bool:
     """Return whether a host is in the list. `*.example.org` stands for each subdomain."""
     host = host.casefold().rstrip(".")
-    for allowed in hosts:
-        if host == allowed or (allowed.startswith("*.") and host.endswith(allowed[1:])):
+    for pattern in hosts:
+        if host == pattern or (pattern.startswith("*.") and host.endswith(pattern[1:])):
             return True
     return False
 
@@ -261,10 +261,10 @@ def _any_has_phrase(texts: Iterable[str], value: str) -> bool:
     """Return whether one of the texts has the words of a value, in a row. A value without words
     is in none.
     """
-    wanted = _normalize_to_words(value)
-    if not wanted.strip():
+    phrase = _normalize_to_words(value)
+    if not phrase.strip():
         return False
-    return any(wanted in _normalize_to_words(text) for text in texts)
+    return any(phrase in _normalize_to_words(text) for text in texts)
 
 
 def _origins_of(part: str, seen: Seen) -> tuple[Origin, ...]:
@@ -272,13 +272,13 @@ def _origins_of(part: str, seen: Seen) -> tuple[Origin, ...]:
     words = _words(part)
     if not words:
         return ()
-    whole = f" {' '.join(words)} "
+    phrase = f" {' '.join(words)} "
     pieces = frozenset(map(hash, _pieces(words, WORDS_OF_A_PART)))
     origins: set[Origin] = set()
     is_whole = False
     for text in seen.texts:
         index = _normalize_to_words(text.text)
-        if whole in index:
+        if phrase in index:
             is_whole = True
             origins.update(text.origins)
         elif pieces and not pieces.isdisjoint(_pieces_in(text.text)):

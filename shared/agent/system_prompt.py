@@ -94,27 +94,27 @@ def system_prompt(
         tools: names of the tools that the agent has.
     """
     common: list[str] = []
-    own: list[str] = []
+    handoff_rules: list[str] = []
     is_compared = handoff.compared is not False
     match form:
         case AnswerForm.MARKDOWN:
             common = _markdown_rules(spec, tools)
             if spec.has_claims and is_compared:
-                own.append(VALUE_NOTE_RULE)
+                handoff_rules.append(VALUE_NOTE_RULE)
             if handoff.context or is_compared:
-                own.append(STEP_RULE)
+                handoff_rules.append(STEP_RULE)
         case AnswerForm.ENVELOPE:
             common = _envelope_rules(spec)
             if spec.has_claims and is_compared:
-                own.append(VALUE_RULE)
+                handoff_rules.append(VALUE_RULE)
         case AnswerForm.OWN:
             pass
         case _:
             assert_never(form)
     if common:
         head += "\n\n" + "\n".join(common)
-    caches_own = bool({VALUE_RULE, VALUE_NOTE_RULE}.intersection(own))
-    return SystemPrompt(head, "".join(f"\n{rule}" for rule in own), caches_own)
+    caches_own = bool({VALUE_RULE, VALUE_NOTE_RULE}.intersection(handoff_rules))
+    return SystemPrompt(head, "".join(f"\n{rule}" for rule in handoff_rules), caches_own)
 
 
 def _markdown_rules(spec: SpecialistSpec, tools: Collection[str]) -> list[str]:

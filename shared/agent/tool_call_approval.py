@@ -30,26 +30,26 @@ REJECTED = "not run: a person rejected this call"
 class CheckedCalls:
     """The calls of one reply after the check."""
 
-    allowed: list[Block] = field(default_factory=list)
+    allowed_calls: list[Block] = field(default_factory=list)
     """Calls that run, with the arguments that a person has given."""
-    refused: list[ToolObserved] = field(default_factory=list)
+    refused_results: list[ToolObserved] = field(default_factory=list)
     """Results of calls that do not run."""
     questions: list[CallQuestion] = field(default_factory=list)
     """Calls that wait for a person."""
-    changed: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    changed_arguments: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """Arguments that a person has changed, by the id of the call."""
 
     def refuse(self, call: Block, why: str) -> None:
         """Add a call that does not run, with its result."""
-        self.refused.append(observe_result(call, why, is_error=True))
+        self.refused_results.append(observe_result(call, why, is_error=True))
 
     def with_note(self, result: ToolObserved) -> ToolObserved:
         """Return the result of a call. If a person changed the arguments, the text says so."""
-        arguments = self.changed.get(result.tool_use_id)
+        arguments = self.changed_arguments.get(result.tool_use_id)
         if arguments is None:
             return result
-        shown = json.dumps(dict(arguments), ensure_ascii=False)
-        note = f"[a person changed the arguments of this call to {shown}]"
+        arguments_json = json.dumps(dict(arguments), ensure_ascii=False)
+        note = f"[a person changed the arguments of this call to {arguments_json}]"
         return result.model_copy(update={"text": f"{note}\n{result.text}"})
 
 
@@ -77,11 +77,11 @@ def check_calls(
     for call in calls:
         tool = tools.get(str(call.get("name")))
         if tool is None or argument_problem(call.get("input"), tool):
-            checked.allowed.append(call)
+            checked.allowed_calls.append(call)
             continue
         decision = decide(tool, call["input"])
         if decision.verdict is CallVerdict.ALLOW:
-            checked.allowed.append(call)
+            checked.allowed_calls.append(call)
         elif decision.verdict is CallVerdict.REFUSE or not asks:
             checked.refuse(call, refusal_text(decision))
         else:
@@ -115,11 +115,11 @@ def _apply(
         checked.refuse(call, f"{REJECTED}: {answer.note}" if answer.note else REJECTED)
         return
     if answer.arguments is None:
-        checked.allowed.append(call)
+        checked.allowed_calls.append(call)
         return
     decision = decide(tool, answer.arguments)
     if decision.verdict is CallVerdict.REFUSE:
         checked.refuse(call, refusal_text(decision))
         return
-    checked.changed[call["id"]] = answer.arguments
-    checked.allowed.append({**call, "input": dict(answer.arguments)})
+    checked.changed_arguments[call["id"]] = answer.arguments
+    checked.allowed_calls.append({**call, "input": dict(answer.arguments)})

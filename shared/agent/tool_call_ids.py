@@ -31,7 +31,7 @@ def ids_in(content: Iterable[Block]) -> list[str]:
     return ids
 
 
-def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, ...]:
+def with_valid_calls(content: Iterable[Block], earlier_ids: Set[str]) -> tuple[Block, ...]:
     """Return the blocks with valid tool names, and with call ids that are valid and unique.
 
     A valid and unique id stays as it is. Any other id becomes a hash of the old one. The
@@ -40,17 +40,17 @@ def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, 
 
     Args:
         content: blocks of one reply.
-        taken: ids of all calls in earlier replies.
+        earlier_ids: ids of all calls in earlier replies.
     """
-    used = set(taken)
+    used_ids = set(earlier_ids)
     renamed: dict[str, str] = {}
     blocks = []
     for block in content:
         kind = str(block.get("type"))
         if kind in CALLS:
             old = _text(block.get("id"))
-            new = _free_id(old, kind, used)
-            used.add(new)
+            new = _free_id(old, kind, used_ids)
+            used_ids.add(new)
             renamed[old] = new
             blocks.append({**block, "id": new, "name": _valid_name(block.get("name"))})
         elif kind.endswith("_tool_result"):
@@ -67,11 +67,11 @@ def with_valid_calls(content: Iterable[Block], taken: Set[str]) -> tuple[Block, 
     return tuple(blocks)
 
 
-def _free_id(old: str, kind: str, used: Set[str]) -> str:
-    if _ID.fullmatch(old) and old not in used:
+def _free_id(old: str, kind: str, used_ids: Set[str]) -> str:
+    if _ID.fullmatch(old) and old not in used_ids:
         return old
     number = 0
-    while (new := _make_block_id(old, kind, number)) in used:
+    while (new := _make_block_id(old, kind, number)) in used_ids:
         number += 1
     return new
 

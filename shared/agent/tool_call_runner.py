@@ -77,7 +77,7 @@ class ToolCallRunner:
         """
         approval_s = self._handoff.call_approval_s
         checkpoints = self._transcript.dependencies.checkpoints
-        runnable, refused = self._split_runnable_calls(reply)
+        runnable, refused_results = self._split_runnable_calls(reply)
         checked = check_calls(
             runnable,
             self._tools,
@@ -85,9 +85,9 @@ class ToolCallRunner:
             checkpoints.call_answers,
             asks=approval_s is not None,
         )
-        refused += map(self._shorten_repeated_refusal, checked.refused)
-        if refused:
-            self._transcript.store(*refused)
+        refused_results += map(self._shorten_repeated_refusal, checked.refused_results)
+        if refused_results:
+            self._transcript.store(*refused_results)
         self._run_allowed(checked)
         if checked.questions and approval_s is not None:
             self._heartbeat("asking for an approval")
@@ -108,21 +108,21 @@ class ToolCallRunner:
                     result = self._shorten_repeated_refusal(result)
                 results.append(result)
                 continue
-            stored = self._find_stored_result(call, runnable)
-            if stored is not None:
-                results.append(stored)
+            known_result = self._find_stored_result(call, runnable)
+            if known_result is not None:
+                results.append(known_result)
             else:
                 runnable.append(call)
         return runnable, results
 
-    def _shorten_repeated_refusal(self, refused: ToolObserved) -> ToolObserved:
+    def _shorten_repeated_refusal(self, result: ToolObserved) -> ToolObserved:
         """Return the result of a call that may not run. If an equal call had the same result
         before, return one line that counts as a repetition.
         """
-        call = self._call_of(refused)
-        if self._transcript.conversation.is_text_visible_for_equal_call(call, refused.text):
+        call = self._call_of(result)
+        if self._transcript.conversation.is_text_visible_for_equal_call(call, result.text):
             return observe_result(call, SAME_CALL)
-        return refused
+        return result
 
     def _refusal(self, call: Block, reply: ModelReplied, first_ids: Collection[str]) -> str | None:
         """Return why a call must not run, for the model; None if it may run.
@@ -151,44 +151,44 @@ class ToolCallRunner:
             before: calls of the same reply that will run.
         """
         tool = self._tools.get(str(call.get("name")))
-        stored = find_cleared_result(self._transcript.conversation, call, tool)
+        cleared_result = find_cleared_result(self._transcript.conversation, call, tool)
         runnable_tool = tool
         if tool is not None and argument_problem(call.get("input"), tool) is not None:
             runnable_tool = None
         if runnable_tool is not None:
             if not runnable_tool.is_lookup:
-                return stored
+                return cleared_result
             if any(is_same_call(earlier, call) for earlier in before):
                 return observe_result(call, SAME_CALL)
-        if self._shows_answer_to(call, runnable_tool, stored):
+        if self._shows_answer_to(call, runnable_tool, cleared_result):
             return observe_result(call, SAME_CALL)
-        return stored
+        return cleared_result
 
     def _shows_answer_to(
-        self, call: Block, runnable_tool: Tool | None, stored: ToolObserved | None
+        self, call: Block, runnable_tool: Tool | None, cleared_result: ToolObserved | None
     ) -> bool:
         """Return whether requests show a result that a call would only repeat. An error counts if
         the call would fail again: it cannot run, or its tool sends nothing.
 
         Args:
             runnable_tool: the look-up tool; None: the call cannot run.
-            stored: cleared result of an equal call. If it is no error, errors do not count: the
-                call failed before the result was cleared.
+            cleared_result: the cleared result of an equal call. If it is no error, errors do not
+                count: the call failed before the result was cleared.
         """
         fails_again = runnable_tool is None or not runnable_tool.sends
-        has_cleared_result = stored is not None and not stored.is_error
+        has_cleared_result = cleared_result is not None and not cleared_result.is_error
         return self._transcript.conversation.has_visible_result_of_equal_call(
             call, counts_errors=fails_again and not has_cleared_result
         )
 
     def _run_allowed(self, checked: CheckedCalls) -> None:
         """Run the calls that the policy or a person has allowed, and store their results."""
-        doing = ", ".join(self._tool_labels(checked.allowed))
-        if checked.allowed:
+        doing = ", ".join(self._tool_labels(checked.allowed_calls))
+        if checked.allowed_calls:
             self._heartbeat(doing)
         threads = ToolThreads(self._tools, self._transcript.dependencies.for_tools())
         results = threads.results_of(
-            checked.allowed, lambda: self._heartbeat(doing), self._store_start
+            checked.allowed_calls, lambda: self._heartbeat(doing), self._store_start
         )
         # An error of the store abandons the running threads now, not when the error is freed.
         with closing(results):
@@ -206,8 +206,8 @@ class ToolCallRunner:
             fails_again = result.is_error and text in conversation.errors_of_equal_calls(call)
             if is_shown or fails_again:
                 text = SAME_RESULT
-        shown = conversation.with_room_for(result.model_copy(update={"text": text}))
-        self._transcript.store(self._citable(shown, tool))
+        visible_result = conversation.with_room_for(result.model_copy(update={"text": text}))
+        self._transcript.store(self._citable(visible_result, tool))
 
     def _decide(self, tool: Tool, arguments: Mapping[str, Any]) -> CallDecision:
         """Return the decision of the policy on a call."""

@@ -216,27 +216,29 @@ class ToolPolicy:
         """
         if not rule.is_about(tool):
             return False
-        if not all(self._has_seen(wanted, seen) for wanted in rule.seen):
+        if not all(self._has_seen(origin, seen) for origin in rule.seen):
             return False
-        return not any(self._is_exempt(what, tool, arguments, seen) for what in rule.unless)
+        return not any(
+            self._is_exempt(exemption, tool, arguments, seen) for exemption in rule.unless
+        )
 
-    def _has_seen(self, wanted: str, seen: Seen) -> bool:
-        match wanted:
+    def _has_seen(self, origin: str, seen: Seen) -> bool:
+        match origin:
             case "private":
                 return is_private(seen.origins, self.rules.private)
             case "untrusted":
                 return is_untrusted(seen.origins, self.rules.untrusted)
             case _:
-                return has_any(seen.origins, (wanted,))
+                return has_any(seen.origins, (origin,))
 
     def _is_exempt(
-        self, what: Exemption, tool: Tool, arguments: Mapping[str, Any], seen: Seen
+        self, exemption: Exemption, tool: Tool, arguments: Mapping[str, Any], seen: Seen
     ) -> bool:
         """Return whether a condition of a rule's `unless` applies to a call."""
         url = None
         if tool.url_argument is not None:
             url = str(arguments.get(tool.url_argument)).strip()
-        match what:
+        match exemption:
             case Exemption.ARGUMENTS_OF_USER:
                 return are_of_user(arguments, seen)
             case Exemption.URL_OF_USER:

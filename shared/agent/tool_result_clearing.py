@@ -96,16 +96,18 @@ def results_to_clear(
         else:
             old.append(observed)
     surplus = max(0, len(old) + len(new) - rules.keep)
-    chosen = old[:surplus]
-    freed = sum(map(tokens_of, chosen))
+    cleared_results = old[:surplus]
+    freed = sum(map(tokens_of, cleared_results))
     for observed in [*old[surplus:], *new][:-1]:
         if expected_tokens - freed < rules.at_tokens:
             break
-        chosen.append(observed)
+        cleared_results.append(observed)
         freed += tokens_of(observed)
     if freed < max(1, rules.at_tokens // MIN_FREED):
         return None
-    return ContextCleared(tool_use_ids=tuple(item.tool_use_id for item in chosen), tokens=freed)
+    return ContextCleared(
+        tool_use_ids=tuple(item.tool_use_id for item in cleared_results), tokens=freed
+    )
 
 
 def clearable_results(conversation: Conversation) -> list[ToolObserved]:
@@ -158,15 +160,15 @@ def _read_again(
     arguments = call.get("input")
     if not isinstance(arguments, dict):
         arguments = {}
-    wanted = str(arguments.get("result", "")).strip()
+    wanted_name = str(arguments.get("result", "")).strip()
     offset = arguments.get("offset")
     names = conversation.call_names
     for observed in conversation.observed:
-        if names.get(observed.tool_use_id) == wanted:
+        if names.get(observed.tool_use_id) == wanted_name:
             return _part_of(observed, call, offset)
     if reads_steps:
         return None
-    return observe_result(call, f"no result has the name {wanted[:60]!r}", is_error=True)
+    return observe_result(call, f"no result has the name {wanted_name[:60]!r}", is_error=True)
 
 
 def _part_of(observed: ToolObserved, call: Block, offset: object) -> ToolObserved:

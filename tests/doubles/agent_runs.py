@@ -113,7 +113,7 @@ class Run:
         manifest, text_of = a_manifest(**TEXTS)
         results: dict[str, str] = {}
         shown: list[str] = []
-        sources = Sources(text_of, manifest, results=results, shown=lambda: shown)
+        sources = Sources(text_of, manifest, results=results, load_seen_texts=lambda: shown)
         answer_format = self.answer_format or EnvelopeFormat(
             STEP,
             self.handoff.expected_output_format,

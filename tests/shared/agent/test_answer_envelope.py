@@ -231,7 +231,7 @@ def test_a_message_to_the_user_has_no_instruction_for_the_model() -> None:
     ids=["nothing", "another document", "its name in a list", "the document", "a step's quote"],
 )
 def test_a_repair_says_whether_the_document_was_opened(shown: tuple[str, ...], cause: str) -> None:
-    sources = Sources(TEXT_OF, MANIFEST, shown=lambda: shown)
+    sources = Sources(TEXT_OF, MANIFEST, load_seen_texts=lambda: shown)
     answer_format = EnvelopeFormat(STEP, {"type": "string"}, sources)
     with pytest.raises(InvalidAnswer) as caught:
         answer_format.read(json.dumps(envelope(claims=[a_claim("written in Go")])), last_try=False)

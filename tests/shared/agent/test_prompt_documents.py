@@ -22,7 +22,7 @@ LONG = "# Long\n\n" + "word " * MAX_WHOLE_BYTES
 
 
 def names_of(shown: ShownDocuments) -> list[str]:
-    return [document.path for document, _ in shown.whole]
+    return [document.path for document, _ in shown.whole_documents]
 
 
 def test_short_documents_are_shown_whole() -> None:
@@ -113,7 +113,7 @@ def test_a_job_without_documents_shows_nothing() -> None:
 def test_a_text_was_shown_if_a_seen_text_has_it_whole() -> None:
     manifest, text_of = a_manifest(a="A sentence of a document. " * 10)
     shown = choose_shown(manifest, "", text_of)
-    text = shown.whole[0][1]
-    assert was_shown(text, [whole_texts(shown.whole)])
+    text = shown.whole_documents[0][1]
+    assert was_shown(text, [whole_texts(shown.whole_documents)])
     assert not was_shown(text, [text[:100]])
     assert not was_shown("short", ["short"])

@@ -12,7 +12,7 @@ from tests.doubles.jobs import a_job
 def test_a_cleared_text_counts_as_seen_and_not_as_shown(store: Store) -> None:
     finding = handoff_id(StepId("find"), 1)
     documents = PayloadCache(store).of_job(a_job(store), finding, Manifest(), None)
-    context, seen = documents.tool_context, documents.sources.shown
+    context, seen = documents.tool_context, documents.sources.load_seen_texts
     assert seen is not None
     context.record_text("first")
     context.record_text("second")
