@@ -87,9 +87,9 @@ def exits_on_error(begins: Callable[..., None]) -> Callable[..., None]:
     Celery logs such an error and continues: the worker would take messages that it cannot run.
     """
 
-    def receive(**sent: Any) -> None:
+    def receive(**signal_arguments: Any) -> None:
         try:
-            begins(**sent)
+            begins(**signal_arguments)
         except UserError as error:
             sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
             raise WorkerShutdown(error.exit_code) from None
@@ -107,8 +107,8 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     address = read_address(redis_url)
     url = _celery_url(address)
     transport = _transport_options(address)
-    own = list(dict.fromkeys(queues))
-    declared = dict.fromkeys([*own, UNROUTED_QUEUE])
+    own_queues = list(dict.fromkeys(queues))
+    declared = dict.fromkeys([*own_queues, UNROUTED_QUEUE])
     app = IsolatedCelery(name, broker=url, backend=url, set_as_current=False)
     app.conf.update(
         **_messages(),
@@ -128,7 +128,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
 
         use_failpoints(app, FailingStoreBackend)
     # a worker that is started without -Q does not consume `unrouted`: a person reads that queue
-    app.amqp.queues.select(own)
+    app.amqp.queues.select(own_queues)
     app.configure_logging = partial(configure_logging, settings)
     return app
 

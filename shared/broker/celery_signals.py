@@ -32,9 +32,9 @@ class WorkerSignals:
         sends it.
         """
 
-        def receive(sender: Any = None, **sent: Any) -> None:
-            if self._is_own(sender, sent.get("instance")):
-                receiver(sender=sender, **sent)
+        def receive(sender: Any = None, **signal_arguments: Any) -> None:
+            if self._is_own(sender, signal_arguments.get("instance")):
+                receiver(sender=sender, **signal_arguments)
 
         self._receivers.append(receive)
         signal.connect(receive)

@@ -134,10 +134,10 @@ def check_events() -> None:
             keep(self, clean)
 
     Events.on_event = on_event
-    read = EventReceiver.event_from_message
+    read_event = EventReceiver.event_from_message
 
     def event_from_message(self: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
-        return read(self, with_usable_clock(body), *args, **kwargs)
+        return read_event(self, with_usable_clock(body), *args, **kwargs)
 
     EventReceiver.event_from_message = event_from_message
 

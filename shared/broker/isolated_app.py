@@ -55,10 +55,10 @@ class IsolatedConnection(Connection):  # type: ignore[misc]
         """Return the data that `celery inspect stats` and Flower show, without the sentinels'
         password.
         """
-        shown: dict[str, Any] = super().info()
-        options = dict(shown["transport_options"])
+        worker_info: dict[str, Any] = super().info()
+        options = dict(worker_info["transport_options"])
         options.pop("sentinel_kwargs", None)
-        return {**shown, "transport_options": options}
+        return {**worker_info, "transport_options": options}
 
 
 class _PooledConnection(PooledConnection, IsolatedConnection):  # type: ignore[misc]

@@ -146,10 +146,10 @@ def problem_with_arguments(payload: object) -> str | None:
 
 def no_such_task(name: str) -> str:
     """Return the reason to refuse a message for an unknown task."""
-    shown = name
+    visible_name = name
     if len(name) > _QUOTED_CHARS:
-        shown = _quote_value(name)
-    return f"there is no task {shown} in this version"
+        visible_name = _quote_value(name)
+    return f"there is no task {visible_name} in this version"
 
 
 def _problem_with_body(body: str, encoding: object) -> str | None:
@@ -197,7 +197,7 @@ def _are_texts(*values: object) -> bool:
 
 
 def _quote_value(value: object) -> str:
-    shown = repr(value)
-    if len(shown) <= _QUOTED_CHARS:
-        return shown
-    return shown[: _QUOTED_CHARS - 1] + "…"
+    value_text = repr(value)
+    if len(value_text) <= _QUOTED_CHARS:
+        return value_text
+    return value_text[: _QUOTED_CHARS - 1] + "…"

@@ -31,7 +31,7 @@ class TaskMessage:
     task_id: str
     queue: str
     args: tuple[Any, ...]
-    shown: str
+    visible_args: str
     """Arguments as Flower and logs show them."""
     member: str
     """Entry in the store's sorted sets: `job`, or `job/handoff`."""
@@ -61,7 +61,7 @@ def signature_of(message: TaskMessage) -> dict[str, Any]:
     options = {
         "queue": message.queue,
         "task_id": message.task_id,
-        "argsrepr": message.shown,
+        "argsrepr": message.visible_args,
         "headers": {MEMBER_HEADER: message.member},
         "ignore_result": True,
         "kwargsrepr": "{}",
@@ -83,7 +83,7 @@ def message_in(signature: Mapping[str, Any]) -> TaskMessage:
         task_id=options["task_id"],
         queue=options["queue"],
         args=tuple(signature["args"]),
-        shown=options["argsrepr"],
+        visible_args=options["argsrepr"],
         member=options["headers"][MEMBER_HEADER],
     )
 
@@ -120,7 +120,7 @@ def _options(message: TaskMessage) -> dict[str, Any]:
         "args": message.args,
         "task_id": message.task_id,
         "queue": message.queue,
-        "argsrepr": message.shown,
+        "argsrepr": message.visible_args,
         "kwargsrepr": "{}",
         "headers": headers,
         "ignore_result": True,
@@ -146,9 +146,9 @@ def wake_up(
         suspects: handoffs that may need a repair.
         task_id: id of the message; a new id if it is left out.
     """
-    shown = f"({job_id})"
+    visible_args = f"({job_id})"
     if suspects:
-        shown = f"({job_id}, {' '.join(suspects)})"
+        visible_args = f"({job_id}, {' '.join(suspects)})"
     return TaskMessage(
-        ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), shown, member=job_id
+        ADVANCE, task_id or uuid(), queue, (job_id, list(suspects)), visible_args, member=job_id
     )

@@ -42,7 +42,7 @@ def touch_while_alive(app: Any) -> None:
 
 
 def _file() -> Path | None:
-    named = os.environ.get(READY_FILE)
-    if named:
-        return Path(named)
+    file_name = os.environ.get(READY_FILE)
+    if file_name:
+        return Path(file_name)
     return None

@@ -34,15 +34,15 @@ def control_commands(commands: Mapping[str, Callable[..., Any]]) -> dict[str, Ca
     Args:
         commands: the functions of Celery by the name of the command.
     """
-    allowed: dict[str, Callable[..., Any]] = {}
+    checked_commands: dict[str, Callable[..., Any]] = {}
     for name, command in commands.items():
         if name in REMOTE_CONTROL:
-            allowed[name] = partial(_without_arguments, command)
+            checked_commands[name] = partial(_without_arguments, command)
         elif name in _TASK_LISTS:
-            allowed[name] = _no_tasks
+            checked_commands[name] = _no_tasks
         else:
-            allowed[name] = partial(_refuse, name)
-    return allowed
+            checked_commands[name] = partial(_refuse, name)
+    return checked_commands
 
 
 def take_command(node: Any, body: Any, _message: Any = None) -> Any:

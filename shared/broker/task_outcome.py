@@ -107,10 +107,10 @@ def register(
     """
 
     @wraps(body)
-    def ends(task: Any, *arguments: Any, **named: Any) -> Any:
+    def ends(task: Any, *arguments: Any, **named_arguments: Any) -> Any:
         try:
             with SLOTS.count_as_running(str(task.request.id)):
-                return body(task, *arguments, **named)
+                return body(task, *arguments, **named_arguments)
         except Exception:
             raise
         except BaseException as error:
@@ -145,45 +145,45 @@ def run_task(
             if handoff.limits.deadline is not None:
                 left_s = handoff.limits.deadline - store.connection.now()
                 SLOTS.ends_within(str(task.request.id), left_s)
-            ended = attempt(handoff, opened)
+            outcome = attempt(handoff, opened)
         except HandoffError as error:
             # the store is unreachable: the lease expires, and the sweeper publishes the handoff
             # again
             log.warning("the sweeper publishes this handoff again", why=str(error))
-            ended = AttemptOutcome(AttemptEnd.ELSEWHERE, str(error))
+            outcome = AttemptOutcome(AttemptEnd.ELSEWHERE, str(error))
         except BaseException as error:
             log.exception("internal error outside of the attempt")
-            ended = AttemptOutcome(
+            outcome = AttemptOutcome(
                 AttemptEnd.ELSEWHERE, f"an internal error: {type(error).__name__}"
             )
-        return _end(task, ended)
+        return _end(task, outcome)
 
 
-def _end(task: Any, ended: AttemptOutcome) -> str:
+def _end(task: Any, outcome: AttemptOutcome) -> str:
     """End the Celery task in the way of an outcome. Return the text that Flower shows.
 
     Raises:
         Reject: the message goes back to its queue.
         Ignore, TaskWaits, TaskUnwanted, TaskFails: Celery stores no result.
     """
-    match ended.end:
+    match outcome.end:
         case AttemptEnd.FINISHED:
-            tell_parts_left(task, ended.parts_left)
-            if ended.result is not None and ended.result.status is ResultStatus.FAILED:
-                _end_as_failed(task, ended.result)
-            return ended.why
+            tell_parts_left(task, outcome.parts_left)
+            if outcome.result is not None and outcome.result.status is ResultStatus.FAILED:
+                _end_as_failed(task, outcome.result)
+            return outcome.why
         case AttemptEnd.HANDED_BACK:
-            log.info("handed back", why=ended.why)
-            raise Reject(ended.why, requeue=True)
+            log.info("handed back", why=outcome.why)
+            raise Reject(outcome.why, requeue=True)
         case AttemptEnd.PAUSED | AttemptEnd.DEFERRED | AttemptEnd.ASKED:
-            log.info(f"handoff {ended.end}", why=ended.why)
-            raise TaskWaits(f"{ended.end}: {ended.why}")
+            log.info(f"handoff {outcome.end}", why=outcome.why)
+            raise TaskWaits(f"{outcome.end}: {outcome.why}")
         case AttemptEnd.UNWANTED:
-            log.info("handoff dropped, because its job does not need it", why=ended.why)
-            raise TaskUnwanted(ended.why)
+            log.info("handoff dropped, because its job does not need it", why=outcome.why)
+            raise TaskUnwanted(outcome.why)
         case AttemptEnd.ELSEWHERE:
-            log.info("handoff skipped, because another delivery runs it", why=ended.why)
-            raise Ignore(ended.why)
+            log.info("handoff skipped, because another delivery runs it", why=outcome.why)
+            raise Ignore(outcome.why)
 
 
 def _end_as_failed(task: Any, result: HandoffResult) -> NoReturn:

@@ -356,10 +356,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         self._has_more = member_of(popped) is not None and not frame.endswith(ALONE_SUFFIX)
         if not self._has_more:
             return popped
-        taken = self._take(queue, popped, connection)
-        if not taken:
+        first_message = self._take(queue, popped, connection)
+        if not first_message:
             return popped
-        return deliverable(taken, queue)
+        return deliverable(first_message, queue)
 
     def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
         """Ask Redis for messages.
@@ -377,8 +377,8 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         element itself is the message.
         """
         script = DEQUEUE.with_prefix(self.key_prefix)
-        taken: bytes | None = script.run_on(connection, dequeue_arguments(queue, popped))
-        return taken
+        message: bytes | None = script.run_on(connection, dequeue_arguments(queue, popped))
+        return message
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
         """Put a message into its queue, and a job's message into its place in the fair order. With

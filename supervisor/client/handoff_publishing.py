@@ -239,7 +239,7 @@ class Dispatcher:
             task_id=task_id_of(job_id, handoff_id),
             queue=queue_of(handoff.assigned_to),
             args=(message,),
-            shown=f"({job_id}, {handoff_id}, {task})",
+            visible_args=f"({job_id}, {handoff_id}, {task})",
             member=f"{job_id}/{handoff_id}",
             signature=self._trust.sign_handoff(handoff.assigned_to, text),
             is_first=is_first,

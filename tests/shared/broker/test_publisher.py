@@ -105,7 +105,7 @@ def test_a_message_adds_no_other_key_to_redis(app: Celery, queues: Any) -> None:
 def test_the_body_of_a_chord_is_the_signature_that_celery_would_write(app: Celery) -> None:
     message = wake_up(JobId(JOB), task_id=f"{JOB}:g1:fan-in")
     options = {
-        "argsrepr": message.shown,
+        "argsrepr": message.visible_args,
         "headers": {MEMBER_HEADER: JOB},
         "ignore_result": True,
         "kwargsrepr": "{}",
