@@ -104,11 +104,12 @@ def texts_elsewhere(
     """Yield the text or the error of each file, in the given order. If the process dies, only
     its current file gives an error, and a new process reads the rest.
     """
-    done = 0
-    while done < len(files):
-        for outcome in _extract_in_one_process(files[done : done + MAX_OPEN], timeout_s):
+    finished_files = 0
+    while finished_files < len(files):
+        batch = files[finished_files : finished_files + MAX_OPEN]
+        for outcome in _extract_in_one_process(batch, timeout_s):
             yield outcome
-            done += 1
+            finished_files += 1
 
 
 def text_elsewhere(

@@ -42,7 +42,7 @@ class FoundFile:
     """Path with symbolic links resolved; not resolved for an entry that cannot be read."""
     size: int
     """Bytes."""
-    refused: DocumentRefused | None = None
+    refusal: DocumentRefused | None = None
     """Reason why the entry cannot be read, or None."""
     root: Path = Path("/")
     """Folder that contains the file, with symbolic links resolved."""
@@ -128,13 +128,13 @@ def open_found(file: FoundFile) -> BinaryIO:
     return stream
 
 
-def _walk_folder(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFile]]:
+def _walk_folder(root: Path, visible_path: Path) -> Iterator[tuple[str, Path | FoundFile]]:
     """Yield the path and the entry of each file below a folder, and of each folder that cannot
     be listed. A link to a folder inside `root` is skipped, because that folder is searched
     anyway.
 
     Args:
-        shown: the folder as the user named it, for the error.
+        visible_path: the folder as the user named it, for the error.
     """
     folders = [""]
     while folders:
@@ -144,8 +144,8 @@ def _walk_folder(root: Path, shown: Path) -> Iterator[tuple[str, Path | FoundFil
         except OSError as error:
             if not below:
                 raise InvalidDocuments(
-                    f"{shown} cannot be read ({error.strerror}): change its permissions (chmod"
-                    " u+rx)"
+                    f"{visible_path} cannot be read ({error.strerror}): change its permissions"
+                    " (chmod u+rx)"
                 ) from None
             yield below, FoundFile(below, root / below, 0, DocumentRefused(_unreadable(error)))
             continue
@@ -308,8 +308,8 @@ def _outcomes(
     """
     heavy: list[FoundFile] = []
     for file in files:
-        if file.refused is not None:
-            yield file, file.refused
+        if file.refusal is not None:
+            yield file, file.refusal
         elif is_heavy(media_type_of(file.path), file.size):
             heavy.append(file)
         else:

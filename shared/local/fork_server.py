@@ -171,8 +171,8 @@ class ForkedProcess:
             with suppress(BlockingIOError):  # another thread has taken it
                 received = self._connection.recv(100, socket.MSG_DONTWAIT)
                 *lines, self._partial_line = (self._partial_line + received).split(b"\n")
-                for what, number in (line.split() for line in lines):
-                    if what == b"pid":
+                for kind, number in (line.split() for line in lines):
+                    if kind == b"pid":
                         self._pid = int(number)
                     else:
                         self.returncode = int(number)

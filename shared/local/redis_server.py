@@ -176,12 +176,12 @@ def find_server() -> Path:
     Raises:
         UserError: no program is left. The message says how to install one.
     """
-    own = Path(sys.prefix) / "bin" / "redis-server"
+    own_server = Path(sys.prefix) / "bin" / "redis-server"
     candidates: list[Path] = []
     for name in NAMES:
         if path := shutil.which(name):
             candidates.append(Path(path))
-    for server in [*candidates, own]:
+    for server in [*candidates, own_server]:
         if server.exists() and version_of(server) >= OLDEST:
             return server
     raise UserError(MISSING)
@@ -190,12 +190,12 @@ def find_server() -> Path:
 def version_of(server: Path) -> tuple[int, ...]:
     """Return the version, such as (7, 0, 15), or () if the binary does not run on this machine."""
     try:
-        shown = subprocess.run(
+        output = subprocess.run(
             [server, "--version"], capture_output=True, text=True, timeout=10, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    numbers = re.search(r"\bv=(\d+(?:\.\d+)*)", shown)
+    numbers = re.search(r"\bv=(\d+(?:\.\d+)*)", output)
     if numbers:
         return tuple(map(int, numbers[1].split(".")))
     return ()

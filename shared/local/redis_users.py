@@ -92,10 +92,10 @@ def new_users(
     """Return the users of an installation. A user without a password gets a random one."""
     rules = rules_of_installation(workers, database)
     known = passwords or {}
-    chosen: dict[str, str] = {}
+    user_passwords: dict[str, str] = {}
     for name in rules:
-        chosen[name] = known.get(name) or secrets.token_urlsafe(_PASSWORD_BYTES)
-    return RedisUsers(rules, chosen)
+        user_passwords[name] = known.get(name) or secrets.token_urlsafe(_PASSWORD_BYTES)
+    return RedisUsers(rules, user_passwords)
 
 
 def users_of_private_redis(workers: Mapping[str, Sequence[str]]) -> RedisUsers:

@@ -107,9 +107,9 @@ def check_addresses(host: str, port: int, resolver: Resolver, policy: Policy) ->
     """
     addresses = resolver(host, port)
     try:
-        allowed = [policy(ip_address(address)) for address in addresses]
+        verdicts = [policy(ip_address(address)) for address in addresses]
     except ValueError:
-        allowed = []
-    if not allowed or not all(allowed):
+        verdicts = []
+    if not verdicts or not all(verdicts):
         raise AddressRefused(f"{host} is not on the public internet")
     return addresses
