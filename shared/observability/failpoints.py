@@ -36,24 +36,24 @@ Answer = TypeVar("Answer")
 @cache
 def folder() -> Path | None:
     """Return the folder of armed points, or None outside a chaos run."""
-    named = os.environ.get(FAILPOINTS)
-    if named:
-        return Path(named)
+    folder_name = os.environ.get(FAILPOINTS)
+    if folder_name:
+        return Path(folder_name)
     return None
 
 
-def around(what: str, which: str, call: Callable[[], Answer], lost: type[Exception]) -> Answer:
-    """Run `call` between the points `what.which.before` and `what.which.after`.
+def around(group: str, point: str, call: Callable[[], Answer], lost: type[Exception]) -> Answer:
+    """Run `call` between the points `group.point.before` and `group.point.after`.
 
     Args:
         lost: the client's exception for a lost answer.
     """
     if folder() is None:
         return call()
-    if which:
-        name = f"{what}.{which}"
+    if point:
+        name = f"{group}.{point}"
     else:
-        name = what
+        name = group
     at(f"{name}.{BEFORE}")
     answer = call()
     at(f"{name}.{AFTER}", lost)

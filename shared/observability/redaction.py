@@ -110,8 +110,8 @@ class Redactor:
 
 def without_credentials(text: str) -> str:
     """Return the text with each part that looks like a credential replaced by `[redacted]`."""
-    for shape, shown in _SHAPES:
-        text = shape.sub(shown, text)
+    for shape, replacement in _SHAPES:
+        text = shape.sub(replacement, text)
     return text
 
 
@@ -204,21 +204,21 @@ def _passwords_in(url: str) -> set[str]:
 class SecretSpellings:
     """Replaces secrets in texts, in each of their spellings."""
 
-    def __init__(self, shown: Mapping[str, str]) -> None:
+    def __init__(self, replacements: Mapping[str, str]) -> None:
         """Initialize the replacement.
 
         Args:
-            shown: the text that is shown in place of each secret.
+            replacements: the text that is shown in place of each secret.
         """
         # The longest first: a secret that contains another must not leave its tail behind.
-        secrets = sorted(filter(None, shown), key=len, reverse=True)
+        secrets = sorted(filter(None, replacements), key=len, reverse=True)
         self._codes: dict[str, str] = {}
-        self._shown: dict[str, str] = {}
+        self._replacements: dict[str, str] = {}
         for secret in secrets:
             for code in _codes_of(secret):
-                self._codes.setdefault(code, shown[secret])
-            self._shown[pattern_of(secret)] = shown[secret]
-        self._pattern = re.compile("|".join(self._shown)) if self._shown else None
+                self._codes.setdefault(code, replacements[secret])
+            self._replacements[pattern_of(secret)] = replacements[secret]
+        self._pattern = re.compile("|".join(self._replacements)) if self._replacements else None
 
     def replace_secrets_in(self, text: str) -> str:
         """Return the text without the secrets."""
@@ -231,8 +231,8 @@ class SecretSpellings:
 
     def _instead(self, match: re.Match[str]) -> str:
         """Return the text to show for a match. Groups in the pattern would slow each search."""
-        shown = self._shown.items()
-        return next(instead for pattern, instead in shown if re.fullmatch(pattern, match[0]))
+        replacements = self._replacements.items()
+        return next(instead for pattern, instead in replacements if re.fullmatch(pattern, match[0]))
 
 
 def pattern_of(secret: str) -> str:

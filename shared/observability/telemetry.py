@@ -139,25 +139,25 @@ _NOTHING_KEPT: AbstractContextManager[str | None] = nullcontext()
 _NOTHING: AbstractContextManager[None] = nullcontext()
 _NO_SPAN: AbstractContextManager[Span] = nullcontext(Span())
 _OFF = Telemetry()
-_chosen: list[Telemetry] = []
+_implementations: list[Telemetry] = []
 """The implementation that `set_telemetry` has set, at most one."""
 
 
 def telemetry() -> Telemetry:
     """Return the implementation of this process."""
-    if _chosen:
-        return _chosen[0]
+    if _implementations:
+        return _implementations[0]
     return _OFF
 
 
 def set_telemetry(implementation: Telemetry) -> None:
     """Set the implementation of this process."""
-    _chosen[:] = [implementation]
+    _implementations[:] = [implementation]
 
 
 def is_chosen() -> bool:
     """Return whether `set_telemetry` has set the implementation of this process."""
-    return bool(_chosen)
+    return bool(_implementations)
 
 
 def is_wanted() -> bool:

@@ -51,17 +51,17 @@ class TracePosition:
     """Decision of the sampler, or None if there is none yet."""
 
 
-def place_of(job_id: JobId, kept: Callable[[JobId], StoredTrace]) -> TracePosition:
+def place_of(job_id: JobId, load_trace: Callable[[JobId], StoredTrace]) -> TracePosition:
     """Return the position of a job in its trace. A child job is in its parent's trace. A job
     with a stored traceparent is in that trace. Any other job has a trace whose id is derived
     from the job's id.
 
     Args:
-        kept: reads the stored trace of a job.
+        load_trace: reads the stored trace of a job.
     """
-    known = kept(job_id)
+    known = load_trace(job_id)
     if known.parent is not None:
-        above = place_of(known.parent, kept)
+        above = place_of(known.parent, load_trace)
         return TracePosition(above.trace_id, job_span(job_id), above.span_id, above.is_sampled)
     match = _TRACEPARENT.fullmatch(known.traceparent or "")
     if match is not None:

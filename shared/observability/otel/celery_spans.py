@@ -86,20 +86,20 @@ def _is_ours(task: Any) -> bool:
     return name == ADVANCE or name.startswith(SPECIALIST_PREFIX)
 
 
-def _add_thread_id(sent: dict[str, Any]) -> dict[str, Any]:
+def _add_thread_id(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a signal with the thread's id added to the task's id.
 
     Two copies of one message may run in two threads, because a message that seems lost is sent
     again. With the same id, the end of one copy would end the span of the other.
     """
-    return {**sent, "task_id": f"{sent.get('task_id')} {threading.get_ident()}"}
+    return {**arguments, "task_id": f"{arguments.get('task_id')} {threading.get_ident()}"}
 
 
-def _job_in_first_argument(sent: dict[str, Any]) -> re.Match[str] | None:
+def _job_in_first_argument(signal_arguments: dict[str, Any]) -> re.Match[str] | None:
     """Return a match of the job's id in the first argument, which is where
     `supervisor.advance` has it, or None.
     """
-    arguments = sent.get("args") or ("",)
+    arguments = signal_arguments.get("args") or ("",)
     if isinstance(arguments[0], str):
         return _JOB.fullmatch(arguments[0])
     return None

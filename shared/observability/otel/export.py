@@ -263,10 +263,10 @@ def make_provider(
         flush_s: for a command, the seconds for each attempt to send, and for the shutdown. None for
             a service: OTEL_EXPORTER_OTLP_TIMEOUT and `END_WITHIN_S` apply.
     """
-    named = Resource.create()
-    if str(named.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
-        named = named.merge(Resource({SERVICE_NAME: service}))
-    provider = TracerProvider(resource=named, id_generator=ids)
+    resource = Resource.create()
+    if str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: service}))
+    provider = TracerProvider(resource=resource, id_generator=ids)
     with _filter_log(_HEADERS_LOGGER, RewordFilter()):
         sender: SpanExporter = OTLPSpanExporter(timeout=flush_s)
     line = FirstWarning()

@@ -16,7 +16,7 @@ from opentelemetry.trace import Link
 from handoff_queue.shared.observability.otel.export import RedactingExporter, SpanIds
 from handoff_queue.shared.observability.otel.spans import OpenTelemetry
 from handoff_queue.shared.observability.redaction import HIDDEN, Redactor
-from handoff_queue.shared.observability.telemetry import Telemetry, _chosen
+from handoff_queue.shared.observability.telemetry import Telemetry, _implementations
 from handoff_queue.shared.observability.trace_ids import (
     JobSpan,
     StoredTrace,
@@ -60,12 +60,12 @@ class RecordedTelemetry:
 @contextmanager
 def telemetry_in_use(form: Telemetry) -> Iterator[None]:
     """Use this telemetry in the process during the context."""
-    before = _chosen[:]
-    _chosen[:] = [form]
+    before = _implementations[:]
+    _implementations[:] = [form]
     try:
         yield
     finally:
-        _chosen[:] = before
+        _implementations[:] = before
 
 
 @pytest.fixture(params=[False, True], ids=["content-off", "content-on"])
