@@ -43,21 +43,21 @@ class AnthropicBatches:
         self,
         client: anthropic.AsyncAnthropic,
         loop: EventLoop,
-        refused: Callable[[str], set[Option]],
+        refused_options: Callable[[str], set[Option]],
     ) -> None:
         """Make the port.
 
         Args:
             loop: makes all requests.
-            refused: returns the options that the server refuses for a model.
+            refused_options: returns the options that the server refuses for a model.
         """
         self._client = client
         self._loop = loop
-        self._refused = refused
+        self._refused_options = refused_options
 
     def create(self, custom_id: str, call: ModelCall) -> BatchState:
         """See `shared.types.batches.Batches`."""
-        params = request_of(call, without=self._refused(call.model))
+        params = request_of(call, without=self._refused_options(call.model))
         del params["stream"]  # a request of a batch cannot be streamed
         body = {"requests": [{"custom_id": custom_id, "params": params}]}
         request = self._client.post(_PATH, body=body, **self._options())

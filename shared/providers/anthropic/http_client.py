@@ -73,11 +73,11 @@ def _add_trace(transport: Any) -> httpx2.AsyncBaseTransport:
 
 async def _limit(response: httpx2.Response) -> None:
     """Limit the bytes that any reader of this response gets. `aread` uses `aiter_bytes`, too."""
-    read = response.aiter_bytes
+    read_bytes = response.aiter_bytes
 
     async def read_part(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
         count = 0
-        async with aclosing(read(chunk_size)) as parts:
+        async with aclosing(read_bytes(chunk_size)) as parts:
             async for part in parts:
                 count += len(part)
                 if count > MAX_RESPONSE_BYTES:

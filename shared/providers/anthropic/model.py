@@ -76,7 +76,7 @@ class AnthropicModel:
             server: names the edits that it offers. None: it offers none.
         """
         self._client = client
-        self._refused: defaultdict[str, set[Option]] = defaultdict(set)
+        self._refused_options: defaultdict[str, set[Option]] = defaultdict(set)
         """Options that the server refuses, by model."""
         self._offered: OfferedEdits | None = None
         if server is not None:
@@ -86,7 +86,7 @@ class AnthropicModel:
 
     def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         """See `shared.types.model.Model`."""
-        without = frozenset(self._refused[call.model])
+        without = frozenset(self._refused_options[call.model])
         exchange = StreamedCall(call, request_of(call, without=without))
         reading = READ_LOOP.run(exchange.read(self._client))
         self._exchanges.add(exchange)
@@ -101,9 +101,10 @@ class AnthropicModel:
                 raise ModelRejected(f"{call.model}: {error}", status=error.status) from error
             if option is None:
                 raise
-            if option not in self._refused[call.model]:  # calls of other threads may come second
+            # calls of other threads may come second
+            if option not in self._refused_options[call.model]:
                 _log.warning("option left out", model=call.model, option=option.value)
-            self._refused[call.model].add(option)
+            self._refused_options[call.model].add(option)
             raise SchemaRejected(
                 f"{error}; trying without {option.value}", status=400, retry_after_s=0
             ) from error
@@ -117,8 +118,10 @@ class AnthropicModel:
         """
         if self._offered is None:
             return NO_EDITS
-        refused = {_EDITS[option] for option in self._refused[model] if option in _EDITS}
-        return self._offered.of(model) - refused
+        refused_edits = {
+            _EDITS[option] for option in self._refused_options[model] if option in _EDITS
+        }
+        return self._offered.of(model) - refused_edits
 
     @property
     def batches(self) -> Batches | None:
@@ -126,7 +129,7 @@ class AnthropicModel:
         if type(self._client) is not anthropic.AsyncAnthropic:  # not Bedrock, Vertex and Foundry
             return None
         self._open()
-        return AnthropicBatches(self._client, READ_LOOP, lambda name: self._refused[name])
+        return AnthropicBatches(self._client, READ_LOOP, lambda name: self._refused_options[name])
 
     def close(self) -> None:
         """End all waiting calls, and close the connections. A call whose reply has not arrived
@@ -157,7 +160,7 @@ def _find_refused_option(
     """
     if error.status != 400:
         return None
-    sent = {
+    sent_options = {
         Option.CLEARING: call.clearing and call.compaction is None,
         Option.COMPACTION: call.compaction or call.has_signed_summary,
         Option.EFFORT: call.effort,
@@ -167,7 +170,7 @@ def _find_refused_option(
     }
     for option, words in _WORDS.items():
         # A request always has its compaction. The loop makes another request without it.
-        is_sent = sent[option] and (option is Option.COMPACTION or option not in without)
+        is_sent = sent_options[option] and (option is Option.COMPACTION or option not in without)
         if is_sent and any(word in str(error) for word in words):
             return option
     return None

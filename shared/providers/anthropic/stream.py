@@ -90,15 +90,15 @@ async def _sent_events(parts: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str,
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[str]:
     """Yield the lines of a stream that end with a line break of any kind."""
-    begun: list[bytes] = []
+    line_parts: list[bytes] = []
     ends_with_cr = False
     async for part in parts:
         rest = part.removeprefix(b"\n") if ends_with_cr else part
         for line in rest.splitlines(keepends=True):
-            begun.append(line)
+            line_parts.append(line)
             if line.endswith((b"\n", b"\r")):
-                yield b"".join(begun).rstrip(b"\r\n").decode()
-                begun = []
+                yield b"".join(line_parts).rstrip(b"\r\n").decode()
+                line_parts = []
         ends_with_cr = part.endswith(b"\r")
 
 
@@ -156,7 +156,7 @@ class PartialReply:
         self._thinking: dict[int, list[str]] = {}
         self._citations: dict[int, list[Any]] = {}
         self._lock = threading.Lock()
-        self.taken = 0
+        self.event_count = 0
         """Number of events so far. A reader compares it to detect new events."""
 
     def take(self, event: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ class PartialReply:
             LookupError, TypeError, ValueError: the event is not valid.
         """
         with self._lock:
-            self.taken += 1
+            self.event_count += 1
             self._add(event)
 
     def _add(self, event: dict[str, Any]) -> None:
@@ -198,7 +198,7 @@ class PartialReply:
             LookupError, TypeError, ValueError: the reply is not valid.
         """
         with self._lock:
-            self.taken += 1
+            self.event_count += 1
             self.has_started = self.is_over = True
             self.model = _word(message.get("model")) or self.model
             self.stop_reason = _word(message.get("stop_reason"))
@@ -274,8 +274,8 @@ class PartialReply:
             case "signature_delta":
                 block["signature"] = delta["signature"]
             case "citations_delta":
-                given = block.get("citations") or []
-                self._citations.setdefault(index, [*given]).append(delta["citation"])
+                citations = block.get("citations") or []
+                self._citations.setdefault(index, [*citations]).append(delta["citation"])
             case "compaction_delta":
                 block.update(_drop_null_fields({**delta, "type": None}))
             case _:
@@ -318,9 +318,9 @@ def usage_of(reported: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
 
 def _usage_of_call(reported: dict[str, Any], content: Iterable[Block]) -> Usage:
     """Return the usage that one part of a report has."""
-    read = _count(reported, "cache_read_input_tokens")
-    written = _count(reported, "cache_creation_input_tokens")
-    written_1h = _count(
+    cache_read = _count(reported, "cache_read_input_tokens")
+    cache_written = _count(reported, "cache_creation_input_tokens")
+    cache_written_1h = _count(
         _drop_null_fields(reported.get("cache_creation")), "ephemeral_1h_input_tokens"
     )
     searches = _count(_drop_null_fields(reported.get("server_tool_use")), "web_search_requests")
@@ -329,11 +329,11 @@ def _usage_of_call(reported: dict[str, Any], content: Iterable[Block]) -> Usage:
     if any(kind.endswith(_RESULT_OF_CODE) for kind in kinds):
         cost += CONTAINER_MICROUSD
     return Usage(
-        input_tokens=_count(reported, "input_tokens") + read + written,
+        input_tokens=_count(reported, "input_tokens") + cache_read + cache_written,
         output_tokens=_count(reported, "output_tokens"),
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-        cache_write_1h_tokens=min(written, written_1h),
+        cache_read_tokens=cache_read,
+        cache_write_tokens=cache_written,
+        cache_write_1h_tokens=min(cache_written, cache_written_1h),
         cost_microusd=cost,
     )
 

@@ -77,7 +77,7 @@ class StreamedCall:
             ModelError: there is no reply.
         """
         progress = CallProgress()
-        taken = -1  # events of the reply that the last report has
+        reported_events = -1  # events of the reply that the last report has
         came_at = time.monotonic()
         while True:
             with suppress(Empty):
@@ -86,9 +86,9 @@ class StreamedCall:
             partial_reply = self._partial_reply
             if isinstance(end, ModelReply):
                 return end
-            is_new = partial_reply is not None and partial_reply.taken != taken
+            is_new = partial_reply is not None and partial_reply.event_count != reported_events
             if partial_reply is not None and is_new:
-                taken = partial_reply.taken
+                reported_events = partial_reply.event_count
                 progress = partial_reply.progress()
                 came_at = time.monotonic()
             if is_new or end is None:

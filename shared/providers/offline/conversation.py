@@ -219,8 +219,8 @@ def _read(request: Mapping[str, Any]) -> Conversation:
     if tool_choice.get("type") == "none":
         tools = set()
     material = _tag(_tag(opening, "documents"), "data")
-    whole, listed = documents_in(material)
-    paths = [path for path, _ in whole]
+    whole_documents, listed = documents_in(material)
+    paths = [path for path, _ in whole_documents]
     for line in listed.splitlines():
         match = _LISTED.match(line)
         if match:
@@ -229,7 +229,7 @@ def _read(request: Mapping[str, Any]) -> Conversation:
         task=_tag(opening, "task") or opening.strip(),
         results=tuple(_results(opening)),
         paths=tuple(paths),
-        documents=tuple(whole),
+        documents=tuple(whole_documents),
         tools=frozenset(tools),
         calls=tuple(_calls(request["messages"])),
         schema=_schema(request, system),
@@ -270,12 +270,12 @@ def _results(text: str) -> Iterator[Result]:
     for tag, inner in re.findall(r"<result\b([^>]*)>(.*?)</result>", text, re.DOTALL):
         attributes = dict(re.findall(r'(\w+)="([^"]*)"', tag))
         data, _, behind = inner.partition(BEFORE_NOTES)
-        shown = _tag(f"{data}</data>", "data")
-        output: Any = shown
-        if shown.startswith(("{", "[")):
-            output = _loads(shown) or shown
+        data_text = _tag(f"{data}</data>", "data")
+        output: Any = data_text
+        if data_text.startswith(("{", "[")):
+            output = _loads(data_text) or data_text
         step = attributes.get("step", "step")
-        claims = tuple(_claims(_unescape_closing_tags(behind), step, shown))
+        claims = tuple(_claims(_unescape_closing_tags(behind), step, data_text))
         yield Result(step, attributes.get("status", "ok"), output, claims)
 
 

@@ -85,11 +85,11 @@ def _list(claims: Iterable[Claim], about: str = "") -> str:
 def _comparison(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -> list[str]:
     """Return a title, a table if there is one, and a list of each subject's other claims."""
     parts = [f"# {join_with_and(list(by_subject))}, compared"]
-    table, used = _table(by_subject, aspects)
+    table, table_ids = _table(by_subject, aspects)
     if table:
         parts.append(table)
     for subject, claims in by_subject.items():
-        rest = [claim for claim in claims if claim.id not in used]
+        rest = [claim for claim in claims if claim.id not in table_ids]
         if rest:
             parts += [f"## {subject}", _list(rest, about=subject)]
     return parts
@@ -108,7 +108,7 @@ def _table(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tup
             if claim.heading and claim.heading not in by_subject:
                 cells.setdefault(claim.heading, {}).setdefault(subject, claim)
     rows = [["", *by_subject]]
-    used: set[str] = set()
+    table_ids: set[str] = set()
     for heading, claim_by_subject in cells.items():
         if len(claim_by_subject) <= 1 and heading.lower() not in requested_aspects:
             continue
@@ -116,12 +116,12 @@ def _table(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tup
         for subject in by_subject:
             row.append(_cell(subject, claim_by_subject.get(subject)))
         rows.append(row)
-        used.update(claim.id for claim in claim_by_subject.values())
+        table_ids.update(claim.id for claim in claim_by_subject.values())
     if len(rows) == 1:
         return "", set()
     if len(by_subject) > _MAX_COLUMNS:
         rows = list(map(list, zip(*rows, strict=True)))
-    return _format_table(rows), used
+    return _format_table(rows), table_ids
 
 
 def _cell(subject: str, claim: Claim | None) -> str:

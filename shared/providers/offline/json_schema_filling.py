@@ -39,7 +39,7 @@ class Filled:
     """A value, the ids of its claims, and the paths of properties without a claim."""
 
     value: Any
-    used: tuple[str, ...] = ()
+    used_ids: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
 
@@ -64,9 +64,9 @@ def fill(schema: Schema, claims: Claims, by_subject: Mapping[str, Claims]) -> Fi
     value = form.value(schema, "", "", claims)
     if value is _NOTHING:
         return Filled(None, missing=tuple(form.missing[:_MAX_NAMED]) or ("the answer itself",))
-    used = tuple(dict.fromkeys(form.used))
+    used_ids = tuple(dict.fromkeys(form.used_ids))
     if form.missing or is_valid(value, schema):
-        return Filled(value, used, tuple(form.missing[:_MAX_NAMED]))
+        return Filled(value, used_ids, tuple(form.missing[:_MAX_NAMED]))
     return Filled(None, missing=(f"a value for the schema: {problem_with(value, schema)}",))
 
 
@@ -86,7 +86,7 @@ class _Form:
     """
 
     def __init__(self, root: Schema, subjects: Mapping[str, Claims]) -> None:
-        self.used: list[str] = []
+        self.used_ids: list[str] = []
         self.missing: list[str] = []
         self._root = root
         self._subjects = subjects
@@ -207,7 +207,7 @@ class _Form:
                 values = [group[0].source]
             for value in values:
                 if is_valid(value, schema):
-                    self.used.extend(claim.id for claim in group)
+                    self.used_ids.extend(claim.id for claim in group)
                     return value
         return _NOTHING
 
@@ -243,12 +243,12 @@ def _choice_in(text: str, choices: Sequence[Any]) -> list[Any]:
     something, or names another number of choices.
     """
     words = set(words_of(text))
-    named: list[Any] = []
+    named_choices: list[Any] = []
     for choice in choices:
         if set(words_of(str(choice))) <= words:
-            named.append(choice)
-    if len(named) == 1 and not _NEGATED.search(text):
-        return named
+            named_choices.append(choice)
+    if len(named_choices) == 1 and not _NEGATED.search(text):
+        return named_choices
     return []
 
 
@@ -279,10 +279,10 @@ def _about(path: str, claims: Claims) -> list[Claim]:
 def _naming(name: str, claims: Claims) -> list[Claim]:
     """Return the claims that have every word of the name of a property."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
-    wanted = stems_of(" ".join(words))
+    name_stems = stems_of(" ".join(words))
     naming: list[Claim] = []
     for claim in claims:
-        if wanted and wanted <= stems_of(claim.text):
+        if name_stems and name_stems <= stems_of(claim.text):
             naming.append(claim)
     return naming
 

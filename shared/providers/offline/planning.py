@@ -211,22 +211,22 @@ def _step(name: str, title: str, specialist: str, task: str) -> dict[str, Any]:
     }
 
 
-def _free_id(subject: str, taken: Collection[str]) -> str:
+def _free_id(subject: str, used_ids: Collection[str]) -> str:
     """Return an id for a research step from the first words of its subject. A number makes it
     unique.
     """
     words = re.findall(r"[a-z0-9]+", " ".join(content_words(subject)[:3]))
     first = "_".join(["research", *words])[:_MAX_ID_CHARS].rstrip("_")
     step_id, number = first, 2
-    while step_id in taken:
+    while step_id in used_ids:
         step_id = f"{first}_{number}"
         number += 1
     return step_id
 
 
-def _first(wanted: Sequence[str], names: Sequence[str]) -> str:
-    """Return the first wanted name that is in `names`, or else the first of `names`."""
-    for name in wanted:
+def _first(preferred_names: Sequence[str], names: Sequence[str]) -> str:
+    """Return the first preferred name that is in `names`, or else the first of `names`."""
+    for name in preferred_names:
         if name in names:
             return name
     return names[0]

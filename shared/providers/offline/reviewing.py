@@ -93,7 +93,7 @@ def grade(conversation: Conversation) -> dict[str, Any]:
     """
     lines = lines_of_json(conversation.task)
     references = values_of(lines, "reference") or [request_in(conversation.task)]
-    wanted = content_stems(references[0])
+    expected_stems = content_stems(references[0])
     criteria = values_of(lines, "criterion")
     is_duel = "better" in conversation.output_format.get("properties", {})
     scores = []
@@ -101,12 +101,12 @@ def grade(conversation: Conversation) -> dict[str, Any]:
     for line in lines:
         if "text" not in line:
             continue
-        count = len(wanted & stems_of(line["text"]))
+        count = len(expected_stems & stems_of(line["text"]))
         counts[line["answer"]] = count
         share = 0.0
-        if wanted:
-            share = count / len(wanted)
-        why = f"Counted, not judged: the answer has {count} of {len(wanted)} words."
+        if expected_stems:
+            share = count / len(expected_stems)
+        why = f"Counted, not judged: the answer has {count} of {len(expected_stems)} words."
         score = {"why": why, "score": _LOWEST + round((_HIGHEST - _LOWEST) * share)}
         answer = {}
         if is_duel:

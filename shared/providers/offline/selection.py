@@ -137,16 +137,16 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[C
     For a subject that is not a question, return an overview of the sections with its words in
     their headings if no sentence matches.
     """
-    wanted = content_stems(topic.text)
+    question_stems = content_stems(topic.text)
     seen: set[str] = set()
     for sentence in sentences:
         seen |= _stems_with_place(sentence)
     matching: list[Sentence] = []
-    if wanted:
+    if question_stems:
         limit = _MAX_CLAIMS if _LIST.match(topic.text) else _MAX_ANSWERS
-        matching = _matching(wanted, _candidates(topic, sentences, seen), limit)
+        matching = _matching(question_stems, _candidates(topic, sentences, seen), limit)
     if not matching and not topic.text.endswith("?"):
-        return _overview_claims(wanted, sentences), []
+        return _overview_claims(question_stems, sentences), []
     unseen: list[str] = []
     for word in content_words(topic.text):
         if len(word) > 1 and not stems_of(word) & seen:
@@ -168,29 +168,29 @@ def _candidates(topic: Topic, sentences: Sequence[Sentence], seen: Set[str]) -> 
             if mentions_any(topic.names, _text_with_place(sentence)):
                 candidates.append(sentence)
         return candidates
-    wanted = content_stems(topic.text)
-    if 2 * len(wanted - seen) > len(wanted) or not wanted & seen:
+    topic_stems = content_stems(topic.text)
+    if 2 * len(topic_stems - seen) > len(topic_stems) or not topic_stems & seen:
         return []
     return sentences
 
 
-def _overview_claims(wanted: Set[str], sentences: Sequence[Sentence]) -> list[Claim]:
-    """Return claims of an overview of the sections that have all wanted words in their headings."""
-    titled = [sentence for sentence in sentences if wanted <= stems_of(sentence.place)]
+def _overview_claims(question_stems: Set[str], sentences: Sequence[Sentence]) -> list[Claim]:
+    """Return claims of an overview of the sections with all of these words in their headings."""
+    titled = [sentence for sentence in sentences if question_stems <= stems_of(sentence.place)]
     claims: list[Claim] = []
     for sentence in _overview(titled):
         claims.append(_claim_in_context("", sentence))
     return claims
 
 
-def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], limit: int) -> list[Sentence]:
-    """Return at most `limit` sentences that have most of the wanted words, the best first. Of
+def _matching(stems: frozenset[str], sentences: Sequence[Sentence], limit: int) -> list[Sentence]:
+    """Return at most `limit` sentences that have most of the words, the best first. Of
     equal scores, the earlier sentence comes first.
 
     A word in few sentences weighs more than a common word.
     """
     weights: dict[str, float] = {}
-    for stem in sorted(wanted):
+    for stem in sorted(stems):
         count = sum(stem in stems_of(sentence.text) for sentence in sentences)
         weights[stem] = math.log(1 + len(sentences) / (1 + count)) ** 2
     scored = []
@@ -200,13 +200,13 @@ def _matching(wanted: frozenset[str], sentences: Sequence[Sentence], limit: int)
         score = _weight_of(in_text, weights) + _PLACE_WEIGHT * _weight_of(in_place, weights)
         scored.append((score, sentence))
     scored.sort(key=lambda pair: -pair[0])
-    chosen: list[Sentence] = []
+    matches: list[Sentence] = []
     for score, sentence in scored:
         is_enough = score >= scored[0][0] * _SECOND_BEST
-        if not is_enough or score < sum(weights.values()) * _MIN_SHARE or len(chosen) >= limit:
+        if not is_enough or score < sum(weights.values()) * _MIN_SHARE or len(matches) >= limit:
             break
-        chosen.append(sentence)
-    return chosen
+        matches.append(sentence)
+    return matches
 
 
 def _weight_of(stems: Set[str], weights: Mapping[str, float]) -> float:

@@ -72,14 +72,14 @@ def _new_calls(
     conversation: Conversation, name: str, inputs: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the calls of a tool that no earlier turn has made, each once."""
-    done: list[Mapping[str, Any]] = []
+    earlier_inputs: list[Mapping[str, Any]] = []
     for earlier in conversation.calls:
         if earlier.name == name:
-            done.append(earlier.input)
+            earlier_inputs.append(earlier.input)
     calls: list[dict[str, Any]] = []
     for arguments in inputs:
         call = {"type": "tool_use", "id": "", "name": name, "input": arguments}
-        if arguments not in done and call not in calls:
+        if arguments not in earlier_inputs and call not in calls:
             calls.append(call)
     return calls
 
@@ -100,8 +100,8 @@ def answer(conversation: Conversation) -> dict[str, Any]:
     if form and not is_valid(envelope["output"], form):
         subjects = understand(request_in(conversation.task)).subjects
         filled = fill(form, claims, claims_by_subject(subjects, claims))
-        used = [claim for claim in claims if claim.id in filled.used]
-        envelope |= {"output": filled.value, "claims": _claims_to_json(used)}
+        used_claims = [claim for claim in claims if claim.id in filled.used_ids]
+        envelope |= {"output": filled.value, "claims": _claims_to_json(used_claims)}
         if filled.missing and envelope["status"] != "needs_input":
             envelope["status"] = "partial"
             if filled.value is None:
@@ -271,10 +271,10 @@ def _sentences(conversation: Conversation) -> list[Sentence]:
     for source, offset, total, text in _pages_read(conversation):
         is_end = offset + len(text) >= total
         sentences += sentences_of(text, source, is_start=offset == 0, is_end=is_end)
-    named = _paths_in_task(conversation)
+    named_paths = _paths_in_task(conversation)
     distinct: dict[tuple[str, str], Sentence] = {}
     for sentence in sentences:
-        if not named or sentence.source in named:
+        if not named_paths or sentence.source in named_paths:
             distinct.setdefault((sentence.source, sentence.quote), sentence)
     return list(distinct.values())
 

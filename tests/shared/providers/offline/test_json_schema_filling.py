@@ -102,7 +102,7 @@ def test_a_list_of_objects_has_one_for_each_subject() -> None:
         {"name": "Aero", "weight": 1.1, "waterproof": None},
         {"name": "Fjord", "weight": 990, "waterproof": None},
     ]
-    assert (filled_form.used, filled_form.missing) == (("c1", "c3"), ())
+    assert (filled_form.used_ids, filled_form.missing) == (("c1", "c3"), ())
 
 
 def test_a_property_with_the_name_of_a_subject_is_about_that_subject() -> None:
@@ -143,7 +143,7 @@ def test_any_form_gets_a_valid_value_or_names_its_missing_fields(
     filled_form = fill_form(schema, *texts)
 
     check_validity(filled_form, schema)
-    assert set(filled_form.used) <= {claim.id for claim in claims_of(*texts)}
+    assert set(filled_form.used_ids) <= {claim.id for claim in claims_of(*texts)}
 
 
 def check_validity(filled_form: Filled, schema: dict[str, Any]) -> None:
