@@ -80,7 +80,7 @@ def run_handoff(
         return AgentSetup(answer_format, tools, external_model=_external_model_of(spec))
 
     limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
-    outcome = attempts.attempt(text, limited, make_setup, own=own)
+    outcome = attempts.attempt(text, limited, make_setup, own_spec=own)
     if outcome.wakes and outcome.parts_left > 0:
         try:
             wake(handoff.job_id)

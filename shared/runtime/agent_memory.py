@@ -19,13 +19,13 @@ class HandoffNotes:
     author: str
     """Name of the specialist."""
     _tenant: str | None = None
-    _stored: dict[Note, StoredNote] = field(default_factory=dict)
+    _stored_notes: dict[Note, StoredNote] = field(default_factory=dict)
     """The notes that were read, with their bytes in the store."""
 
     def all(self) -> list[Note]:
         """Return the notes that have not expired, in the order of their paths."""
         entries = self.store.notes.all(self._owner())
-        self._stored = {entry.note: entry for entry in entries}
+        self._stored_notes = {entry.note: entry for entry in entries}
         return [entry.note for entry in entries]
 
     def write(self, note: NewNote, *, replaces: Note | None, moved: Note | None = None) -> bool:
@@ -39,7 +39,7 @@ class HandoffNotes:
             NotesFull: the tenant has `MAX_NOTES` notes.
         """
         now = self.store.connection.now()
-        written = Note(
+        new_note = Note(
             path=note.path,
             text=note.text,
             evidence=note.evidence,
@@ -50,13 +50,13 @@ class HandoffNotes:
             expires_at=now + KEEP_S,
             origins=note.origins,
         )
-        before = self._stored[replaces] if replaces is not None else None
-        old = self._stored[moved] if moved is not None else None
-        return self.store.notes.write(self._owner(), written, before, old)
+        before = self._stored_notes[replaces] if replaces is not None else None
+        old = self._stored_notes[moved] if moved is not None else None
+        return self.store.notes.write(self._owner(), new_note, before, old)
 
     def remove(self, note: Note) -> bool:
         """Remove a note. Return False if the note has changed, or is gone."""
-        return self.store.notes.remove(self._owner(), self._stored[note])
+        return self.store.notes.remove(self._owner(), self._stored_notes[note])
 
     def _owner(self) -> str:
         if self._tenant is None:

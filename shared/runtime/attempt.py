@@ -131,7 +131,7 @@ class Attempts:
         make_setup: MakeSetup,
         conclude: Conclude = no_consequences,
         *,
-        own: SpecialistSpec | None = None,
+        own_spec: SpecialistSpec | None = None,
     ) -> AttemptOutcome:
         """Claim a handoff, and run it to its end.
 
@@ -143,14 +143,14 @@ class Attempts:
             handoff: the parsed message.
             make_setup: function that sets up the run.
             conclude: function that returns the consequences of the result.
-            own: see `ready`.
+            own_spec: see `prepare`.
 
         Raises:
             StoreUnavailable: Redis was unreachable after the claim. Nothing is lost: the lease
                 expires, and the sweeper publishes the handoff again.
         """
         try:
-            ready = self.prepare(text, handoff, make_setup, conclude, own=own)
+            ready = self.prepare(text, handoff, make_setup, conclude, own_spec=own_spec)
             claim = self.store.claims.claim(ready.claiming)
         except StoreUnavailable as error:
             time.sleep(OUTAGE_PAUSE_S)
@@ -166,7 +166,7 @@ class Attempts:
         make_setup: MakeSetup,
         conclude: Conclude = no_consequences,
         *,
-        own: SpecialistSpec | None = None,
+        own_spec: SpecialistSpec | None = None,
     ) -> PreparedAttempt:
         """Prepare the run of a handoff. If this process cannot run it, the prepared attempt
         has a failed result.
@@ -176,16 +176,18 @@ class Attempts:
 
         Args:
             text: text of the message.
-            own: spec of the specialist's file in this process. The spec that the handoff refers to
-                may only narrow it, see `grant_spec`. None: the spec of the handoff is used
-                unchanged.
+            own_spec: spec of the specialist's file in this process. The spec that the handoff
+                refers to may only narrow it, see `grant_spec`. None: the spec of the handoff is
+                used unchanged.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
         # the thread may be in the log context of another handoff, which it is just ending
         with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
-            runner, shared, (worst_case, expected) = self._prepare_runner(handoff, make_setup, own)
+            runner, shared, (worst_case, expected) = self._prepare_runner(
+                handoff, make_setup, own_spec
+            )
         claiming = ClaimRequest(
             handoff.job_id,
             handoff.handoff_id,
@@ -225,14 +227,14 @@ class Attempts:
             telemetry().handoff(handoff, model, claim.started_at) as span,
         ):
             try:
-                ended = self._run_to_end(claim, ready, finish)
+                outcome = self._run_to_end(claim, ready, finish)
             except Interrupted as reason:
                 if isinstance(reason, Cancelled):
                     span.mark_dropped()
                 return outcome_of_interrupt(claim, reason)
-            if ended.result is not None:
-                span.record_result(ended.result)
-            return ended
+            if outcome.result is not None:
+                span.record_result(outcome.result)
+            return outcome
 
     def _run_to_end(self, claim: Claim, ready: PreparedAttempt, finish: Finish) -> AttemptOutcome:
         """Do the work, and store its result. If users have sent messages during the last call,
@@ -292,7 +294,7 @@ class Attempts:
         return runner.run(claim, claim.ends_at)
 
     def _prepare_runner(
-        self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
+        self, handoff: AgentHandoff, make_setup: MakeSetup, own_spec: SpecialistSpec | None
     ) -> tuple[Runner | HandoffResult, SharedRequest | None, _First]:
         """Return the runner, its request if equal handoffs share its run, and its first call. Or
         return a failed result and no call.
@@ -304,19 +306,19 @@ class Attempts:
             factory = RunnerFactory(
                 self.store, self.settings, self.payload_cache, self.models, self._redactor
             )
-            runner, shared = factory.make(handoff, make_setup, own)
+            runner, shared = factory.make(handoff, make_setup, own_spec)
             return runner, shared, runner.first_call()
         except StoreUnavailable:
             raise
         except (StoreError, MalformedMessage) as error:
-            failed = failed_result(handoff, f"a payload of the handoff cannot be read: {error}")
+            failure = failed_result(handoff, f"a payload of the handoff cannot be read: {error}")
         except UserError as error:
-            failed = failed_result(handoff, f"worker {self.worker} cannot run it: {error}")
+            failure = failed_result(handoff, f"worker {self.worker} cannot run it: {error}")
         except Exception as error:
             log.exception("internal error before an attempt")
             why = f"an internal error before the run: {type(error).__name__}"
-            failed = failed_result(handoff, why)
-        return failed, None, _NO_CALL
+            failure = failed_result(handoff, why)
+        return failure, None, _NO_CALL
 
     def _finish(
         self,
@@ -341,18 +343,18 @@ class Attempts:
             followed.payloads,
             takes_messages=isinstance(runner, Agent) and runner.can_take_messages,
         )
-        done = finish(claim, request)
+        end = finish(claim, request)
         if log.isEnabledFor(logging.INFO):
             log.info(
-                "handoff finished", **figures_of(claim, ready.handoff, result, done.recorded[0].at)
+                "handoff finished", **figures_of(claim, ready.handoff, result, end.recorded[0].at)
             )
         return AttemptOutcome(
             AttemptEnd.FINISHED,
             result.status.value,
             result,
-            done.parts_left,
-            done.wakes,
-            done.recorded,
+            end.parts_left,
+            end.wakes,
+            end.recorded,
         )
 
     def _conclude_result(

@@ -140,7 +140,7 @@ class Models:
     """Outcomes of the newest calls of this process."""
     caches: PromptCaches = field(default_factory=PromptCaches)
     """Prompt caches of the provider that this process has used."""
-    _made: dict[bool, RecordedModel] = field(default_factory=dict)
+    _models: dict[bool, RecordedModel] = field(default_factory=dict)
     """Models by whether they are the offline model."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -199,14 +199,14 @@ class Models:
         """Return the client for the model of this name."""
         offline = name == OFFLINE_MODEL
         with self._lock:
-            if offline not in self._made:
+            if offline not in self._models:
                 make = self.make or provider_models(self.settings)
                 if offline:
                     settings = self.settings.model_copy(update={"offline": True})
                 else:
                     settings = self.settings
-                self._made[offline] = RecordedModel(make(settings), self.calls)
-            return self._made[offline]
+                self._models[offline] = RecordedModel(make(settings), self.calls)
+            return self._models[offline]
 
     def batches_of(self, name: str) -> Batches | None:
         """Return the batches for calls of the model of this name. None: there are no batches, as
@@ -215,14 +215,14 @@ class Models:
         if name == OFFLINE_MODEL or self.settings.is_offline:
             return None
         self.of(name)
-        return self._made[False].batches
+        return self._models[False].batches
 
     def context_edits(self, name: str) -> Collection[ContextEdit]:
         """Return the edits that the provider offers for the model of this name now."""
         if name == OFFLINE_MODEL or self.settings.is_offline:
             return ()
         self.of(name)
-        return self._made[False].context_edits(name)
+        return self._models[False].context_edits(name)
 
     def bucket_of(self, name: str) -> str | None:
         """Return the rate-limit bucket of the model of this name, or None without limits."""

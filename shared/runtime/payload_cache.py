@@ -174,7 +174,7 @@ class PayloadCache:
             remaining_s=access.remaining_s,
             load_fetched_pages=access.load_fetched_pages,
             record_tool_result=access.results.__setitem__,
-            texts_shown=lambda: access.shown,
+            texts_shown=lambda: access.visible_texts,
             record_text=access.record_text,
             hide_text=access.hide_text,
             tenant=lambda: self._store.jobs.tenant(job_id),
@@ -203,7 +203,7 @@ class _DocumentAccess:
     """Results of tools that an answer may cite, by their sources."""
     seen: list[str] = field(default_factory=list)
     """All texts that the model has seen."""
-    shown: list[str] = field(default_factory=list)
+    visible_texts: list[str] = field(default_factory=list)
     """The texts that the requests still show."""
     _pages: list[Document] = field(default_factory=list)
     _has_read_pages: bool = False
@@ -238,9 +238,9 @@ class _DocumentAccess:
     def record_text(self, text: str) -> None:
         """Note a text that a request shows."""
         self.seen.append(text)
-        self.shown.append(text)
+        self.visible_texts.append(text)
 
     def hide_text(self, text: str) -> None:
         """Note that the requests no longer show a text."""
         with suppress(ValueError):
-            self.shown.remove(text)
+            self.visible_texts.remove(text)

@@ -172,11 +172,11 @@ class Announcer:
 
     def _redact_calls(self, calls: ModelCalls) -> ModelCalls:
         """Return the outcome of model calls without secrets."""
-        shown = {
+        redacted_texts = {
             "model": self._redactor.text(calls.model),
             "error": self._redactor.text(calls.error),
         }
-        return calls.model_copy(update=shown)
+        return calls.model_copy(update=redacted_texts)
 
 
 def server_of(settings: Settings) -> str:

@@ -128,20 +128,20 @@ class RunnerFactory:
     """Removes the secrets of the settings from texts."""
 
     def make(
-        self, handoff: AgentHandoff, make_setup: MakeSetup, own: SpecialistSpec | None
+        self, handoff: AgentHandoff, make_setup: MakeSetup, own_spec: SpecialistSpec | None
     ) -> tuple[Runner, SharedRequest | None]:
         """Return the runner of a handoff: the one of its set-up, or an agent. The request of an
         agent is returned, too, if equal handoffs share its run.
 
         Args:
-            own: see `Attempts.prepare`.
+            own_spec: see `Attempts.prepare`.
 
         Raises:
             StoreError, MalformedMessage: a payload of the handoff cannot be read.
             UserError: this process cannot run the handoff.
         """
         pinned, loaded = self._load(handoff)
-        spec = pinned if own is None else grant_spec(pinned, own)
+        spec = pinned if own_spec is None else grant_spec(pinned, own_spec)
         documents = self.payload_cache.of_job(
             handoff.job_id, handoff.handoff_id, loaded.manifest, handoff.limits.deadline
         )
@@ -150,16 +150,18 @@ class RunnerFactory:
             return setup.runner, None
         choices = self.models.choices_of(handoff.model, spec)
         policy = self._policy(spec, setup.tools)
-        shown = _select_shown_documents(handoff, setup.tools, policy, documents)
-        if shown:
+        shown_documents = _select_shown_documents(handoff, setup.tools, policy, documents)
+        if shown_documents:
             origins = union(origins_or_unknown(handoff.origins), (DOCUMENT,))
             handoff = handoff.model_copy(update={"origins": origins})
         tools = setup.tools
-        if shown.are_all_of(loaded.manifest):
+        if shown_documents.are_all_of(loaded.manifest):
             tools = tuple(tool for tool in tools if not tool.reads_documents)
         dependencies = self._dependencies(handoff, spec, setup, choices, tools, policy, documents)
         names = [tool.name for tool in tools]
-        opening = opening_of(handoff, spec, loaded, form=setup.form, tools=names, documents=shown)
+        opening = opening_of(
+            handoff, spec, loaded, form=setup.form, tools=names, documents=shown_documents
+        )
         if setup.external_model is not None:
             external = setup.external_model(dependencies.model)
             dependencies = replace(
@@ -170,8 +172,8 @@ class RunnerFactory:
                 provider_context=None,
             )
             return AgentWithExternalModel(handoff, spec, opening, dependencies, external), None
-        whole = WholeRequest(handoff, spec, loaded, opening, dependencies)
-        shared = SharedRequest.of(self.store, self.payload_cache, whole, documents)
+        request = WholeRequest(handoff, spec, loaded, opening, dependencies)
+        shared = SharedRequest.of(self.store, self.payload_cache, request, documents)
         return Agent(handoff, spec, opening, dependencies), shared
 
     def _policy(self, spec: SpecialistSpec, tools: Sequence[Tool]) -> ToolPolicy:

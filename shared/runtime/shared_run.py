@@ -120,24 +120,28 @@ class SharedRequest:
 
     @classmethod
     def of(
-        cls, store: Store, payload_cache: PayloadCache, whole: WholeRequest, documents: JobDocuments
+        cls,
+        store: Store,
+        payload_cache: PayloadCache,
+        request: WholeRequest,
+        documents: JobDocuments,
     ) -> SharedRequest | None:
         """Return the shared request; None if the run is not shared.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        if not whole.may_be_shared:
+        if not request.may_be_shared:
             return None
-        job_id = whole.handoff.job_id
+        job_id = request.handoff.job_id
         tenant = store.jobs.tenant(job_id)
         pages: list[str] = []
-        if any(tool.reads_documents for tool in whole.tools):
+        if any(tool.reads_documents for tool in request.tools):
             pages = [page.digest for page in documents.tool_context.load_fetched_pages()]
-        digest = whole.digest(tenant, pages)
+        digest = request.digest(tenant, pages)
         # only a holder of the tenant's key can compute the name of a sealed request
         name = store.connection.sealing.document_names(tenant, digest)[0]
-        return cls(store, payload_cache, whole.handoff, documents, tenant, name)
+        return cls(store, payload_cache, request.handoff, documents, tenant, name)
 
     def copy_result(self, run: EndedRun) -> HandoffResult | None:
         """Return the result of a run as the result of this handoff; None if it may not be used.
@@ -214,12 +218,12 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     Claims get the ids of this step.
     """
     shared_step = result.step_id
-    own = handoff.step_id
+    own_step = handoff.step_id
     output = result.output
     claims = result.claims
-    if shared_step != own:
-        output = map_texts(output, lambda text: _with_renamed_markers(text, shared_step, own))
-        claims = tuple(_rename_claim(claim, shared_step, own) for claim in claims)
+    if shared_step != own_step:
+        output = map_texts(output, lambda text: _with_renamed_markers(text, shared_step, own_step))
+        claims = tuple(_rename_claim(claim, shared_step, own_step) for claim in claims)
     shared = SharedRun(
         job_id=result.job_id,
         handoff_id=result.handoff_id,
@@ -229,7 +233,7 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
         update={
             "handoff_id": handoff.handoff_id,
             "job_id": handoff.job_id,
-            "step_id": own,
+            "step_id": own_step,
             "attempt": handoff.attempt,
             "output": output,
             "claims": claims,
@@ -241,18 +245,18 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     )
 
 
-def _rename_claim(claim: Claim, shared_step: StepId, own: StepId) -> Claim:
+def _rename_claim(claim: Claim, shared_step: StepId, own_step: StepId) -> Claim:
     """Return a claim of the equal handoff under the name of the own step."""
     step, _, name = claim.id.partition(".")
     if step != shared_step:
         return claim
-    return claim.model_copy(update={"id": f"{own}.{name}"})
+    return claim.model_copy(update={"id": f"{own_step}.{name}"})
 
 
-def _with_renamed_markers(text: str, shared_step: StepId, own: StepId) -> str:
+def _with_renamed_markers(text: str, shared_step: StepId, own_step: StepId) -> str:
     """Return a text whose markers name the own step in place of the equal handoff's step."""
     claim_of_step = re.compile(rf"(?<![\w-]){re.escape(shared_step)}\.(?=c\d)")
-    return MARKER.sub(lambda marker: claim_of_step.sub(f"{own}.", marker[0]), text)
+    return MARKER.sub(lambda marker: claim_of_step.sub(f"{own_step}.", marker[0]), text)
 
 
 def _changes_something(tool: Tool) -> bool:

@@ -136,7 +136,7 @@ class RoleRunner:
             return self._consequences(state, handoff, result)
 
         role_spec = read_role_once(handoff.assigned_to)
-        ready = self._attempts.prepare(text, handoff, make_setup, conclude, own=role_spec)
+        ready = self._attempts.prepare(text, handoff, make_setup, conclude, own_spec=role_spec)
         return replace(ready, claiming=replace(ready.claiming, evaluation_id=evaluation))
 
     def _agent_setup(

@@ -511,7 +511,7 @@ def test_an_agent_is_fitted_with_no_more_than_the_file_of_its_process_names(
         return set_up_agent(handoff, spec, loaded, documents)
 
     own_spec = a_spec("now")
-    attempts.attempt(handoff.to_json(), handoff, notes_tools, own=own_spec)
+    attempts.attempt(handoff.to_json(), handoff, notes_tools, own_spec=own_spec)
 
     assert fitted_with == [("now",)]
 
