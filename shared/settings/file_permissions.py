@@ -48,17 +48,17 @@ def read_public(file: Path) -> bytes:
     return _read(file, lambda file_status: bool(file_status.st_mode & _WRITABLE), why)
 
 
-def read_private(file: Path, what: str = "private key") -> bytes:
+def read_private(file: Path, content: str = "private key") -> bytes:
     """Read a file that no other user may read or write.
 
     Args:
-        what: the secret in the file, for the error.
+        content: the secret in the file, for the error.
 
     Raises:
         UserError: other users can read, write or replace the file.
         OSError: the file cannot be read.
     """
-    why = f"other users can read the {what} {file}: chmod 600 {file}"
+    why = f"other users can read the {content} {file}: chmod 600 {file}"
     return _read(file, _is_open, why)
 
 

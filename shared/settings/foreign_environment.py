@@ -181,7 +181,7 @@ def _celery_command(module: str) -> Any:
     context = click.get_current_context(silent=True)
     if context is None or context.command is not sys.modules["celery.bin.celery"].celery:
         return None
-    named = str(context.params.get("app") or "")
-    if named.partition(":")[0] == module:
+    app_path = str(context.params.get("app") or "")
+    if app_path.partition(":")[0] == module:
         return context
     return None

@@ -203,12 +203,12 @@ def proxy_problems(server: str, environment: Mapping[str, str]) -> Iterator[str]
     parts = urlsplit(server)
     if parts.hostname and proxy_bypass_environment(parts.hostname, _no_proxy(environment)):
         return
-    used = proxy_of(parts.scheme, environment)
+    used_proxy = proxy_of(parts.scheme, environment)
     for variable in PROXY_VARIABLES:
         for name in (variable.lower(), variable):
             if value := environment.get(name):
                 try:
-                    _check_proxy(value, is_used=(name, value) == used)
+                    _check_proxy(value, is_used=(name, value) == used_proxy)
                 except ValueError as error:
                     yield f"{name}: {error}"
 

@@ -591,8 +591,8 @@ def load_settings() -> Settings:
         settings = Settings()
     except ValidationError as error:
         wrong = []
-        for where, what in each_problem(error):
-            wrong.append(f"{_variable(where)}: {_with_value(where, what)}")
+        for where, problem in each_problem(error):
+            wrong.append(f"{_variable(where)}: {_with_value(where, problem)}")
     else:
         wrong = [*_problems_beside(settings)]
     if wrong:  # raised outside the `except` block: pydantic's error holds the values

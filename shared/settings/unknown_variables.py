@@ -36,16 +36,16 @@ def unknown_variables_warning(environment: Collection[str] = os.environ) -> str 
 
     The line is a warning: another version or another program may read such a variable.
     """
-    named = sorted(name for name in environment if name.upper().startswith(PREFIX))
-    if not named:
+    own_variables = sorted(name for name in environment if name.upper().startswith(PREFIX))
+    if not own_variables:
         return None
     known = known_variables()
     services: list[str] = []
-    for name in named:
+    for name in own_variables:
         if match := _SERVICE_HOST.fullmatch(name):
             services += [f"{match[1]}_SERVICE_", f"{match[1]}_PORT"]
     unknown: list[str] = []
-    for name in named:
+    for name in own_variables:
         if name.upper() not in known and not name.startswith(tuple(services)):
             unknown.append(_with_closest(name, known))
     if not unknown:

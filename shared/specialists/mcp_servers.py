@@ -126,8 +126,8 @@ def _problems(name: str, error: Exception) -> Iterator[str]:
     if not isinstance(error, ValidationError):
         yield f"{name}: must be text, numbers and lists"
         return
-    for where, what in each_problem(error, McpServer):
-        yield ".".join((name, *where)) + f": {what}"
+    for where, problem in each_problem(error, McpServer):
+        yield ".".join((name, *where)) + f": {problem}"
 
 
 def _wrong_server(name: str, server: McpServer) -> Iterator[str]:
@@ -142,11 +142,11 @@ def _wrong_server(name: str, server: McpServer) -> Iterator[str]:
     if server.url is not None and server.env:
         yield "env belongs to a command: write ${NAME} in a header"
     names = [tool_name(name, tool) for tool in server.tools]
-    for given, tool in zip(names, server.tools, strict=True):
-        if names.count(given) > 1:
+    for full_name, tool in zip(names, server.tools, strict=True):
+        if names.count(full_name) > 1:
             yield f"tools: {tool} is named twice; name it once"
-        elif not TOOL_NAME.fullmatch(given):
-            yield f"tools: {given[:80]} has more than 64 characters; shorten the server's name"
+        elif not TOOL_NAME.fullmatch(full_name):
+            yield f"tools: {full_name[:80]} has more than 64 characters; shorten the server's name"
 
 
 def _wrong_url(url: str, server: McpServer) -> Iterator[str]:

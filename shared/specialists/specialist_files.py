@@ -306,7 +306,7 @@ class _Fault(NamedTuple):
 
     line: int
     field: str
-    what: str
+    problem: str
     """The fault and its correction."""
 
 
@@ -314,7 +314,7 @@ def _error_of(path: Path, faults: Sequence[_Fault]) -> InvalidSpecialist:
     """Return the error with all faults of a file, ordered by their lines."""
     texts: list[str] = []
     for fault in sorted(faults, key=lambda fault: fault.line):
-        texts.append(f"{path}:{fault.line}: {fault.what}")
+        texts.append(f"{path}:{fault.line}: {fault.problem}")
     return InvalidSpecialist(*texts)
 
 
@@ -330,15 +330,15 @@ def load_specialists(
     """
     specialists: dict[str, SpecialistSpec] = {}
     for folder in folders:
-        here: dict[str, Path] = {}
+        paths: dict[str, Path] = {}
         for path in _files_of(folder):
             spec = read_specialist(path, tools=tools)
-            if spec.name in here:
+            if spec.name in paths:
                 raise InvalidSpecialist(
-                    f"{path}: name: {spec.name} is taken by {here[spec.name]}; rename or remove one"
-                    " of the two"
+                    f"{path}: name: {spec.name} is taken by {paths[spec.name]}; rename or remove"
+                    " one of the two"
                 )
-            here[spec.name] = path
+            paths[spec.name] = path
             specialists[spec.name] = spec
     return dict(sorted(specialists.items()))
 
@@ -460,15 +460,15 @@ def _wrong_tools(
     Args:
         tools: names of existing tools; None: not checked.
     """
-    named: list[str] = []
-    given = values.get("tools")
-    if isinstance(given, tuple):
-        for name in given:
+    names: list[str] = []
+    tool_names = values.get("tools")
+    if isinstance(tool_names, tuple):
+        for name in tool_names:
             if isinstance(name, str):
-                named.append(name)
-    if len(set(named)) != len(named):
+                names.append(name)
+    if len(set(names)) != len(names):
         yield _fault(parts, "tools", "a tool is named twice; name it once")
-    for name in dict.fromkeys(named):
+    for name in dict.fromkeys(names):
         if name in TOOL_OF_SANDBOX.values():
             yield _fault(parts, "tools", f"{name} comes with `sandbox`; name it there")
         elif tools is not None and name not in tools:
@@ -486,13 +486,13 @@ def _wrong_sandbox(parts: FrontMatter, sandbox: object) -> Iterator[_Fault]:
 
 def _wrong_asks(parts: FrontMatter, values: Mapping[str, Any]) -> Iterator[_Fault]:
     """Yield a fault for each name in `ask` that is not a tool of the specialist."""
-    named = values.get("ask")
-    given = values.get("tools", ())
-    if not isinstance(named, tuple) or not isinstance(given, tuple):
+    asked_tools = values.get("ask")
+    tool_names = values.get("tools", ())
+    if not isinstance(asked_tools, tuple) or not isinstance(tool_names, tuple):
         return
-    for name in named:
-        if isinstance(name, str) and name not in given:
-            advice = suggestion(name, list(map(str, given)), otherwise="add it to tools")
+    for name in asked_tools:
+        if isinstance(name, str) and name not in tool_names:
+            advice = suggestion(name, list(map(str, tool_names)), otherwise="add it to tools")
             yield _fault(parts, "ask", f"{name} is not a tool of this specialist; {advice}")
 
 
@@ -549,12 +549,12 @@ def _wrong_values(
         "hosts": " (a host such as example.org, or *.example.org for each subdomain)",
         "celery_task": " (the name under which your app registers the task, such as shop.enrich)",
     }
-    for where, what in each_problem(error, SpecialistSpec, shows_values=True):
+    for where, fault in each_problem(error, SpecialistSpec, shows_values=True):
         field = where[0]
-        problem = what
+        problem = fault
         if field in _CHOICES:
-            allowed = f"must be one of {', '.join(_CHOICES[field])}"
-            problem = with_value(allowed, parts.fields.get(field))
+            choices = f"must be one of {', '.join(_CHOICES[field])}"
+            problem = with_value(choices, parts.fields.get(field))
         if field not in faulty_fields:
             if field == "instructions":
                 line = parts.body_line

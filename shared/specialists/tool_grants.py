@@ -16,7 +16,7 @@ Number = TypeVar("Number", int, float)
 log = log_of(__name__)
 
 
-def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
+def grant_spec(pinned: SpecialistSpec, own_spec: SpecialistSpec) -> SpecialistSpec:
     """Return the spec of a job, with no more power than this process's own file gives.
 
     The tools are the tools that both specs name. A call needs an approval if one of the specs
@@ -27,60 +27,60 @@ def grant_spec(pinned: SpecialistSpec, own: SpecialistSpec) -> SpecialistSpec:
 
     Args:
         pinned: spec of the job.
-        own: spec of this process's file.
+        own_spec: spec of this process's file.
 
     Raises:
         MalformedMessage: the spec belongs to another specialist.
     """
-    if pinned.name != own.name:
-        raise MalformedMessage(f"the spec of {pinned.name} came with a handoff for {own.name}")
-    if pinned == placeholder_spec(own.name):
-        return own
-    granted: list[str] = []
-    refused: list[str] = []
+    if pinned.name != own_spec.name:
+        raise MalformedMessage(f"the spec of {pinned.name} came with a handoff for {own_spec.name}")
+    if pinned == placeholder_spec(own_spec.name):
+        return own_spec
+    granted_tools: list[str] = []
+    refused_tools: list[str] = []
     for name in pinned.tools:
-        if name in own.tools:
-            granted.append(name)
+        if name in own_spec.tools:
+            granted_tools.append(name)
         else:
-            refused.append(name[:64])
-    if refused:
-        log.warning("tools refused", specialist=own.name, tools=refused[:8])
-    asks = dict.fromkeys([*(pinned.ask or ()), *(own.ask or ())])
+            refused_tools.append(name[:64])
+    if refused_tools:
+        log.warning("tools refused", specialist=own_spec.name, tools=refused_tools[:8])
+    asks = dict.fromkeys([*(pinned.ask or ()), *(own_spec.ask or ())])
     return pinned.model_copy(
         update={
-            "tools": tuple(granted),
+            "tools": tuple(granted_tools),
             "ask": tuple(asks) or None,
-            "model": own.model,
-            "models": own.models,
-            "tier": own.tier,
-            "effort": own.effort,
-            "thinking": own.thinking,
-            "runner": own.runner,
-            "context": own.context,
-            "hosts": own.hosts,
-            "share": (pinned.share and own.share) or None,
-            "max_turns": min(pinned.max_turns, own.max_turns),
-            "max_output_tokens": min(pinned.max_output_tokens, own.max_output_tokens),
-            "max_usd": _lowest(pinned.max_usd, own.max_usd),
-            "max_seconds": _lowest(pinned.max_seconds, own.max_seconds),
-            "celery_task": own.celery_task,
-            "celery_queue": own.celery_queue,
-            "repeatable": own.repeatable,
+            "model": own_spec.model,
+            "models": own_spec.models,
+            "tier": own_spec.tier,
+            "effort": own_spec.effort,
+            "thinking": own_spec.thinking,
+            "runner": own_spec.runner,
+            "context": own_spec.context,
+            "hosts": own_spec.hosts,
+            "share": (pinned.share and own_spec.share) or None,
+            "max_turns": min(pinned.max_turns, own_spec.max_turns),
+            "max_output_tokens": min(pinned.max_output_tokens, own_spec.max_output_tokens),
+            "max_usd": _lowest(pinned.max_usd, own_spec.max_usd),
+            "max_seconds": _lowest(pinned.max_seconds, own_spec.max_seconds),
+            "celery_task": own_spec.celery_task,
+            "celery_queue": own_spec.celery_queue,
+            "repeatable": own_spec.repeatable,
         }
     )
 
 
-def grant_limits(limits: HandoffLimits, own: SpecialistSpec) -> HandoffLimits:
+def grant_limits(limits: HandoffLimits, own_spec: SpecialistSpec) -> HandoffLimits:
     """Return a handoff's limits, each no higher than the limit in this process's own file."""
     most_microusd = None
-    if own.max_usd is not None:
-        most_microusd = max(1, microusd(own.max_usd))
+    if own_spec.max_usd is not None:
+        most_microusd = max(1, microusd(own_spec.max_usd))
     return limits.model_copy(
         update={
-            "max_turns": min(limits.max_turns, own.max_turns),
-            "max_output_tokens": min(limits.max_output_tokens, own.max_output_tokens),
+            "max_turns": min(limits.max_turns, own_spec.max_turns),
+            "max_output_tokens": min(limits.max_output_tokens, own_spec.max_output_tokens),
             "max_microusd": _lowest(limits.max_microusd, most_microusd),
-            "max_seconds": _lowest(limits.max_seconds, own.max_seconds),
+            "max_seconds": _lowest(limits.max_seconds, own_spec.max_seconds),
         }
     )
 
