@@ -93,10 +93,10 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    shown: list[str] = []
+    characters: list[str] = []
     for character in text:
-        shown.append(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}")
-    return "".join(shown)
+        characters.append(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}")
+    return "".join(characters)
 
 
 def normalize_keeping_case(text: str) -> str:
@@ -128,10 +128,10 @@ def _simple(character: str) -> str:
     letter = ord(character) - _FIRST_REGIONAL_INDICATOR
     if 0 <= letter < len(_LETTERS):
         return _LETTERS[letter]
-    kept: list[str] = []
+    characters: list[str] = []
     for part in unicodedata.normalize("NFD", character):
         if part.isdecimal():
-            kept.append(str(unicodedata.decimal(part)))
+            characters.append(str(unicodedata.decimal(part)))
         elif unicodedata.category(part) not in _DROPPED:
-            kept.append(_LOOKALIKES.get(part, part))
-    return "".join(kept)
+            characters.append(_LOOKALIKES.get(part, part))
+    return "".join(characters)

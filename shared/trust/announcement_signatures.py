@@ -50,17 +50,17 @@ def sign_announcement(trust: Trust, announcement: Announcement, now: float) -> s
     return json.dumps({"announcement": text, "at": at, "signature": signature})
 
 
-def text_of_announcement(stored: str | bytes) -> str | bytes:
+def text_of_announcement(stored_form: str | bytes) -> str | bytes:
     """Return the announcement in its stored form, without a check."""
     try:
-        fields = json.loads(stored)
+        fields = json.loads(stored_form)
     except (ValueError, RecursionError):
-        return stored
+        return stored_form
     text = fields.get("announcement") if isinstance(fields, dict) else None
-    return text if isinstance(text, str) else stored
+    return text if isinstance(text, str) else stored_form
 
 
-def read_announcement(trust: Trust, stored: str | bytes, now: float) -> SignedAnnouncement:
+def read_announcement(trust: Trust, stored_form: str | bytes, now: float) -> SignedAnnouncement:
     """Return an announcement. With a keyring, it has only the specialists that its signer may
     announce.
 
@@ -68,12 +68,12 @@ def read_announcement(trust: Trust, stored: str | bytes, now: float) -> SignedAn
         MalformedMessage: the stored form cannot be read.
         UntrustedMessage: the signature does not hold, or the announcement is old.
     """
-    text = text_of_announcement(stored)
+    text = text_of_announcement(stored_form)
     if not trust.is_on:
         return SignedAnnouncement(Announcement.from_json(text), None)
-    if text is stored:
+    if text is stored_form:
         raise UntrustedMessage("it has no signature")
-    fields = json.loads(stored)
+    fields = json.loads(stored_form)
     at, signature = fields.get("at"), fields.get("signature")
     if not isinstance(text, str) or not isinstance(at, str) or not at.isdecimal():
         raise UntrustedMessage("it has no signature")

@@ -199,7 +199,7 @@ def make_keys(
 
 
 def make_keys_of(
-    folder: Path, wanted: Mapping[str, Identity], *, is_for_one_run: bool = False
+    folder: Path, wanted_identities: Mapping[str, Identity], *, is_for_one_run: bool = False
 ) -> list[str]:
     """Make the keys of the identities that a folder does not have. Return their names.
 
@@ -210,7 +210,7 @@ def make_keys_of(
     Raises:
         UserError: the folder or a file cannot be written.
     """
-    return make_chosen_keys(folder, lambda _: wanted, is_for_one_run=is_for_one_run)
+    return make_chosen_keys(folder, lambda _: wanted_identities, is_for_one_run=is_for_one_run)
 
 
 def make_chosen_keys(
@@ -235,16 +235,16 @@ def make_chosen_keys(
             identities: dict[str, Identity] = {}
             if (folder / KEYRING).exists():
                 identities.update(read_keyring(folder / KEYRING).identities)
-            wanted = choose(identities)
-            made = sorted(wanted.keys() - identities.keys())
-            for name in made:
+            wanted_identities = choose(identities)
+            new_names = sorted(wanted_identities.keys() - identities.keys())
+            for name in new_names:
                 private = new_private_key()
                 file = private_key_file(folder, name)
                 replace_file(file, pem_of(private), PRIVATE, waits=not is_for_one_run)
                 keys = (public_key_of(private),)
-                identities[name] = wanted[name].model_copy(update={"keys": keys})
+                identities[name] = wanted_identities[name].model_copy(update={"keys": keys})
             write_keyring(folder, identities, waits=not is_for_one_run)
-            return made
+            return new_names
 
 
 @contextmanager
