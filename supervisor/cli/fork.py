@@ -59,21 +59,24 @@ def fork(
 
     A worker takes only the instructions, the output schema and lower limits from the files of
     --specialists. The model, the tools and the hosts are those of its own file. The command names
-    the other fields of the files that differ.
+    the other fields of the files that differ. A fork of a fork keeps the files of the first fork,
+    and the command names them. Files of --specialists replace those with the same name.
 
     handoff fork j-0123456789ab --from write --task "Write one page"
 
     `handoff compare j-0123456789ab j-abcdef012345` shows both jobs.
     """
     from handoff_queue.supervisor.cli.request_options import new_limits
-    from handoff_queue.supervisor.client.forks import ForkOptions, find_fields_not_taken
+    from handoff_queue.supervisor.client.forks import ForkOptions, find_files_of_fork
 
     limits = new_limits(max_turns, max_tokens, max_usd)
     jobs, job_id = client_and_job(job)
     options = ForkOptions(task, model, limits, specialists)
     forked = jobs.fork(job_id, from_step, options, key=idempotency_key)
     write_line(forked)
-    if specialists is not None:
-        for name, fields in find_fields_not_taken(jobs.store, forked, specialists).items():
-            print_message(f"not taken from the file of {name}: {', '.join(fields)}")
+    files = find_files_of_fork(jobs.store, forked)
+    if files.kept:
+        print_message(f"kept from {job_id}: the files of {', '.join(files.kept)}")
+    for name, fields in files.not_taken.items():
+        print_message(f"not taken from the file of {name}: {', '.join(fields)}")
     return OK

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from handoff_queue.shared.types.ids import JobId, StepId, job_id_for, new_job_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import NewLimits, raise_limits
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.submission import Submission, keep_documents
-from handoff_queue.supervisor.lifecycle.forks import fork_of, plan_of_fork
+from handoff_queue.supervisor.lifecycle.forks import fork_of, plan_of_fork, specialists_of_fork
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -36,7 +36,20 @@ class ForkOptions:
     """Limits of the fork; None: the limit of the job. The fork begins with nothing spent."""
     specialists: Path | None = None
     """Folder of specialist files that the fork uses in place of the files of the workers. A worker
-    grants no tool, host or limit beyond its own file. None: the files of the workers.
+    grants no tool, host or limit beyond its own file. A fork of a fork keeps the files of the
+    first fork for the specialists that the folder does not have. None: no new files.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOfFork:
+    """The specialist files that a fork uses in place of those of the workers."""
+
+    kept: Sequence[str] = ()
+    """Names of the specialists whose files were already those of the forked job."""
+    not_taken: Mapping[str, list[str]] = field(default_factory=dict)
+    """Name of a specialist -> fields of its file that the workers do not take. A specialist that
+    no worker announces is left out.
     """
 
 
@@ -64,18 +77,20 @@ def prepare_fork(
     if options.specialists is not None:
         specs_of_files = load_specialists(options.specialists)
     specs = _specs_of_steps(state, from_step, specs_of_files)
-    digests = {name: spec.content_digest for name, spec in specs.items()}
+    digests = specialists_of_fork(state.submitted)
+    for name, spec in specs.items():
+        digests[name] = spec.content_digest
     fork = fork_of(state, from_step, digests, has_new_task=options.task is not None)
     keep_documents(store, state)
     assert state.plan is not None
     submission_blobs, results = _payloads_of(state, fork)
-    needed = [state.plan.plan, *submission_blobs]
-    texts = store.payloads.get(
-        job_id, [blob.digest for blob in needed], results=[blob.digest for blob in results]
-    )
+    kept_specs = [digest for name, digest in fork.specialists.items() if name not in specs]
+    needed = [state.plan.plan.digest, *(blob.digest for blob in own), *kept_specs]
+    texts = store.payloads.get(job_id, needed, results=[blob.digest for blob in results])
     plan = plan_of_fork(Plan.from_json(texts[state.plan.plan.digest]), fork, options.task).to_json()
     event = submission_of_fork(state, fork, ref(plan), options)
     copied = [texts[blob.digest] for blob in (*submission_blobs, *results)]
+    copied += [texts[digest] for digest in kept_specs]
     payloads = (plan, *copied, *(spec.to_json() for spec in specs.values()))
     request = Request(
         texts[state.submitted.request.digest],
@@ -162,26 +177,29 @@ def _specs_of_steps(
     return used_specs
 
 
-def find_fields_not_taken(store: Store, fork: JobId, folder: Path) -> dict[str, list[str]]:
-    """Return the fields of specialist files that the workers of a fork do not take, by the name of
-    the specialist. A specialist that no worker announces is left out.
-
-    Args:
-        folder: see `ForkOptions.specialists`.
+def find_files_of_fork(store: Store, fork: JobId) -> FilesOfFork:
+    """Return the specialist files of a fork.
 
     Raises:
-        InvalidSpecialist: a specialist file has faults.
+        StoreError: a payload of the fork is gone.
     """
     state = fold(fork, None, store.journal.read(fork))
-    if state is None or state.submitted.fork is None:
-        return {}
-    specs_of_files = load_specialists(folder)
+    if state is None or state.submitted.fork is None or not state.submitted.fork.specialists:
+        return FilesOfFork()
+    digests = state.submitted.fork.specialists
+    forked_job = state.submitted.fork.job_id
+    before = fold(forked_job, None, store.journal.read(forked_job))
+    earlier = specialists_of_fork(before.submitted) if before else {}
+    texts = store.payloads.get(fork, list(digests.values()))
     served = store.presence.load_served_specialists()
-    fields: dict[str, list[str]] = {}
-    for name in state.submitted.fork.specialists:
-        if name in specs_of_files and name in served:
-            fields[name] = compare_with_grant(specs_of_files[name], served[name].spec)
-    return {name: changed_fields for name, changed_fields in fields.items() if changed_fields}
+    not_taken: dict[str, list[str]] = {}
+    for name, digest in digests.items():
+        if name in served:
+            not_taken[name] = compare_with_grant(spec_from(texts[digest]), served[name].spec)
+    return FilesOfFork(
+        kept=[name for name, digest in digests.items() if earlier.get(name) == digest],
+        not_taken={name: fields for name, fields in not_taken.items() if fields},
+    )
 
 
 def compare_with_grant(fork_spec: SpecialistSpec, worker_spec: SpecialistSpec) -> list[str]:

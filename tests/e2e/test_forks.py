@@ -139,6 +139,36 @@ def test_a_fork_of_a_fork_keeps_the_results_of_both(fleet: Fleet) -> None:
     assert set(steps_issued(fleet, second)) == {"d", "assessor"}
 
 
+def test_a_fork_of_a_fork_keeps_its_specialist_files(
+    fleet: Fleet, handoff: Handoff, tmp_path: Path
+) -> None:
+    job_id = finished_job(fleet, "still-pirate")
+    (tmp_path / "generalist.md").write_text(SPECIALIST)
+    first = fleet.jobs.fork(job_id, "d", ForkOptions(specialists=tmp_path))
+    fleet.wait_for_success(first)
+    (tmp_path / "generalist.md").unlink()
+
+    completed = handoff.run("fork", first, "--from", "d", HANDOFF_REDIS_URL=fleet.system.redis_url)
+    second = JobId(completed.stdout.strip())
+    fleet.wait_for_success(second)
+
+    assert f"handoff: kept from {first}: the files of generalist" in completed.stderr
+    assert "Answer like a pirate." in last_request(fleet, "Do d of still-pirate.</task>")
+
+
+def test_new_specialist_files_replace_those_of_the_first_fork(fleet: Fleet, tmp_path: Path) -> None:
+    job_id = finished_job(fleet, "no-pirate")
+    (tmp_path / "generalist.md").write_text(SPECIALIST)
+    first = fleet.jobs.fork(job_id, "d", ForkOptions(specialists=tmp_path))
+    fleet.wait_for_success(first)
+    (tmp_path / "generalist.md").write_text(SPECIALIST.replace("pirate", "poet"))
+
+    second = fleet.jobs.fork(first, "d", ForkOptions(specialists=tmp_path))
+    fleet.wait_for_success(second)
+
+    assert "Answer like a poet." in last_request(fleet, "Do d of no-pirate.</task>")
+
+
 def test_a_running_job_is_not_forked(fleet: Fleet) -> None:
     held = fleet.model.hold("busy", "a")
     job_id = fleet.submit("busy", a="")
