@@ -133,6 +133,7 @@ def _input_tokens(state: JobState) -> int:
     schemas = 2 * len(rubric.to_json().encode())
     if submitted.answer_schema:
         schemas += 2 * submitted.answer_schema.size
-    results = state.step_index.written + UNWRITTEN_CHARS * state.step_index.unwritten
+    index = state.step_index
+    results = index.result_bytes + UNWRITTEN_CHARS * index.steps_without_result
     limit = min(MAX_SHOWN_BYTES, max(MAX_PASTED_CHARS, MIN_PASTED_CHARS * len(state.steps)))
     return frame + brief + schemas + ceil(ESCAPED * min(results, limit))

@@ -333,8 +333,8 @@ def _points_of_figures(state: JobState, unproven: Sequence[str]) -> tuple[str, .
     subject = f"{len(unproven):,} statements with figures have"
     if len(unproven) == 1:
         subject = "1 statement with a figure has"
-    shown = quote_sentences(unproven)
-    return (f"{subject} no source that could be checked: {shown}.",)
+    quotes = quote_sentences(unproven)
+    return (f"{subject} no source that could be checked: {quotes}.",)
 
 
 def _points_of_review(state: JobState, texts: ResultTexts) -> tuple[str, ...]:

@@ -35,9 +35,9 @@ LASTING_APPROVALS = (ApprovalOf.PLAN, ApprovalOf.COST)
 """Approvals that hold when an ended job is retried, because its plan and its spending stay."""
 
 
-def apply_plan(made: PlanMade) -> dict[str, Any]:
+def apply_plan(event: PlanMade) -> dict[str, Any]:
     """Return the changes for a new plan: the plan, and its steps before their first attempt."""
-    return {"plan": made, "steps": new_steps(made.steps)}
+    return {"plan": event, "steps": new_steps(event.steps)}
 
 
 def ask_again_on_retry() -> dict[str, Any]:
@@ -52,7 +52,7 @@ def clear_approvals(state: JobState) -> dict[str, Any]:
     `LASTING_APPROVALS` stay.
     """
     return {
-        "approved": tuple(what for what in state.approved if what in LASTING_APPROVALS),
+        "approved": tuple(subject for subject in state.approved if subject in LASTING_APPROVALS),
         "reworks": 0,
     }
 
@@ -189,37 +189,37 @@ def _reopen_rejected_steps(state: JobState, event: Rejected) -> dict[StepId, Ste
     """Return all steps. The rejected steps run again with the person's note, and so do their
     dependents.
     """
-    named = _steps_to_redo(state, event)
-    rejected = set(event.steps)
+    steps_to_redo = _steps_to_redo(state, event)
+    rejected_ids = set(event.steps)
     steps = dict(state.steps)
-    for step_id in {*named, *state.downstream(named)}:
+    for step_id in {*steps_to_redo, *state.downstream(steps_to_redo)}:
         step = steps[step_id]
-        if step_id in named:
+        if step_id in steps_to_redo:
             remark = AttemptFeedback(author="user", previous=step.result, result=event.note)
         else:
             remark = AttemptFeedback(author="user", previous=step.result, follows=True)
-        steps[step_id] = reopen_step(step, remark, is_named=step_id in rejected)
+        steps[step_id] = reopen_step(step, remark, is_named=step_id in rejected_ids)
     return steps
 
 
 def _steps_to_redo(state: JobState, event: Rejected) -> frozenset[StepId]:
     """Return the steps that a rejection names, or the sinks that have not acted."""
-    named = frozenset(event.steps) & state.steps.keys()
-    if named:
-        return named
+    named_steps = frozenset(event.steps) & state.steps.keys()
+    if named_steps:
+        return named_steps
     return frozenset(step_id for step_id in state.sinks if not state.steps[step_id].acted)
 
 
 def _with_answer(
-    state: JobState, question: Question, named: Sequence[StepId], *, is_approved: bool
+    state: JobState, question: Question, step_ids: Sequence[StepId], *, is_approved: bool
 ) -> PersistentMap[StepId, StepState]:
     """Return all steps with a person's answer. An answer that names no step of the question is
     about all steps of the question.
     """
     about = _steps_of_question(state, question)
-    meant = about.keys() & {*named}
+    named_ids = about.keys() & {*step_ids}
     answered: dict[StepId, StepState] = {}
-    for step_id in meant or about.keys():
+    for step_id in named_ids or about.keys():
         answered[step_id] = about[step_id].model_copy(update={"is_approved": is_approved})
     return state.steps | answered
 
@@ -251,10 +251,10 @@ def _retry_steps(
     Without names, the steps that have not acted run again.
     """
     about = _steps_of_question(state, question)
-    named = about.keys() & {*event.steps}
+    named_ids = about.keys() & {*event.steps}
     retried: dict[StepId, StepState] = {}
     for step_id, step in about.items():
-        if step_id in named or (not named and not step.acted):
+        if step_id in named_ids or (not named_ids and not step.acted):
             remark = AttemptFeedback(author="user", result=event.note, previous=step.result)
             reopened = reopen_step(step, remark, is_named=True)
             as_untried = {"failures": 0, "tried": (), "given_to": None}

@@ -59,16 +59,16 @@ from handoff_queue.supervisor.lifecycle.state import (
 
 def ask_first(state: JobState, commands: tuple[Command, ...]) -> tuple[Command, ...]:
     """Return the commands, or the question that must be answered first."""
-    wanted = {*state.submitted.approvals.what} - {*state.approved}
+    wanted_subjects = {*state.submitted.approvals.what} - {*state.approved}
     if _costs_too_much(state):
-        wanted.add(ApprovalOf.COST)
-    if not wanted:
+        wanted_subjects.add(ApprovalOf.COST)
+    if not wanted_subjects:
         return commands
     for command in commands:
         status = command.status if isinstance(command, EndJob) else None
-        for what in (*_approvals_of(command), *_approvals_of_end(state, command)):
-            if what in wanted:
-                return (AskApproval(what, _why(state, what), status),)
+        for subject in (*_approvals_of(command), *_approvals_of_end(state, command)):
+            if subject in wanted_subjects:
+                return (AskApproval(subject, _why(state, subject), status),)
     return commands
 
 
@@ -159,13 +159,13 @@ def _costs_too_much(state: JobState) -> bool:
     return cost is not None and above is not None and cost > above
 
 
-def _why(state: JobState, what: ApprovalOf) -> str:
+def _why(state: JobState, subject: ApprovalOf) -> str:
     """Return the reason for a question.
 
     Raises:
         AssertionError: the question is about steps, and brings its own reason.
     """
-    match what:
+    match subject:
         case ApprovalOf.PLAN:
             noun = "step" if len(state.steps) == 1 else "steps"
             details = f"{len(state.steps)} {noun}"
@@ -230,14 +230,14 @@ def decide_about_calls(state: JobState, now: float) -> tuple[Command, ...]:
     return tuple(commands)
 
 
-def after_rejection(state: JobState, what: ApprovalOf) -> tuple[Command, ...]:
+def after_rejection(state: JobState, subject: ApprovalOf) -> tuple[Command, ...]:
     """Return the commands that end the job after a rejection. A rejected cost ends it with the
     results so far. Any other rejected part, which cannot be made again, ends it without an
     answer.
     """
-    if what is ApprovalOf.COST:
+    if subject is ApprovalOf.COST:
         return release_question(state, end_now(state, "its cost was not approved"))
-    return (EndJob(JobStatus.FAILED, f"the {what} was rejected, and it cannot be made again"),)
+    return (EndJob(JobStatus.FAILED, f"the {subject} was rejected, and it cannot be made again"),)
 
 
 def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:

@@ -57,7 +57,11 @@ class ChildUsage:
 
 
 def result_for_parent(
-    state: JobState, texts: ResultTexts, answer: Answer | None, used: ChildUsage, so_far: ChildUsage
+    state: JobState,
+    texts: ResultTexts,
+    answer: Answer | None,
+    handoff_usage: ChildUsage,
+    so_far: ChildUsage,
 ) -> HandoffResult:
     """Return the result of an ended child.
 
@@ -68,7 +72,7 @@ def result_for_parent(
     Args:
         texts: payloads of `parts_of(state)`, `results_for_answer(state)` and the end's `because`.
         answer: None if there is no answer.
-        used: usage for this handoff of the parent.
+        handoff_usage: usage for this handoff of the parent.
         so_far: usage of the whole child.
     """
     assert state.ended is not None
@@ -117,8 +121,8 @@ def result_for_parent(
         output=output,
         claims=claims,
         confidence=confidence,
-        usage=used.usage,
-        turns=used.turns,
+        usage=handoff_usage.usage,
+        turns=handoff_usage.turns,
         stop_reason=_stop_reason(state, so_far),
         error=error,
         acted=any(step_state.acted for step_state in state.steps.values()) or None,

@@ -214,11 +214,13 @@ def disputes_section(disputes: Collection[Dispute], body: str) -> str:
     """Return the section below an answer: open disputes, and settled disputes whose rejected
     claims the answer uses. '' if there are none.
     """
-    used: set[str] = set()
+    used_claims: set[str] = set()
     for marker in MARKER.finditer(body):
-        used.update(claim_ids_in(marker))
+        used_claims.update(claim_ids_in(marker))
     disputed = _block("Disputed", _open_disputes(disputes))
-    settled = _block("Contradicted, and settled", _disputes_with_rejected_claim_in(disputes, used))
+    settled = _block(
+        "Contradicted, and settled", _disputes_with_rejected_claim_in(disputes, used_claims)
+    )
     return f"{disputed}{settled}"
 
 
@@ -244,10 +246,10 @@ def _open_disputes(disputes: Collection[Dispute]) -> list[Dispute]:
 
 
 def _disputes_with_rejected_claim_in(
-    disputes: Collection[Dispute], used: Collection[str]
+    disputes: Collection[Dispute], used_claims: Collection[str]
 ) -> list[Dispute]:
     """Return the disputes whose rejected claims are in use."""
-    in_use = set(used)
+    in_use = set(used_claims)
     return [dispute for dispute in disputes if not in_use.isdisjoint(_ids(dispute.falls))]
 
 

@@ -132,11 +132,11 @@ def _decide_while_asking_about_steps(
     clock = now
     if state.is_only_asking:
         clock = min(now, state.as_of)
-    allowed: list[Command] = []
+    allowed_commands: list[Command] = []
     for command in _decide_without_question(state, observations, clock, ()):
         if not isinstance(command, AskApproval | AskUser):
-            allowed.append(command)
-    return tuple(allowed)
+            allowed_commands.append(command)
+    return tuple(allowed_commands)
 
 
 def _decide_without_question(
@@ -263,9 +263,9 @@ def _settle_steps(
     retries = step_retries(state, observations, now)
     if retries:
         return (TryAgain(retries),)
-    failed = steps_to_ask_about(state, observations, now)
-    if failed:
-        question = _ask_about_failure(state, failed)
+    failed_steps = steps_to_ask_about(state, observations, now)
+    if failed_steps:
+        question = _ask_about_failure(state, failed_steps)
         if question:
             return question
     elif not is_replanning:  # the replanner may still change hopeless steps

@@ -37,8 +37,8 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
         result = state.steps[step_id].result
         if result:
             results[step_id] = result
-    for given in state.submitted.given:
-        results[given.step] = given.result
+    for given_result in state.submitted.given:
+        results[given_result.step] = given_result.result
     return dict(list(results.items())[:MAX_PASSED_RESULTS])
 
 
@@ -66,7 +66,7 @@ def results_as_given(
         answers: the results that are the answer of the job.
         texts: payloads of the results.
     """
-    given, payloads = [], []
+    given_results, payloads = [], []
     before: dict[StepId, GivenResult] = {}
     for given_result in state.submitted.given:
         before[given_result.step] = given_result
@@ -83,7 +83,7 @@ def results_as_given(
         later_name = name_in_later_job(step_id)
         renamed = _rename_result(later_name, texts.result(result))
         payload = renamed.to_json()
-        given.append(
+        given_results.append(
             GivenResult(
                 step=later_name,
                 specialist=specialist,
@@ -94,7 +94,7 @@ def results_as_given(
             )
         )
         payloads.append(payload)
-    return tuple(given), tuple(payloads)
+    return tuple(given_results), tuple(payloads)
 
 
 def name_in_later_job(step_id: StepId) -> StepId:

@@ -178,8 +178,8 @@ def _check_sentences(
     if not uncited:
         return
     verb = "states a fact" if len(uncited) == 1 else "state facts"
-    shown = quote_sentences(uncited)
-    yield f"{len(uncited):,} of its sentences {verb} without a source: {shown}."
+    quotes = quote_sentences(uncited)
+    yield f"{len(uncited):,} of its sentences {verb} without a source: {quotes}."
 
 
 MAX_CHARS = 8_000

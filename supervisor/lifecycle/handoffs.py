@@ -51,23 +51,25 @@ def find_reassignments(
     """Return the steps that go to a less busy specialist of the same capability, with its
     name. Steps that were tried before stay with their specialists.
     """
-    given = Counter[str]()
+    handoff_counts = Counter[str]()
     reassigned: dict[StepId, str] = {}
 
     def busy(name: str) -> float:
         """Return the handoffs of a specialist for each of its slots."""
         load = observations.loads[name]
-        return (load.queued + given[name]) / max(1, load.slots)
+        return (load.queued + handoff_counts[name]) / max(1, load.slots)
 
     for step_id in steps:
         step = state.steps[step_id]
-        own = step.specialist
-        if own in observations.loads and step.attempt == 0:
+        planned_name = step.specialist
+        if planned_name in observations.loads and step.attempt == 0:
             # `min` returns the planned specialist if both are equally busy.
-            chosen = min((own, *observations.able_specialists(own)), key=busy)
-            given[chosen] += 1
-            if chosen != own:
-                reassigned[step_id] = chosen
+            chosen_name = min(
+                (planned_name, *observations.able_specialists(planned_name)), key=busy
+            )
+            handoff_counts[chosen_name] += 1
+            if chosen_name != planned_name:
+                reassigned[step_id] = chosen_name
     return reassigned
 
 
@@ -77,13 +79,13 @@ def context_for(state: JobState, depends_on: Sequence[StepId]) -> tuple[ContextR
     Raises:
         HandoffError: a step has no result, so the handoff cannot be built.
     """
-    given: dict[StepId, BlobRef] = {}
+    given_results: dict[StepId, BlobRef] = {}
     for input_result in state.submitted.given:
-        given[input_result.step] = input_result.result
+        given_results[input_result.step] = input_result.result
     context: list[ContextResult] = []
     for step_id in depends_on:
         step = state.steps.get(step_id)
-        result = step.result if step else given.get(step_id)
+        result = step.result if step else given_results.get(step_id)
         if result is None:
             raise HandoffError(f"the result of {step_id} is not there yet")
         context.append(ContextResult(step_id=step_id, result=result))
@@ -113,12 +115,12 @@ def step_handoff(
     """
     planned = contract or spec
     current = state.steps[step.id]
-    ended: list[StepId] = []
+    ended_steps: list[StepId] = []
     inputs: list[StepId] = []
     for dependency in step.depends_on:
         before = state.steps.get(dependency)  # None: an input of the job, not a step
         if before is None or before.is_settled:
-            ended.append(dependency)
+            ended_steps.append(dependency)
             if before is None or not before.is_skipped:
                 inputs.append(dependency)
     attempt = current.attempt + 1
@@ -126,7 +128,7 @@ def step_handoff(
         form = dict(answer_schema)
     else:
         form = planned.output_schema
-    task = with_requirements(state, step.id, _task(step, ended), MAX_TASK_CHARS)
+    task = with_requirements(state, step.id, _task(step, ended_steps), MAX_TASK_CHARS)
     feedback: list[Feedback] = []
     for remark in remarks_on_step(state, step.id):
         feedback.append(texts.feedback(step.id, remark))
@@ -297,9 +299,9 @@ def fact_check_handoff(
     )
 
 
-def _task(step: Step, ended: Collection[StepId]) -> str:
+def _task(step: Step, ended_steps: Collection[StepId]) -> str:
     """Return the task, and the names of running dependencies for which its join did not wait."""
-    missing = [dependency for dependency in step.depends_on if dependency not in ended]
+    missing = [dependency for dependency in step.depends_on if dependency not in ended_steps]
     if not missing:
         return step.task
     return (

@@ -103,7 +103,7 @@ def reserve_for_closing_roles(state: JobState, foreseen: Sequence[WorstCase]) ->
     turns = len(closing_roles(state))
     if limits.on_limit is not OnLimit.WRAP_UP or not turns:
         return {}
-    kept: dict[str, int] = {}
+    reserves: dict[str, int] = {}
     for measure in MEASURES:
         limit = measure.of(limits)
         if not limit:
@@ -114,8 +114,8 @@ def reserve_for_closing_roles(state: JobState, foreseen: Sequence[WorstCase]) ->
             needed = sum(measure.worst(call) for call in foreseen)
             reserve = _reserve(needed, limit)
         if reserve:
-            kept[measure.kept] = reserve
-    return kept
+            reserves[measure.kept] = reserve
+    return reserves
 
 
 def _reserve(needed: int, limit: int) -> int:

@@ -116,8 +116,8 @@ def _fail(state: JobState) -> EndJob:
         elif step.trouble and not step.outline.depends_on:
             ended_itself = step.stop_reason in (None, StopReason.FINISHED)
             outcome = step.result_status if ended_itself else step.stop_reason
-            who = " and ".join(step.tried or (step.specialist,))
-            why = f"{NOTHING_USABLE} ({step_id} by {who}: {outcome})"
+            specialists = " and ".join(step.tried or (step.specialist,))
+            why = f"{NOTHING_USABLE} ({step_id} by {specialists}: {outcome})"
             return EndJob(JobStatus.FAILED, why, step.trouble)
     if skipped and skipped == len(state.steps):
         return EndJob(JobStatus.FAILED, NOTHING_MET)

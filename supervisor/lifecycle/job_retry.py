@@ -43,7 +43,7 @@ RAISE_LIMITS = "raise max_turns (--max-turns N) or max_microusd (--max-usd X)"
 
 def retry_of(
     state: JobState,
-    used: Mapping[str, int],
+    usage: Mapping[str, int],
     from_step: str | None,
     new: NewLimits,
 ) -> RetryRequested:
@@ -54,7 +54,7 @@ def retry_of(
     steps that did not succeed.
 
     Args:
-        used: usage of the job, by the name of the limit that counts it.
+        usage: usage of the job, by the name of the limit that counts it.
         from_step: the step that runs again with its dependents; None: all incomplete steps.
         new: new limits of the job.
 
@@ -83,7 +83,7 @@ def retry_of(
             f" {', '.join(state.steps)})"
         )
     new_limits: dict[str, Any] = {}
-    for name, value in used.items():
+    for name, value in usage.items():
         limit = getattr(new, name)
         if limit is not None and limit <= value:
             raise UserError(
@@ -93,7 +93,7 @@ def retry_of(
             new_limits[name] = limit
     if not new_limits and state.spent_its_own:
         raise UserError(
-            f"the budget of {state.job_id} is spent ({_usage_text(state, used)}): {RAISE_LIMITS}"
+            f"the budget of {state.job_id} is spent ({_usage_text(state, usage)}): {RAISE_LIMITS}"
         )
     if not new_limits and state.ended:
         steps = ", ".join(_cut_short(state, from_step))
@@ -113,10 +113,10 @@ def _has_gaps(state: JobState) -> bool:
     return state.status is JobStatus.PARTIAL and bool(state.incomplete_steps)
 
 
-def _usage_text(state: JobState, used: Mapping[str, int]) -> str:
+def _usage_text(state: JobState, usage: Mapping[str, int]) -> str:
     """Return the usage of each limit that the job has: `12 turns of 12 turns, $0.5 of $0.4`."""
     parts: list[str] = []
-    for name, value in used.items():
+    for name, value in usage.items():
         limit = getattr(state.submitted.limits, name)
         if limit:
             parts.append(f"{amount(name, value)} of {amount(name, limit)}")

@@ -100,12 +100,12 @@ def _why_broken(state: JobState, join: Join, usable: int, left: int) -> str:
         usable: number of parts with a usable result.
         left: number of parts that are not settled.
     """
-    failed: list[StepId] = []
+    failed_steps: list[StepId] = []
     for must in join.must:
         if state.steps[must].is_settled and not state.steps[must].is_usable:
-            failed.append(must)
-    if failed:
-        return f"it must have {', '.join(failed)}, which failed"
+            failed_steps.append(must)
+    if failed_steps:
+        return f"it must have {', '.join(failed_steps)}, which failed"
     if usable + left < join.at_least:
         return (
             f"it needs at least {join.at_least} results, and only {usable + left} can still be"

@@ -61,11 +61,11 @@ class Observations:
 
     def able_specialists(self, specialist: str) -> tuple[str, ...]:
         """Return the other specialists with the same capability, the least busy first."""
-        own = self.loads.get(specialist)
-        if own is None:
+        own_load = self.loads.get(specialist)
+        if own_load is None:
             return ()
         others: list[tuple[float, str]] = []
         for name, load in self.loads.items():
-            if load.capability == own.capability and name != specialist:
+            if load.capability == own_load.capability and name != specialist:
                 others.append((load.busy, name))
         return tuple(name for _, name in sorted(others))

@@ -30,8 +30,8 @@ def origins_of_job(state: JobState) -> tuple[Origin, ...]:
     """Return the origins of everything in the job so far. The roles of the supervisor, except
     the first ones, see all results.
     """
-    given = [origins_or_unknown(result.origins) for result in state.submitted.given]
-    return union(origins_of_request(state), (MODEL,), state.origins, *given)
+    given_origins = [origins_or_unknown(result.origins) for result in state.submitted.given]
+    return union(origins_of_request(state), (MODEL,), state.origins, *given_origins)
 
 
 def origins_of_step(
@@ -44,10 +44,12 @@ def origins_of_step(
     """
     step = state.steps[step_id]
     groups = [origins_of_request(state), (MODEL,), step.outline.origins or ()]
-    given = {result.step: origins_or_unknown(result.origins) for result in state.submitted.given}
+    given_origins = {
+        result.step: origins_or_unknown(result.origins) for result in state.submitted.given
+    }
     for name in inputs:
         before = state.steps.get(name)
-        groups.append(before.origins if before else given.get(name, ()))
+        groups.append(before.origins if before else given_origins.get(name, ()))
     for remark in step.remarks:
         groups.append(step.origins)
         if remark.author not in _SEES_THE_STEP:

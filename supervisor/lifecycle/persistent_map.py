@@ -29,13 +29,13 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
     insertion.
     """
 
-    __slots__ = ("_base", "_layer", "_size", "_whole")
+    __slots__ = ("_base", "_items", "_layer", "_size")
 
     def __init__(self, items: Mapping[Key, Value] | None = None) -> None:
         self._base: dict[Key, Value] = dict(items or {})
         self._layer: dict[Key, Value] = {}
         self._size = len(self._base)
-        self._whole: dict[Key, Value] | None = self._base
+        self._items: dict[Key, Value] | None = self._base
 
     def __getitem__(self, key: Key) -> Value:
         value: Value = self._layer.get(key, _UNKNOWN)
@@ -71,9 +71,9 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
 
     def __or__(self, new: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
         """Return a map with the new items too. They replace items with the same key."""
-        added = [key for key in new if key not in self]
-        size = self._size + len(added)
-        if self._layer.keys().isdisjoint(added):
+        new_keys = [key for key in new if key not in self]
+        size = self._size + len(new_keys)
+        if self._layer.keys().isdisjoint(new_keys):
             return self._build(self._base, self._layer | dict(new), size)
         # a removed key that returns comes last, so its mark in the layer must go
         return self._build(self._all, dict(new), size)
@@ -94,33 +94,33 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
             now, earlier = self._layer, before._layer
         else:
             now, earlier = self._all, before._all
-        changed: list[Key] = []
+        changed_keys: list[Key] = []
         for key, value in now.items():
             if earlier.get(key, _UNKNOWN) is not value:
-                changed.append(key)
-        changed.extend(key for key in earlier if key not in now)
+                changed_keys.append(key)
+        changed_keys.extend(key for key in earlier if key not in now)
         # without the keys that were added and removed in between
-        return tuple(key for key in changed if key in self or key in before)
+        return tuple(key for key in changed_keys if key in self or key in before)
 
     @property
     def _all(self) -> dict[Key, Value]:
-        if self._whole is None:
-            whole = self._base | self._layer
+        if self._items is None:
+            items = self._base | self._layer
             for key, value in self._layer.items():
                 if value is _REMOVED:
-                    del whole[key]
-            self._whole = whole
-        return self._whole
+                    del items[key]
+            self._items = items
+        return self._items
 
     @classmethod
     def _build(
         cls, base: dict[Key, Value], layer: dict[Key, Value], size: int
     ) -> PersistentMap[Key, Value]:
-        made = cls.__new__(cls)
-        made._base, made._layer, made._size, made._whole = base, layer, size, None
+        new_map = cls.__new__(cls)
+        new_map._base, new_map._layer, new_map._size, new_map._items = base, layer, size, None
         if len(layer) > MIN_LAYER + isqrt(len(base)):
-            made._base, made._layer = made._all, {}
-        return made
+            new_map._base, new_map._layer = new_map._all, {}
+        return new_map
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

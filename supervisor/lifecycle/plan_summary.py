@@ -62,11 +62,11 @@ def in_short(steps: Sequence[StepOutline]) -> str:
     if len(steps) <= FEW_STEPS:
         return ""
     parts = list(_parts(steps).values())
-    shown = parts[:MAX_PARTS]
+    visible_parts = parts[:MAX_PARTS]
     other_steps = len(steps)
-    for part in shown:
+    for part in visible_parts:
         other_steps -= part["count"]
-    summary = {"steps": len(steps), "parts": shown, "other_steps": other_steps}
+    summary = {"steps": len(steps), "parts": visible_parts, "other_steps": other_steps}
     return json.dumps(summary, separators=(",", ":"))
 
 

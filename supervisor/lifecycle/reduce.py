@@ -384,8 +384,10 @@ def _apply_handoff_finished(state: JobState, event: HandoffFinished, at: float) 
     inputs = origins_of_step(state, issued.step_id, (*step.outline.depends_on, *step.outline.given))
     origins = union(step.origins, origins_or_unknown(event.origins), inputs)
     changes["origins"] = union(state.origins, origins)
-    ended = {issued.step_id: with_result(step.model_copy(update={"origins": origins}), event)}
-    changes["steps"] = state.steps | ended | reopened
+    step_with_result = {
+        issued.step_id: with_result(step.model_copy(update={"origins": origins}), event)
+    }
+    changes["steps"] = state.steps | step_with_result | reopened
     return {**changes, **drop_kept_answer(state, event, reopened)}
 
 
@@ -397,9 +399,9 @@ def _apply_review(state: JobState, event: Reviewed, at: float) -> dict[str, Any]
     steps = dict(state.steps)
     present = steps.keys() & {*event.steps}
     acted = {step_id for step_id in present if steps[step_id].acted}
-    named = frozenset(present - acted)
+    named_steps = frozenset(present - acted)
     if state.arbitrated:  # points that the judge settled for the writer are not revised again
-        named -= {*state.arbitrated.writer} & {*event.repeats}
+        named_steps -= {*state.arbitrated.writer} & {*event.repeats}
     if (
         event.decision is not Decision.REVISE
         or not state.may_send_back
@@ -411,7 +413,7 @@ def _apply_review(state: JobState, event: Reviewed, at: float) -> dict[str, Any]
         if state.unsettled_steps:
             phase = Phase.WORKING
         return {"rounds": rounds, "phase": phase, "open": still_open, "review_over": True}
-    for step_id in {*named, *state.downstream(named)}:
+    for step_id in {*named_steps, *state.downstream(named_steps)}:
         step = steps[step_id]
         steps[step_id] = reopen_step(
             step, AttemptFeedback(author="assessor", result=event.result, previous=step.result)
@@ -450,8 +452,8 @@ def step_index_of(state: JobState) -> StepIndex:
         unusable=tuple(unusable),
         unsettled=_count_unsettled(steps),
         waits_for=PersistentMap(waits_for),
-        written=_size(steps),
-        unwritten=_count_unwritten(steps),
+        result_bytes=_size(steps),
+        steps_without_result=_count_without_result(steps),
         outside_chords=tuple(outside_chords),
     )
 
@@ -469,17 +471,17 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
     if before.plan is None or later.plan is None or before.plan.steps is not later.plan.steps:
         return step_index_of(later)
     index, graph = before.step_index, plan_graph_of(later.plan.steps)
-    changed = later.steps.keys_changed_since(before.steps)
-    new_steps = _steps_by_id(later.steps, changed)
-    old_steps = _steps_by_id(before.steps, changed)
+    changed_ids = later.steps.keys_changed_since(before.steps)
+    new_steps = _steps_by_id(later.steps, changed_ids)
+    old_steps = _steps_by_id(before.steps, changed_ids)
     settled_less: dict[StepId, int] = {}
-    for step_id in changed:
+    for step_id in changed_ids:
         less = old_steps[step_id].is_settled - new_steps[step_id].is_settled
         if less:
             for dependent in graph.dependents[step_id]:
                 settled_less[dependent] = settled_less.get(dependent, 0) + less
     waits_for = _add_to_counts(index.waits_for, settled_less)
-    touched = _steps_by_id(later.steps, (*changed, *settled_less))
+    touched = _steps_by_id(later.steps, (*changed_ids, *settled_less))
     next_steps: dict[StepId, bool] = {}
     in_need: dict[StepId, bool] = {}
     unusable: dict[StepId, bool] = {}
@@ -494,8 +496,10 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
         unusable=_update_members(index.unusable, unusable, graph),
         unsettled=index.unsettled + _count_unsettled(new) - _count_unsettled(old),
         waits_for=waits_for,
-        written=index.written + _size(new) - _size(old),
-        unwritten=index.unwritten + _count_unwritten(new) - _count_unwritten(old),
+        result_bytes=index.result_bytes + _size(new) - _size(old),
+        steps_without_result=index.steps_without_result
+        + _count_without_result(new)
+        - _count_without_result(old),
         outside_chords=_outside_chords(before, later),
     )
 
@@ -528,17 +532,17 @@ def _update_members(
     if not belongs:
         return members
     known = {*members}
-    added: list[StepId] = []
-    removed: set[StepId] = set()
+    added_ids: list[StepId] = []
+    removed_ids: set[StepId] = set()
     for step_id, is_member in belongs.items():
         if is_member and step_id not in known:
-            added.append(step_id)
+            added_ids.append(step_id)
         elif step_id in known and not is_member:
-            removed.add(step_id)
-    if added:
-        return tuple(sorted((*(known - removed), *added), key=graph.places.__getitem__))
-    if removed:
-        return tuple(step_id for step_id in members if step_id not in removed)
+            removed_ids.add(step_id)
+    if added_ids:
+        return tuple(sorted((*(known - removed_ids), *added_ids), key=graph.places.__getitem__))
+    if removed_ids:
+        return tuple(step_id for step_id in members if step_id not in removed_ids)
     return members
 
 
@@ -563,7 +567,7 @@ def _count_unsettled(steps: Iterable[StepState]) -> int:
     return sum(not step.is_settled for step in steps)
 
 
-def _count_unwritten(steps: Iterable[StepState]) -> int:
+def _count_without_result(steps: Iterable[StepState]) -> int:
     """Return the number of steps without a result."""
     return sum(step.result is None for step in steps)
 

@@ -134,26 +134,26 @@ def apply_patch(
         unbegun: steps that can be changed or dropped.
         most_steps: most steps of a plan with added steps.
     """
-    dropped = _steps_to_drop(plan, patch, unbegun)
-    changeable, absent = set(unbegun), set(dropped)
-    changed: dict[StepId, Step] = {}
+    dropped_ids = _steps_to_drop(plan, patch, unbegun)
+    changeable, absent = set(unbegun), set(dropped_ids)
+    changed_steps: dict[StepId, Step] = {}
     late = dict.fromkeys(step_id for step_id in patch.drop if step_id not in changeable)
     for step in patch.change:
         if step.id not in changeable:
             late[step.id] = None
         elif step.id not in absent:
-            changed[step.id] = step
+            changed_steps[step.id] = step
     too_late = tuple(late)
-    added: tuple[Step, ...] = ()
+    added_steps: tuple[Step, ...] = ()
     synthesis = plan.synthesis
     if patch.add and not patch.finalize:
-        added = patch.add
+        added_steps = patch.add
         synthesis = Synthesis.RECONCILE
-    if not (dropped or changed or added):
+    if not (dropped_ids or changed_steps or added_steps):
         return PatchedPlan(None, too_late=too_late)
-    kept = [changed.get(step.id, step) for step in plan.steps if step.id not in absent]
-    steps = (*kept, *added)
-    if added and len(steps) > most_steps:
+    kept_steps = [changed_steps.get(step.id, step) for step in plan.steps if step.id not in absent]
+    steps = (*kept_steps, *added_steps)
+    if added_steps and len(steps) > most_steps:
         return PatchedPlan(None, too_late=too_late, problem=PATCH_IS_OUTDATED)
     try:
         patched = Plan(
@@ -161,7 +161,7 @@ def apply_patch(
         )
     except ValidationError:
         return PatchedPlan(None, too_late=too_late, problem=PATCH_IS_OUTDATED)
-    return PatchedPlan(patched, added, tuple(changed.values()), dropped, too_late)
+    return PatchedPlan(patched, added_steps, tuple(changed_steps.values()), dropped_ids, too_late)
 
 
 def _steps_to_drop(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple[StepId, ...]:
@@ -175,13 +175,13 @@ def _steps_to_drop(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple
         return tuple(step_id for step_id in patch.drop if step_id in droppable)
     depends_on = {step.id: step.depends_on for step in plan.steps}
     to_read = [step.id for step in plan.steps if step.id not in droppable]
-    kept = set(to_read)
+    kept_ids = set(to_read)
     while to_read:
         for dependency in depends_on[to_read.pop()]:
-            if dependency not in kept:
-                kept.add(dependency)
+            if dependency not in kept_ids:
+                kept_ids.add(dependency)
                 to_read.append(dependency)
-    return tuple(step_id for step_id in unbegun if step_id not in kept)
+    return tuple(step_id for step_id in unbegun if step_id not in kept_ids)
 
 
 def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
@@ -192,13 +192,13 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
     """
     if event.plan is None or state.plan is None:
         return {}
-    dropped = set(event.dropped)
+    dropped_ids = set(event.dropped)
     steps: dict[StepId, StepState] = {}
     for step_id, step in state.steps.items():
-        if step_id not in dropped:
+        if step_id not in dropped_ids:
             steps[step_id] = step
-    changed = new_steps(event.changed)
-    steps |= changed | new_steps(event.added)
+    changed_steps = new_steps(event.changed)
+    steps |= changed_steps | new_steps(event.added)
     changes: dict[str, Any] = {"plan": event.plan, "steps": outlines_of(steps)}
     if event.added:
         changes["synthesis"] = Synthesis.RECONCILE
@@ -209,7 +209,7 @@ def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:
         "plan": plan,
         "steps": steps,
         "review_over": False,
-        "question": keep_open_question(state.question, steps, changed),
+        "question": keep_open_question(state.question, steps, changed_steps),
     }
 
 

@@ -77,13 +77,13 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
         "open": state.open_without(JUDGE),
     }
     present = state.steps.keys() & {*event.assessor}
-    named = frozenset(step_id for step_id in present if not state.steps[step_id].acted)
+    named_steps = frozenset(step_id for step_id in present if not state.steps[step_id].acted)
     review = state.last_round
     may_send_back = state.may_send_back and not state.spent and is_for_arbitration(state)
-    if not named or not may_send_back or review is None:
+    if not named_steps or not may_send_back or review is None:
         return changes
     steps = dict(state.steps)
-    for step_id in {*named, *state.downstream(named)}:
+    for step_id in {*named_steps, *state.downstream(named_steps)}:
         remark = AttemptFeedback(
             author="assessor",
             result=review.result,

@@ -42,10 +42,10 @@ def plan(state: JobState, observations: Observations) -> tuple[Command, ...]:
         case Mode.PIPELINE:
             return (MakePlan(),)
         case Mode.SINGLE:
-            chosen = None
+            specialist = None
             if state.routed:
-                chosen = state.routed.specialist
-            return (MakePlan(chosen or default_specialist(observations.specialists)),)
+                specialist = state.routed.specialist
+            return (MakePlan(specialist or default_specialist(observations.specialists)),)
         case Mode.TEAM | Mode.ADAPTIVE:
             return (ask_role(state, "planner"),)
         case Mode.AUTO:
@@ -69,17 +69,17 @@ def default_specialist(specialists: Collection[str]) -> str:
 
 
 def plan_of_one_step(
-    request: str, specialist: str, why: str, given: tuple[StepId, ...] = ()
+    request: str, specialist: str, why: str, given_steps: tuple[StepId, ...] = ()
 ) -> Plan:
     """Return a plan with the whole request as one step, with the given inputs."""
-    whole = Step(
+    step = Step(
         id=SINGLE_STEP_ID,
         specialist=specialist,
         task=request,
-        depends_on=given,
+        depends_on=given_steps,
         on_failure=OnFailure.RETRY,
     )
-    return Plan(steps=(whole,), given=given, why=why)
+    return Plan(steps=(step,), given=given_steps, why=why)
 
 
 def ask_role(state: JobState, role: str) -> IssueRole:

@@ -137,10 +137,10 @@ def has_open_condition(step: StepState) -> bool:
 
 def ask_to_begin(steps: Sequence[StepId]) -> AskApproval:
     """Return the question whether these steps may begin."""
-    named = f"{len(steps)} steps are"
+    subject = f"{len(steps)} steps are"
     if len(steps) == 1:
-        named = f"step {steps[0]} is"
-    return AskApproval(ApprovalOf.STEP, f"{named} ready to begin", steps=tuple(steps))
+        subject = f"step {steps[0]} is"
+    return AskApproval(ApprovalOf.STEP, f"{subject} ready to begin", steps=tuple(steps))
 
 
 def sinks_to_redo(state: JobState) -> tuple[StepId, ...]:

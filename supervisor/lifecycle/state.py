@@ -184,9 +184,9 @@ class StepIndex:
     """Number of steps that are not settled."""
     waits_for: PersistentMap[StepId, int] = field(default_factory=PersistentMap)
     """Number of unsettled dependencies of each step."""
-    written: int = 0
+    result_bytes: int = 0
     """Total size of the results in bytes."""
-    unwritten: int = 0
+    steps_without_result: int = 0
     """Number of steps without a result."""
     outside_chords: tuple[HandoffId, ...] = ()
     """Open handoffs in no chord, in the order of their issue: handoffs of roles and of child
@@ -567,9 +567,9 @@ class JobState(Message):
         """Return the synthesizer's result that the answer is made from; None: it is made from
         results of steps.
         """
-        made = self.synthesized
-        if made is not None and made.method is AnswerMethod.SYNTHESIZED:
-            return made.result
+        event = self.synthesized
+        if event is not None and event.method is AnswerMethod.SYNTHESIZED:
+            return event.result
         return None
 
     @property

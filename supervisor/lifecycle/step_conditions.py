@@ -41,10 +41,10 @@ def results_for_conditions(
 ) -> Iterator[BlobRef]:
     """Yield the results that the conditions of the given steps need."""
     for step_id in steps:
-        when = plan.by_id[step_id].when
-        if when is None:
+        condition = plan.by_id[step_id].when
+        if condition is None:
             continue
-        for name in when.steps.values():
+        for name in condition.steps.values():
             result = state.steps[name].result
             if result is not None:
                 yield result
@@ -97,14 +97,14 @@ def _evaluate_condition(state: JobState, step: Step, texts: ResultTexts) -> tupl
     Raises:
         Undecided: a needed result is missing, or the results do not decide the condition.
     """
-    when = step.when
-    if when is None:
+    condition = step.when
+    if condition is None:
         return True, ""
     fields: dict[str, Mapping[str, JsonValue]] = {}
-    for name, source_id in when.steps.items():
+    for name, source_id in condition.steps.items():
         fields[name] = _fields(state, source_id, texts)
-    item: JsonValue = dict(when.item) if isinstance(when.item, dict) else when.item
-    outcome = evaluate_condition(condition_of(when.text), fields, item)
+    item: JsonValue = dict(condition.item) if isinstance(condition.item, dict) else condition.item
+    outcome = evaluate_condition(condition_of(condition.text), fields, item)
     return outcome.is_met, outcome.why
 
 

@@ -80,15 +80,15 @@ def _retries_that_fan_ins_need(
     """Return the retries of the steps that a fan-in still needs. Steps with the same dependents
     are checked once.
     """
-    wanted: list[StepRetry] = []
+    wanted_retries: list[StepRetry] = []
     known: dict[frozenset[StepId], bool] = {}
     for retry in retries:
         dependents = state.dependents[retry.step]
         if dependents not in known:
             known[dependents] = is_wanted(state, dependents, now)
         if known[dependents]:
-            wanted.append(retry)
-    return tuple(wanted)
+            wanted_retries.append(retry)
+    return tuple(wanted_retries)
 
 
 def has_failed(step: StepState) -> bool:

@@ -235,20 +235,22 @@ def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any
 
 
 def keep_open_question(
-    question: Question | None, steps: Mapping[StepId, StepState], changed: Collection[StepId] = ()
+    question: Question | None,
+    steps: Mapping[StepId, StepState],
+    changed_steps: Collection[StepId] = (),
 ) -> Question | None:
     """Return a question about the beginning of steps without the steps that no longer wait for
     its answer. None: no step is left. Other questions stay as they are.
 
     Args:
-        changed: steps that have another task now, and must be asked about again.
+        changed_steps: steps that have another task now, and must be asked about again.
     """
     if question is None or question.what is not ApprovalOf.STEP:
         return question
     left: list[StepId] = []
     for step_id in question.steps:
         is_waiting = step_id in steps and steps[step_id].status is StepStatus.WAITING
-        if is_waiting and step_id not in changed:
+        if is_waiting and step_id not in changed_steps:
             left.append(step_id)
     if left:
         return question.model_copy(update={"steps": tuple(left)})

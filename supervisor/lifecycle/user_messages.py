@@ -43,15 +43,15 @@ def apply_message_event(
 ) -> dict[str, Any]:
     """Return the changes after a message was sent or taken. `version`: of the event."""
     if isinstance(event, UserMessageSent):
-        sent = UserMessage(
+        new_message = UserMessage(
             message_id=event.message_id, version=version, text=event.text, step=event.step
         )
-        return {"messages": (*state.messages, sent)}
-    taken = TakenMessage(handoff_id=event.handoff_id, turn=event.turn)
+        return {"messages": (*state.messages, new_message)}
+    delivery = TakenMessage(handoff_id=event.handoff_id, turn=event.turn)
     messages: list[UserMessage] = []
     for message in state.messages:
         if message.message_id == event.message_id:
-            messages.append(message.model_copy(update={"taken": (*message.taken, taken)}))
+            messages.append(message.model_copy(update={"taken": (*message.taken, delivery)}))
         else:
             messages.append(message)
     return {"messages": tuple(messages)}
@@ -142,10 +142,10 @@ def _may_be_synthesized(state: JobState) -> bool:
 def recipients_of(message: UserMessage) -> str:
     """Return the recipients of a message, and the agents that have taken it."""
     to = "to all agents" if message.step is None else f"to step {message.step}"
-    taken: list[str] = []
+    deliveries: list[str] = []
     for delivery in message.taken[:MAX_DELIVERIES_SHOWN]:
-        taken.append(f"{delivery.handoff_id} took it at turn {delivery.turn}")
-    return f"{to}; {', '.join(taken)}" if taken else to
+        deliveries.append(f"{delivery.handoff_id} took it at turn {delivery.turn}")
+    return f"{to}; {', '.join(deliveries)}" if deliveries else to
 
 
 def request_with_messages(request: str, messages: Sequence[tuple[UserMessage, str]]) -> str:
