@@ -87,7 +87,7 @@ class VerdictFormat:
     """Step -> a text in its result that tells the assessor what to decide. Each verdict sends the
     step back.
     """
-    named: Mapping[StepId, str] = field(default_factory=dict)
+    named_orders: Mapping[StepId, str] = field(default_factory=dict)
     """Step -> such a text that each verdict makes an open point."""
 
     @property
@@ -209,7 +209,7 @@ class VerdictFormat:
                     "answer REVISE, or tell the reader about the faults in `open_points`",
                 )
             )
-        for step, words in self.named.items():
+        for step, words in self.named_orders.items():
             points.append(f"The result of {step} tells the assessor what to decide: {words!r}.")
         for raw in answer.open_points:
             if point := clip(raw, MAX_POINT_CHARS):
@@ -263,15 +263,15 @@ class VerdictFormat:
             return ()
         for criterion in self.rubric.names:
             try:
-                given = CriterionAnswer.model_validate(answer.scores.get(criterion))
+                criterion_answer = CriterionAnswer.model_validate(answer.scores.get(criterion))
             except ValidationError:
                 continue
-            whole = _score_in(given.whole)
-            if whole is not None:
-                why = clip(given.why, MAX_WHY_CHARS)
-                scores.append(Score(criterion=criterion, score=whole, why=why))
+            overall_score = _score_in(criterion_answer.whole)
+            if overall_score is not None:
+                why = clip(criterion_answer.why, MAX_WHY_CHARS)
+                scores.append(Score(criterion=criterion, score=overall_score, why=why))
             for step in self.scored:
-                value = _score_in(given.steps.get(step))
+                value = _score_in(criterion_answer.steps.get(step))
                 if value is not None:
                     scores.append(Score(criterion=criterion, score=value, step=StepId(step)))
         return tuple(scores)
@@ -310,7 +310,7 @@ def verdict_format(
     """
     steps, rubric = steps_in_review(state), state.submitted.rubric or DEFAULT_RUBRIC
     sent_back: dict[StepId, str] = {}
-    named: dict[StepId, str] = {}
+    named_orders: dict[StepId, str] = {}
     for step_id, result in results.items():
         quotes: list[str] = []
         for claim in result.claims:
@@ -324,8 +324,8 @@ def verdict_format(
         if step_id in steps and (is_first or after_review(state)):
             sent_back[step_id] = address.words
         else:
-            named[step_id] = address.words
-    return VerdictFormat(steps, rubric, sent_back, named)
+            named_orders[step_id] = address.words
+    return VerdictFormat(steps, rubric, sent_back, named_orders)
 
 
 def _decision_of(text: str) -> Decision:

@@ -109,15 +109,17 @@ SUB_TEAM = Candidate(CHILD_JOB_SPEC.name, CHILD_JOB_SPEC.description)
 class JobContext:
     """Inputs that a job has from the beginning."""
 
-    given: tuple[GivenResult, ...] = ()
+    given_results: tuple[GivenResult, ...] = ()
     earlier_request: str | None = None
     """The request of the job that this job follows."""
 
     def lists(self) -> dict[str, Sequence[JsonValue]]:
         """Return the lists of a brief about these inputs, by name."""
         results: list[JsonValue] = []
-        for given in self.given:
-            results.append({"id": given.step, "specialist": given.specialist, "about": given.title})
+        for result in self.given_results:
+            results.append(
+                {"id": result.step, "specialist": result.specialist, "about": result.title}
+            )
         requests: list[JsonValue] = []
         if self.earlier_request:
             requests.append(clip(self.earlier_request, MAX_NOTE_CHARS))
@@ -131,14 +133,14 @@ class RejectedPlanBrief:
     plan: Plan
     note: str = ""
     """The user's note."""
-    own: Plan | None = None
+    own_plan: Plan | None = None
     """The plan that the user proposed instead."""
 
     def item(self) -> JsonValue:
         """Return the JSON item of a brief about this plan."""
         item: dict[str, JsonValue] = {"note": clip(self.note, MAX_NOTE_CHARS)}
-        if self.own:
-            item["users_own_plan"] = _plan_as_json(self.own)
+        if self.own_plan:
+            item["users_own_plan"] = _plan_as_json(self.own_plan)
         item["steps"] = _steps(self.plan)
         return item
 
@@ -156,7 +158,7 @@ def plan_brief(
         rejected: plans that the user rejected, the latest last.
     """
     job = f"Make the plan for the request below, with at most {max_steps} steps."
-    if context.given:
+    if context.given_results:
         job += (
             " The known results exist already, and are in your context: a step that needs a result"
             " names its id in `depends_on`."
@@ -170,7 +172,7 @@ def plan_brief(
     has_own_plan = False
     for plan in rejected:
         plans.append(plan.item())
-        has_own_plan = has_own_plan or plan.own is not None
+        has_own_plan = has_own_plan or plan.own_plan is not None
     if has_own_plan:
         job += (
             " If an item has the user's own plan, begin with that plan, and change only the points"
@@ -192,7 +194,7 @@ def route_brief(
 ) -> str:
     """Return the router's brief."""
     job = "Decide who does the request below: one specialist alone, or a team with a plan."
-    if context.given:
+    if context.given_results:
         job += " The known results exist already, and the chosen specialist or team gets them."
     return _brief(
         job,
@@ -409,11 +411,11 @@ def _brief(
         shared: lists by name that are the same in many jobs.
         lists: other lists by name. A list without items is left out.
     """
-    shown = clip(request, MAX_REQUEST_CHARS)
+    request_text = clip(request, MAX_REQUEST_CHARS)
     lines = [*_lines(lists), note]
     paragraphs = ["\n".join([job, *_lines(shared)]), "\n".join(filter(None, lines))]
-    above = clip("\n\n".join(filter(None, paragraphs)), MAX_BRIEF_CHARS - len(shown) - 20)
-    return f"{above}\n\nRequest:\n{shown}"
+    above = clip("\n\n".join(filter(None, paragraphs)), MAX_BRIEF_CHARS - len(request_text) - 20)
+    return f"{above}\n\nRequest:\n{request_text}"
 
 
 def _lines(lists: Mapping[str, Sequence[JsonValue]]) -> list[str]:

@@ -104,24 +104,24 @@ def arbitration_brief(state: JobState, texts: ResultTexts) -> str:
 def _line(point: Revision, result: HandoffResult | None, limit: int) -> str:
     """Return the JSON line of a point. The result and its evidence get half of `limit` each."""
     if result is None:
-        written = ""
+        output_text = ""
     elif isinstance(result.output, str):
-        written = result.output
+        output_text = result.output
     else:
-        written = json.dumps(result.output, ensure_ascii=False)
+        output_text = json.dumps(result.output, ensure_ascii=False)
     evidence: list[JsonValue] = []
     left = limit // 2
     claims = result.claims[:MAX_CLAIMS] if result else ()
     for claim in claims:
-        shown = show_claim(claim)
-        left -= len(json.dumps(shown, ensure_ascii=False))
+        claim_json = show_claim(claim)
+        left -= len(json.dumps(claim_json, ensure_ascii=False))
         if left < 0:
             break
-        evidence.append(shown)
+        evidence.append(claim_json)
     line = {
         "point": point.step,
         "assessor": point.problem,
-        "writer": clip(written, limit // 2),
+        "writer": clip(output_text, limit // 2),
         "evidence": evidence,
     }
     return json.dumps(line, ensure_ascii=False)
@@ -168,15 +168,15 @@ class RulingFormat:
             InvalidAnswer: the text has no rulings, or a point has no valid ruling. On the last try,
                 a point without a valid ruling stays undecided instead (`Side.NEITHER`).
         """
-        given: dict[str, Ruling] = {}
+        rulings_by_point: dict[str, Ruling] = {}
         for raw in parse(RulingsAnswer, text).rulings:
             point, right = name_of(raw.point), raw.right.strip().lower()
             if point in self.points and right in list(Side):
-                given.setdefault(
+                rulings_by_point.setdefault(
                     point,
                     Ruling(step=StepId(point), right=Side(right), why=clip(raw.why, MAX_WHY_CHARS)),
                 )
-        missing = [point for point in self.points if point not in given]
+        missing = [point for point in self.points if point not in rulings_by_point]
         if missing and not last_try:
             raise InvalidAnswer(
                 f"every point needs one ruling, with {', '.join(Side)}: of {', '.join(missing)}"
@@ -185,7 +185,7 @@ class RulingFormat:
         rulings: list[Ruling] = []
         for point in self.points:
             undecided = Ruling(step=StepId(point), right=Side.NEITHER)
-            rulings.append(given.get(point, undecided))
+            rulings.append(rulings_by_point.get(point, undecided))
         output = Rulings(rulings=tuple(rulings)).model_dump(mode="json")
         return AcceptedAnswer(ResultStatus.OK, output)
 

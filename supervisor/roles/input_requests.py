@@ -60,7 +60,7 @@ class ResolutionsAnswer(LenientAnswer):
 
 
 @dataclass(slots=True)
-class _Added:
+class _HelperRequests:
     """Helper steps that `add_step` requests."""
 
     helpers: dict[str, Step] = field(default_factory=dict)
@@ -130,40 +130,40 @@ class NeedsFormat:
                 or a helper step is invalid. On the last try, such a step is given up instead, with
                 a note, but a text without resolutions is still refused.
         """
-        given: dict[str, ResolutionAnswer] = {}
+        answers: dict[str, ResolutionAnswer] = {}
         for raw in parse(ResolutionsAnswer, text).resolutions:
-            given.setdefault(name_of(raw.step), raw)
-        added = self._make_helper_steps(given)
+            answers.setdefault(name_of(raw.step), raw)
+        requests = self._make_helper_steps(answers)
         missing: list[str] = []
         for step in self.steps:
             if (
-                step not in added.helpers
-                and step not in added.problems
-                and not _resolves(given.get(step))
+                step not in requests.helpers
+                and step not in requests.problems
+                and not _resolves(answers.get(step))
             ):
                 missing.append(step)
-        problems = [f"step {step} {problem}" for step, problem in added.problems.items()]
+        problems = [f"step {step} {problem}" for step, problem in requests.problems.items()]
         if missing:
             wants = "every step that asks needs `answer` with the answer, or `give_up`"
             problems.append(f"{wants}; missing: {', '.join(missing)}")
         if problems and not last_try:
             raise InvalidAnswer("; ".join(problems))
         resolutions: list[Resolution] = []
-        notes = added.notes.copy()
+        notes = requests.notes.copy()
         for step in self.steps:
-            if step in missing or step in added.problems:
+            if step in missing or step in requests.problems:
                 notes.append(f"step {step} asked a question without an answer")
                 resolutions.append(Resolution(step=StepId(step), answer=None))
             else:
-                resolutions.append(_resolution(step, given, added))
+                resolutions.append(_resolution(step, answers, requests))
         output = Resolutions(resolutions=tuple(resolutions)).model_dump(mode="json")
         return AcceptedAnswer(ResultStatus.OK, output, notes=tuple(notes))
 
-    def _make_helper_steps(self, given: Mapping[str, ResolutionAnswer]) -> _Added:
+    def _make_helper_steps(self, answers: Mapping[str, ResolutionAnswer]) -> _HelperRequests:
         """Return the helper steps. Two steps with the same need wait for the same helper step."""
-        added, taken = _Added(), {step.id for step in self.earlier}
+        requests, taken_ids = _HelperRequests(), {step.id for step in self.earlier}
         for step in self.steps:
-            raw = given.get(step)
+            raw = answers.get(step)
             if (
                 raw is None
                 or not self.specialists
@@ -172,56 +172,58 @@ class NeedsFormat:
                 continue
             task = clip(raw.task or "", MAX_ANSWER_CHARS)
             if not task:
-                added.problems[step] = "needs a task for `add_step`"
+                requests.problems[step] = "needs a task for `add_step`"
                 continue
             if StepId(step) in self.helpers:
-                added.problems[step] = "finds something out itself: answer it, or give it up"
+                requests.problems[step] = "finds something out itself: answer it, or give it up"
                 continue
             helper = Step(
-                id=_free_id(step, taken),
-                specialist=self._helper_specialist(added, raw),
+                id=_free_id(step, taken_ids),
+                specialist=self._helper_specialist(requests, raw),
                 task=task,
                 on_failure=OnFailure.RETRY,
             )
-            taken.add(helper.id)
-            added.helpers[step] = helper
-        if added.helpers:
-            self._remove_repeats(added)
-        return added
+            taken_ids.add(helper.id)
+            requests.helpers[step] = helper
+        if requests.helpers:
+            self._remove_repeats(requests)
+        return requests
 
-    def _helper_specialist(self, added: _Added, raw: ResolutionAnswer) -> str:
+    def _helper_specialist(self, requests: _HelperRequests, raw: ResolutionAnswer) -> str:
         """Return the specialist of a helper step. The generalist replaces an unknown
         specialist, with a note.
         """
         name = name_of(raw.specialist or "-")
         if name in self.specialists:
             return name
-        added.notes.append(
+        requests.notes.append(
             f"there is no specialist {name}: {default_specialist(self.specialists)} takes its steps"
         )
         return default_specialist(self.specialists)
 
-    def _remove_repeats(self, added: _Added) -> None:
+    def _remove_repeats(self, requests: _HelperRequests) -> None:
         """Remove helper steps that repeat steps of the plan, merge helper steps that repeat
         each other, and remove helper steps beyond `room`.
         """
-        needy = {helper.id: step for step, helper in added.helpers.items()}
-        for repeat in repeats_in(tuple(added.helpers.values()), self.earlier):
+        needy = {helper.id: step for step, helper in requests.helpers.items()}
+        for repeat in repeats_in(tuple(requests.helpers.values()), self.earlier):
             step = needy[repeat.step]
-            added.problems[step] = (
+            requests.problems[step] = (
                 f"would have asked for what {repeat.earlier} was asked for already: answer it from"
                 " that, or give it up"
             )
-            del added.helpers[step]
-        for repeat in twice_in(tuple(added.helpers.values())):
-            added.helpers[needy[repeat.step]] = added.helpers[needy[repeat.earlier]]
-        kept: set[StepId] = set()
-        for step, helper in list(added.helpers.items()):
-            if helper.id in kept or len(kept) < self.room:
-                kept.add(helper.id)
+            del requests.helpers[step]
+        for repeat in twice_in(tuple(requests.helpers.values())):
+            requests.helpers[needy[repeat.step]] = requests.helpers[needy[repeat.earlier]]
+        kept_ids: set[StepId] = set()
+        for step, helper in list(requests.helpers.items()):
+            if helper.id in kept_ids or len(kept_ids) < self.room:
+                kept_ids.add(helper.id)
             else:
-                added.problems[step] = f"cannot have a step added: at most {self.room} are allowed"
-                del added.helpers[step]
+                requests.problems[step] = (
+                    f"cannot have a step added: at most {self.room} are allowed"
+                )
+                del requests.helpers[step]
 
 
 def needs_format_of_schema(schema: Mapping[str, Any], state: JobState, plan: Plan) -> NeedsFormat:
@@ -252,25 +254,27 @@ def _item_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return properties
 
 
-def _free_id(step: str, taken: set[StepId]) -> StepId:
+def _free_id(step: str, taken_ids: set[StepId]) -> StepId:
     """Return an unused id for a helper of a step: `costs_help`, `costs_help2`."""
     first = f"{step[: MAX_ID_CHARS - 8]}_help"
     name, number = first, 2
-    while name in taken:
+    while name in taken_ids:
         name = f"{first}{number}"
         number += 1
     return StepId(name)
 
 
-def _resolution(step: str, given: Mapping[str, ResolutionAnswer], added: _Added) -> Resolution:
+def _resolution(
+    step: str, answers: Mapping[str, ResolutionAnswer], requests: _HelperRequests
+) -> Resolution:
     """Return the valid resolution of a step. Without an answer and a helper, the step is given
     up.
     """
-    if step in added.helpers:
-        return Resolution(step=StepId(step), by=added.helpers[step])
+    if step in requests.helpers:
+        return Resolution(step=StepId(step), by=requests.helpers[step])
     answer = None
-    if not _gives_up(given[step]):
-        answer = _answer_in(given[step])
+    if not _gives_up(answers[step]):
+        answer = _answer_in(answers[step])
     return Resolution(step=StepId(step), answer=answer)
 
 

@@ -36,14 +36,14 @@ def judge_brief(conflicts: Conflicts) -> str:
 
 def conflicts_in_brief(conflicts: Conflicts) -> tuple[Conflict, ...]:
     """Return the first conflicts, as many as fit into the brief."""
-    shown: list[Conflict] = []
+    visible_conflicts: list[Conflict] = []
     chars = 0
     for conflict in conflicts.conflicts:
         chars += len(_line(conflict))
         if chars > MAX_SHOWN_CHARS:
             break
-        shown.append(conflict)
-    return tuple(shown)
+        visible_conflicts.append(conflict)
+    return tuple(visible_conflicts)
 
 
 class SettlementAnswer(LenientAnswer):
@@ -105,15 +105,15 @@ class JudgeFormat:
                 of its conflict. On the last try, such a conflict stays disputed instead, with a
                 note.
         """
-        given: dict[str, SettlementAnswer] = {}
+        answers: dict[str, SettlementAnswer] = {}
         for raw in parse(SettlementsAnswer, text).settlements:
-            given.setdefault(raw.conflict.strip(), raw)
+            answers.setdefault(raw.conflict.strip(), raw)
         missing: list[str] = []
         mixed_up: list[str] = []
         for conflict, claim_ids in self.conflicts.items():
-            if conflict not in given:
+            if conflict not in answers:
                 missing.append(conflict)
-            elif not {*given[conflict].stands} <= {*claim_ids}:
+            elif not {*answers[conflict].stands} <= {*claim_ids}:
                 mixed_up.append(conflict)
         if (missing or mixed_up) and not last_try:
             problems = [f"{conflict} is missing" for conflict in missing]
@@ -125,7 +125,7 @@ class JudgeFormat:
                 f" {'; '.join(problems)}"
             )
         settlements: list[Settlement] = []
-        for conflict, raw in given.items():
+        for conflict, raw in answers.items():
             if conflict in self.conflicts and conflict not in mixed_up:
                 stands = tuple(dict.fromkeys(raw.stands))
                 why = clip(raw.why or "", MAX_WHY_CHARS)
@@ -173,10 +173,10 @@ def show_claim(claim: Claim) -> JsonValue:
     """Return a claim and its quotes as the judge sees them."""
     evidence: list[JsonValue] = []
     for source in claim.sources[:MAX_SOURCES]:
-        shown: dict[str, JsonValue] = {"source": source.source}
+        source_item: dict[str, JsonValue] = {"source": source.source}
         if is_output_of_code(source.source):
-            shown["is"] = "output of code that the author of the claim wrote"
-        evidence.append({**shown, "quote": clip(source.quote, MAX_TEXT_CHARS)})
+            source_item["is"] = "output of code that the author of the claim wrote"
+        evidence.append({**source_item, "quote": clip(source.quote, MAX_TEXT_CHARS)})
     parts: dict[str, Any] = {}
     for part in ("subject", "attribute", "value", "unit", "date"):
         if value := getattr(claim, part):

@@ -252,7 +252,7 @@ class PlanFormat:
     specialists: tuple[str, ...]
     """Specialists that live workers announce."""
     max_steps: int
-    given: tuple[StepId, ...] = ()
+    given_steps: tuple[StepId, ...] = ()
     """Inputs that the job has from the beginning. Steps can depend on them."""
     may_ask: bool = False
     """True if the user asked for approvals, so that a step may be `on_failure: ask`."""
@@ -304,7 +304,10 @@ class PlanFormat:
         answer = parse(PlanAnswer, text)
         steps, problems = _steps_of(answer.all_steps(self.max_steps), may_ask=self.may_ask)
         problems += self._problems_of_copied_tasks(steps)
-        problems += [*shape_problems(steps, self.given), *count_problems(steps, self.max_steps)]
+        problems += [
+            *shape_problems(steps, self.given_steps),
+            *count_problems(steps, self.max_steps),
+        ]
         if not answer.steps:
             problems.append("the plan has no steps")
         if problems:
@@ -330,7 +333,7 @@ class PlanFormat:
         plan = Plan(
             steps=tuple(steps),
             synthesis=_synthesis_of(answer.synthesis),
-            given=self.given,
+            given=self.given_steps,
         )
         notes = (*reassigned, *repeats)
         return AcceptedAnswer(ResultStatus.OK, plan.model_dump(mode="json"), notes=notes)
@@ -372,13 +375,13 @@ def specialists_of_plan_schema(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def fallback_plan(
-    request: str, specialists: Collection[str], given: tuple[StepId, ...] = ()
+    request: str, specialists: Collection[str], given_steps: tuple[StepId, ...] = ()
 ) -> Plan:
     """Return the plan for a failed planner: the whole request for the generalist, or for
     another specialist if the generalist is not among `specialists`.
     """
     why = "No usable plan came from the planner: one specialist gets the whole request."
-    return plan_of_one_step(request, default_specialist(specialists), why, given)
+    return plan_of_one_step(request, default_specialist(specialists), why, given_steps)
 
 
 def _steps_of(answers: Iterable[StepAnswer], *, may_ask: bool) -> tuple[list[Step], list[str]]:

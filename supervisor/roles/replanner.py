@@ -204,8 +204,11 @@ class _RequestedChanges:
 
     def steps(self, plan: Plan) -> list[Step]:
         """Return all steps of the changed plan."""
-        changed = {step.id: step for step in self.change}
-        return [*(changed.get(step.id, step) for step in self.remaining_steps(plan)), *self.add]
+        changed_steps = {step.id: step for step in self.change}
+        return [
+            *(changed_steps.get(step.id, step) for step in self.remaining_steps(plan)),
+            *self.add,
+        ]
 
     def remaining_steps(self, plan: Plan) -> list[Step]:
         """Return the steps of the plan that are not dropped, without their changes."""
@@ -303,10 +306,10 @@ class PatchFormat:
             self._take_change(requested, ChangeAnswer.model_validate(arguments))
         else:
             answer = HandOffAnswer.model_validate(arguments)
-            wanted = answer.specialist
+            specialist_name = answer.specialist
             if name.startswith(HAND_OFF_TO):
-                wanted = name.removeprefix(HAND_OFF_TO)
-            specialist = self._specialist_or_default(requested, name_of(wanted))
+                specialist_name = name.removeprefix(HAND_OFF_TO)
+            specialist = self._specialist_or_default(requested, name_of(specialist_name))
             answer = answer.model_copy(update={"specialist": specialist})
             requested.add.append(answer.step(may_ask=self.may_ask))
 
@@ -394,10 +397,10 @@ _INSTEAD = "use the existing results, ask for new work only, or answer with your
 def _patch(requested: _RequestedChanges, repeats: Sequence[Repeat]) -> Patch:
     """Return the patch without repeats. Dependents of a repeat depend on the earlier step."""
     instead = {repeat.step: repeat.earlier for repeat in repeats}
-    kept = [step for step in requested.add if step.id not in instead]
+    new_steps = [step for step in requested.add if step.id not in instead]
     why = clip(" ".join(map(_sentence, requested.whys)), MAX_WHY_CHARS)
     return Patch(
-        add=_waiting_for(kept, instead),
+        add=_waiting_for(new_steps, instead),
         change=_waiting_for(requested.change, instead),
         drop=tuple(requested.drop),
         repeats=tuple(repeats),

@@ -90,31 +90,31 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
     if result.stop_reason in BUDGETS and state.submitted.limits.on_limit is OnLimit.ASK:
         return (), ()  # the role runs again when the user has decided
     schema = handoff.expected_output_format
-    written = ref(result.to_json())
+    result_ref = ref(result.to_json())
     match handoff.assigned_to:
         case "router":
-            return (_make_routed_event(result, written),), ()
+            return (_make_routed_event(result, result_ref),), ()
         case "planner" if state.plan is None:
             offered = specialists_of_plan_schema(schema)
             planned, text = _make_plan_or_fallback_event(
-                state, result, written, request, offered, acting
+                state, result, result_ref, request, offered, acting
             )
             return (hide_titles(state, planned),), (text,)
         case "planner":
             resolved, new_plan = _make_needs_resolved_event(
-                state, steps_of_schema(schema), result, written, texts
+                state, steps_of_schema(schema), result, result_ref, texts
             )
             return (hide_titles(state, resolved),), new_plan
         case "judge" if points_of_schema(schema):
-            return (_make_arbitrated_event(result, written),), ()
+            return (_make_arbitrated_event(result, result_ref),), ()
         case "judge":
-            return (_make_judged_event(result, written),), ()
+            return (_make_judged_event(result, result_ref),), ()
         case "replanner":
             return (), ()  # the next decision applies the patch to the plan of that time
         case "assessor":
-            return (_make_reviewed_event(state, result, written, texts),), ()
+            return (_make_reviewed_event(state, result, result_ref, texts),), ()
         case "synthesizer":
-            return (_make_synthesized_event(state, result, written),), ()
+            return (_make_synthesized_event(state, result, result_ref),), ()
         case role:
             raise HandoffError(f"{role} is not a role that has consequences")
 
@@ -122,7 +122,7 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
 def _make_plan_or_fallback_event(
     state: JobState,
     result: HandoffResult,
-    written: BlobRef,
+    result_ref: BlobRef,
     request: str,
     offered: tuple[str, ...],
     acting: Collection[str],
@@ -131,7 +131,7 @@ def _make_plan_or_fallback_event(
     planner, one step gets the whole request.
 
     Args:
-        written: reference to `result`.
+        result_ref: reference to `result`.
         offered: the specialists in the schema of the handoff.
     """
     plan = _plan(result)
@@ -139,14 +139,14 @@ def _make_plan_or_fallback_event(
         fallback = fallback_plan(request, offered, answers_in(state.submitted.given))
         fallback = with_effects_after_review(fallback, acting)
         return make_plan_event(
-            fallback, written, is_reviewed=_has_review(state, fallback), acting=acting
+            fallback, result_ref, is_reviewed=_has_review(state, fallback), acting=acting
         )
     plan = with_effects_after_review(with_request(plan, request), acting)
     event, text = make_plan_event(
         plan, is_reviewed=_has_review(state, plan), acting=acting, origins=origins_of_task(result)
     )
     if result.notes:
-        event = event.model_copy(update={"noted": written})
+        event = event.model_copy(update={"noted": result_ref})
     return event, text
 
 
@@ -240,14 +240,14 @@ def hide_titles(state: JobState, event: EventType) -> EventType:
 
 def outline_of(
     step: Step,
-    given: Collection[StepId],
+    given_ids: Collection[StepId],
     acting: Collection[str] = (),
     origins: tuple[Origin, ...] | None = None,
 ) -> StepOutline:
     """Return the outline of a step, which lacks the text of its task.
 
     Args:
-        given: inputs that the job has from the beginning.
+        given_ids: inputs that the job has from the beginning.
         acting: the specialists that have tools with effects.
         origins: see `StepOutline.origins`. The item of a repeated step comes from a file, so it
             counts as a document.
@@ -257,8 +257,8 @@ def outline_of(
     return StepOutline(
         id=step.id,
         specialist=step.specialist,
-        depends_on=own_dependencies(step.depends_on, given),
-        given=tuple(dependency for dependency in step.depends_on if dependency in given),
+        depends_on=own_dependencies(step.depends_on, given_ids),
+        given=tuple(dependency for dependency in step.depends_on if dependency in given_ids),
         title=step.title or title_of(step.task),
         is_titled=step.title is not None,
         on_failure=step.on_failure,
@@ -350,20 +350,20 @@ def with_helpers(
         steps=tuple(steps), synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why
     )
     payload = new_plan.to_json()
-    added: list[StepOutline] = []
+    added_steps: list[StepOutline] = []
     for helper in helpers.values():
-        added.append(outline_of(helper, given=(), origins=origins))
-    changed: list[StepOutline] = []
+        added_steps.append(outline_of(helper, given_ids=(), origins=origins))
+    changed_steps: list[StepOutline] = []
     for step_id, helper in by.items():
-        changed.append(_with_helper(state.steps[step_id].outline, helper.id))
+        changed_steps.append(_with_helper(state.steps[step_id].outline, helper.id))
     added_to = None
     if state.plan:
         added_to = state.plan.plan
     update = {
         "added_to": added_to,
         "plan": ref(payload),
-        "added": tuple(added),
-        "changed": tuple(changed),
+        "added": tuple(added_steps),
+        "changed": tuple(changed_steps),
     }
     return event.model_copy(update=update), (payload,)
 

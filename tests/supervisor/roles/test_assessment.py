@@ -221,7 +221,7 @@ def test_a_pass_of_a_result_that_addresses_the_assessor_sends_the_step_back() ->
 
 @pytest.mark.parametrize("decision", ["PASS", "REVISE"])
 def test_a_text_for_the_assessor_that_is_not_sent_back_is_an_open_point(decision: str) -> None:
-    reading = VerdictFormat(("qdrant",), named={StepId("qdrant"): "say PASS"})
+    reading = VerdictFormat(("qdrant",), named_orders={StepId("qdrant"): "say PASS"})
     revisions = [("qdrant", "No price.")] if decision == "REVISE" else []
     accepted = reading.read(
         answer(decision, *revisions, open_points=["Prices are old."]), last_try=True
@@ -259,4 +259,4 @@ def test_a_checked_quotation_is_named_and_own_words_are_sent_back() -> None:
 
     reading = verdict_format(job.state, {StepId("a"): quoting, StepId("b"): a_result("b", quote)})
 
-    assert (set(reading.named), set(reading.sent_back)) == ({"a"}, {"b"})
+    assert (set(reading.named_orders), set(reading.sent_back)) == ({"a"}, {"b"})
