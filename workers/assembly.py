@@ -351,7 +351,7 @@ def _specialist(lazy_worker: LazyWorker, spec: SpecialistSpec, wake: Any) -> Any
         worker = lazy_worker()
 
         def attempt(handoff: AgentHandoff, message: str) -> Any:
-            ended = run_handoff(
+            outcome = run_handoff(
                 worker.process.attempts,
                 worker.registry,
                 wake,
@@ -360,9 +360,9 @@ def _specialist(lazy_worker: LazyWorker, spec: SpecialistSpec, wake: Any) -> Any
                 message,
                 lazy_worker.host,
             )
-            if ended.end is AttemptEnd.PAUSED:
+            if outcome.end is AttemptEnd.PAUSED:
                 lazy_worker.stop_consuming(spec.name)
-            return ended
+            return outcome
 
         return run_task(self, worker.process.store, spec.name, text, attempt)
 

@@ -33,7 +33,7 @@ def run_handoff(
     attempts: Attempts,
     registry: Registry,
     wake: Callable[[JobId], None],
-    own: SpecialistSpec,
+    own_spec: SpecialistSpec,
     handoff: AgentHandoff,
     text: str,
     host: HostTasks,
@@ -47,8 +47,8 @@ def run_handoff(
         attempts: the runner of attempts.
         registry: tools of this worker.
         wake: wakes the supervisor of a job.
-        own: the specialist's file in this process. The attempt gets no tool, model or limit beyond
-            it.
+        own_spec: the specialist's file in this process. The attempt gets no tool, model or limit
+            beyond it.
         handoff: the handoff.
         text: the handoff as JSON, as it arrived.
         host: Celery app of the host, for a specialist that is a task of this app.
@@ -79,8 +79,8 @@ def run_handoff(
         tools = _select_allowed_tools(handoff, spec, registry)
         return AgentSetup(answer_format, tools, external_model=_external_model_of(spec))
 
-    limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own)})
-    outcome = attempts.attempt(text, limited, make_setup, own_spec=own)
+    limited = handoff.model_copy(update={"limits": grant_limits(handoff.limits, own_spec)})
+    outcome = attempts.attempt(text, limited, make_setup, own_spec=own_spec)
     if outcome.wakes and outcome.parts_left > 0:
         try:
             wake(handoff.job_id)

@@ -69,11 +69,14 @@ def with_cli_texts(call: ModelCall, request: Mapping[str, Any]) -> ModelCall:
     return replace(call, system=system, messages=_with_additions(call.messages, turns))
 
 
-def added_bytes(call: ModelCall, sent: ModelCall) -> int:
+def added_bytes(call: ModelCall, sent_call: ModelCall) -> int:
     """Return the bytes that the CLI has added to a call."""
-    return len(json.dumps([sent.system.text, sent.messages], ensure_ascii=False).encode()) - len(
-        json.dumps([call.system.text, call.messages], ensure_ascii=False).encode()
-    )
+    return _size_of(sent_call) - _size_of(call)
+
+
+def _size_of(call: ModelCall) -> int:
+    """Return the size of the system prompt and the messages of a call as JSON, in bytes."""
+    return len(json.dumps([call.system.text, call.messages], ensure_ascii=False).encode())
 
 
 def system_text(request: Mapping[str, Any]) -> str:
@@ -139,24 +142,24 @@ def _with_additions(
 
 def _find_added_blocks(recorded: MessageParam, requested: MessageParam) -> list[Block]:
     known = _text_in(_blocks_of(recorded))
-    added: list[Block] = []
+    added_blocks: list[Block] = []
     for block in _blocks_of(requested):
         text = str(block.get("text", ""))
         is_own = text.strip() in known or text in (GO_ON, NOTHING)
         if block.get("type") == "text" and not is_own:
-            added.append({"type": "text", "text": text})
-    return added
+            added_blocks.append({"type": "text", "text": text})
+    return added_blocks
 
 
 def _blocks_for_cli(blocks: Iterable[Block]) -> tuple[Block, ...]:
     """Return the texts and calls of a reply. The CLI has no use for other blocks."""
-    kept: list[Block] = []
+    cli_blocks: list[Block] = []
     for block in blocks:
         if block.get("type") == "tool_use":
-            kept.append({**block, "name": f"{PREFIX}{block.get('name')}"})
+            cli_blocks.append({**block, "name": f"{PREFIX}{block.get('name')}"})
         elif block.get("type") == "text":
-            kept.append({"type": "text", "text": str(block.get("text", ""))})
-    return tuple(kept) or ({"type": "text", "text": NOTHING},)
+            cli_blocks.append({"type": "text", "text": str(block.get("text", ""))})
+    return tuple(cli_blocks) or ({"type": "text", "text": NOTHING},)
 
 
 def _blocks_of(message: Mapping[str, Any]) -> list[Block]:

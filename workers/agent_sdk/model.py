@@ -48,13 +48,13 @@ class AgentSdkModel:
             ModelError: raised by the model. The request of the CLI still waits.
         """
         request = self._next_request(call, on_progress)
-        sent = with_cli_texts(call, request.body)
-        if added_bytes(call, sent) > self.added_bytes:
+        sent_call = with_cli_texts(call, request.body)
+        if added_bytes(call, sent_call) > self.added_bytes:
             raise ModelRejected(
                 f"the CLI of the Claude Agent SDK adds more than {self.added_bytes:,} bytes to"
                 " a request: remove `runner`, or install the pinned version"
             )
-        return self.model.reply(sent, on_progress)
+        return self.model.reply(sent_call, on_progress)
 
     def close(self) -> None:
         """End the CLI, if it runs."""

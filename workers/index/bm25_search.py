@@ -252,17 +252,17 @@ def _limit_per_document(ranked: list[tuple[int, float]], limit: int) -> list[tup
     """Return `limit` passages in the order of their rank, at most `_MAX_OF_ONE_DOCUMENT` of
     one document if the other documents have enough.
     """
-    taken: list[int] = []
-    spare: list[int] = []
+    first_positions: list[int] = []
+    spare_positions: list[int] = []
     count: dict[int, int] = {}
     for position, (number, _) in enumerate(ranked):
         document = number >> ORDINAL_BITS
         count[document] = count.get(document, 0) + 1
         if count[document] <= _MAX_OF_ONE_DOCUMENT:
-            taken.append(position)
+            first_positions.append(position)
         else:
-            spare.append(position)
-    return [ranked[position] for position in sorted((taken + spare)[:limit])]
+            spare_positions.append(position)
+    return [ranked[position] for position in sorted((first_positions + spare_positions)[:limit])]
 
 
 def _load_matches(

@@ -70,11 +70,11 @@ def _pieces(text: str) -> Iterator[tuple[int, int]]:
     for first, end in _paragraphs(text):
         start = first
         while end - start > MAX_CHARS:
-            cut = _best_cut(text, start)
-            piece_end = start + len(text[start:cut].rstrip())
+            cut_index = _best_cut(text, start)
+            piece_end = start + len(text[start:cut_index].rstrip())
             yield start, piece_end
-            rest = text[cut:end]
-            start = cut + len(rest) - len(rest.lstrip())
+            rest = text[cut_index:end]
+            start = cut_index + len(rest) - len(rest.lstrip())
         if start < end:
             yield start, end
 
@@ -106,9 +106,9 @@ def _best_cut(text: str, start: int) -> int:
     `MAX_CHARS`.
     """
     window_end = start + MAX_CHARS
-    for cut in _CUTS:
+    for pattern in _CUTS:
         ends: list[int] = []
-        for match in cut.finditer(text, start + 1, window_end):
+        for match in pattern.finditer(text, start + 1, window_end):
             if match.end() - start <= MAX_CHARS:
                 ends.append(match.end())
         if ends and ends[-1] - start >= AIM_CHARS // 2:

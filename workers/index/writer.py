@@ -40,9 +40,9 @@ def fill(database: Database, manifest: Manifest, text_of: Callable[[str], str]) 
         sizes[document.digest] = document.chars
     unavailable: set[str] = set()
     while True:
-        wanted = sizes.keys() - unavailable
+        wanted_digests = sizes.keys() - unavailable
         with database.connection() as (_, connection):
-            missing = sorted(wanted - find_indexed_ids(connection, wanted).keys())
+            missing = sorted(wanted_digests - find_indexed_ids(connection, wanted_digests).keys())
         if not missing:
             return
         random.shuffle(missing)
@@ -84,13 +84,13 @@ def _add(connection: sqlite3.Connection, texts: dict[str, str]) -> None:
         passages_by_digest[digest] = list(islice(passages(text), 1 << ORDINAL_BITS))
     connection.execute("BEGIN IMMEDIATE")
     for digest, text in texts.items():
-        added = connection.execute(
+        added_rows = connection.execute(
             "INSERT INTO documents (digest) VALUES (?) ON CONFLICT DO NOTHING RETURNING id",
             (digest,),
         ).fetchall()
-        if not added:
+        if not added_rows:
             continue
-        first = added[0][0] << ORDINAL_BITS
+        first = added_rows[0][0] << ORDINAL_BITS
         passage_rows: list[tuple[int, int, int, str]] = []
         word_rows: list[tuple[int, str, str]] = []
         for number, passage in enumerate(passages_by_digest[digest], first):

@@ -19,5 +19,5 @@ def now_tool() -> Tool:
     )
 
 
-def _now(_given: _Nothing, _context: ToolContext) -> str:
+def _now(_arguments: _Nothing, _context: ToolContext) -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -79,35 +79,35 @@ class MemoryCommands(BetaAbstractMemoryTool):
         """Return the notes with the words of the query, the best first. A rare word counts
         more.
         """
-        wanted = set(map(stem, _WORD.findall(query)))
-        if not wanted:
+        query_words = set(map(stem, _WORD.findall(query)))
+        if not query_words:
             raise ToolFailed("memory: the query has no words: name the fact that you look for")
-        stored = self._notes.all()
-        matches_by_note = [_words_of(note) & wanted for note in stored]
+        notes = self._notes.all()
+        matches_by_note = [_words_of(note) & query_words for note in notes]
         counts: Counter[str] = Counter()
         for matches in matches_by_note:
             counts.update(matches)
         scored: list[tuple[float, Note]] = []
-        for note, matches in zip(stored, matches_by_note, strict=True):
+        for note, matches in zip(notes, matches_by_note, strict=True):
             if not matches:
                 continue
             score = 0.0
             for word in sorted(matches):
-                score += log(1 + len(stored) / counts[word])
+                score += log(1 + len(notes) / counts[word])
             scored.append((score, note))
         scored.sort(key=lambda entry: -entry[0])
         best = [note for _, note in scored[:MAX_HITS]]
         self._show(*best)
         hits = [{**self._about(note), "text": note.text} for note in best]
-        return json.dumps({"notes": hits, "searched": len(stored)}, ensure_ascii=False)
+        return json.dumps({"notes": hits, "searched": len(notes)}, ensure_ascii=False)
 
     def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
         """Return one note, or the list of all notes or of one subject."""
         path = _plain(command.path)
-        stored = self._notes.all()
-        note = _find(stored, path)
+        notes = self._notes.all()
+        note = _find(notes, path)
         if note is None:
-            return self._directory(path, stored)
+            return self._directory(path, notes)
         self._show(note)
         lines = _number_lines(note.text, _range_of(command))
         about = json.dumps(self._about(note), ensure_ascii=False)
@@ -135,8 +135,8 @@ class MemoryCommands(BetaAbstractMemoryTool):
             text = _replace_once(note, command.old_str, command.new_str)
             self._write(path, text, note)
         self._show(note)
-        changed = text[: max(place, 0)].count("\n")
-        around = slice(max(0, changed - _LINES_AROUND), changed + _LINES_AROUND + 1)
+        changed_line = text[: max(place, 0)].count("\n")
+        around = slice(max(0, changed_line - _LINES_AROUND), changed_line + _LINES_AROUND + 1)
         snippet = _number_lines(text, around)
         heading = "The memory file has been edited. Here is the snippet showing the change"
         return "\n".join([f"{heading} (with line numbers):", *snippet])
@@ -181,9 +181,9 @@ class MemoryCommands(BetaAbstractMemoryTool):
             self._store(NewNote(path, old.text, old.evidence, origins, self._call), None, old)
         return f"Successfully renamed {_full(old_path)} to {_full(path)}"
 
-    def _directory(self, path: str, stored: Sequence[Note]) -> str:
+    def _directory(self, path: str, notes: Sequence[Note]) -> str:
         """Return the sizes and the paths of all notes, or of those of one subject."""
-        below = [note for note in stored if not path or note.subject == path]
+        below = [note for note in notes if not path or note.subject == path]
         if path and not below:
             raise _missing(path)
         # the paths are words of a model, too
@@ -222,11 +222,11 @@ class MemoryCommands(BetaAbstractMemoryTool):
         """
         if not path:
             raise ToolFailed(f"Cannot {command} the {ROOT} directory itself")
-        stored = self._notes.all()
-        note = _changeable(stored, path)
+        notes = self._notes.all()
+        note = _changeable(notes, path)
         if note is not None:
             return note
-        if any(other.subject == path for other in stored):
+        if any(other.subject == path for other in notes):
             raise ToolFailed(f"Cannot {command} the directory {_full(path)}: name one of its files")
         raise _missing(path)
 
@@ -327,8 +327,8 @@ def _validate_path(path: str) -> str:
 
 
 def _missing(path: str) -> ToolFailed:
-    shown = json.dumps(_full(path)[:_SHOWN_CHARS], ensure_ascii=False)[1:-1]
-    return ToolFailed(f"The path {shown} does not exist. Please provide a valid path.")
+    path_text = json.dumps(_full(path)[:_SHOWN_CHARS], ensure_ascii=False)[1:-1]
+    return ToolFailed(f"The path {path_text} does not exist. Please provide a valid path.")
 
 
 def _find(notes: Sequence[Note], path: str) -> Note | None:
@@ -363,10 +363,10 @@ def _replace_once(note: Note, old: str, new: str) -> str:
     count = note.text.count(old) if old else 0
     if count == 1:
         return note.text.replace(old, new)
-    shown = json.dumps(old[:_SHOWN_CHARS], ensure_ascii=False)[1:-1]
+    old_text = json.dumps(old[:_SHOWN_CHARS], ensure_ascii=False)[1:-1]
     if not count:
         raise ToolFailed(
-            f"No replacement was performed, old_str `{shown}` did not appear verbatim in"
+            f"No replacement was performed, old_str `{old_text}` did not appear verbatim in"
             f" {_full(note.path)}."
         )
     lines: list[str] = []
@@ -375,7 +375,7 @@ def _replace_once(note: Note, old: str, new: str) -> str:
         lines.append(str(note.text[:start].count("\n") + 1))
         start = note.text.find(old, start + 1)
     raise ToolFailed(
-        f"No replacement was performed. Multiple occurrences of old_str `{shown}` in lines:"
+        f"No replacement was performed. Multiple occurrences of old_str `{old_text}` in lines:"
         f" {', '.join(lines)}. Please ensure it is unique"
     )
 
@@ -388,14 +388,14 @@ def _range_of(command: beta.BetaMemoryTool20250818ViewCommand) -> slice:
     return slice(max(1, first) - 1, None if last == -1 else last)
 
 
-def _number_lines(text: str, shown: slice) -> list[str]:
+def _number_lines(text: str, line_range: slice) -> list[str]:
     """Return the shown lines of a text with their numbers, from 1. As in the SDK, only a line feed
     ends a line, and an empty line comes after a line feed at the end.
     """
     numbered: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
         numbered.append(f"{number:>{_NUMBER_WIDTH}}\t{line}")
-    return numbered[shown]
+    return numbered[line_range]
 
 
 def _words_of(note: Note) -> set[str]:

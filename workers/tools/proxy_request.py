@@ -106,11 +106,11 @@ def parse_request(data: bytes) -> ProxyRequest:
     request = _next_event(incoming)
     if not isinstance(request, h11.Request) or request.http_version not in (b"1.0", b"1.1"):
         raise NoProxyRequest("not a request of HTTP/1.0 or HTTP/1.1")
-    given = dict(request.headers)
-    if b"transfer-encoding" in given and b"content-length" in given:
+    headers = dict(request.headers)
+    if b"transfer-encoding" in headers and b"content-length" in headers:
         raise NoProxyRequest("Transfer-Encoding and Content-Length together: send only one")
     host, port, path = _target(request)
-    if given.get(b"host", host.encode()).lower() not in (
+    if headers.get(b"host", host.encode()).lower() not in (
         host.encode(),
         f"{host}:{port}".encode(),
     ):
@@ -174,8 +174,8 @@ def _target(request: h11.Request) -> tuple[str, int, str | None]:
 
 def _build_forwarded_request(request: h11.Request, host: str, port: int, path: str) -> h11.Request:
     """Return the request that the proxy sends to the host."""
-    shown = host if port == 80 else f"{host}:{port}"
-    headers = [(b"Host", shown.encode()), (b"Connection", b"close")]
+    host_header = host if port == 80 else f"{host}:{port}"
+    headers = [(b"Host", host_header.encode()), (b"Connection", b"close")]
     for name, value in request.headers.raw_items():
         if name.lower() not in _HOP_BY_HOP and not name.lower().startswith(b"proxy-"):
             headers.append((name, value))
@@ -187,5 +187,5 @@ def with_close(head: bytes) -> bytes:
     close a connection without the header. A client would then send its next request into it.
     """
     first, *lines = head.split(b"\n")
-    kept = [line for line in lines if not line.lower().startswith(_OF_CONNECTION)]
-    return b"\n".join((first, b"Connection: close\r", *kept))
+    kept_lines = [line for line in lines if not line.lower().startswith(_OF_CONNECTION)]
+    return b"\n".join((first, b"Connection: close\r", *kept_lines))

@@ -96,27 +96,27 @@ def find_document(source: str, documents: Sequence[Document]) -> Document:
     Raises:
         ToolFailed: no document or several documents match. The message names the most likely paths.
     """
-    wanted = to_nfc(source.strip().removeprefix("./"))
+    wanted_path = to_nfc(source.strip().removeprefix("./"))
     by_path: dict[str, Document] = {}
     for document in documents:
         by_path[to_nfc(document.path)] = document
-    if wanted not in by_path:
-        wanted = _SIZE.sub("", wanted)
-    if wanted in by_path:
-        return by_path[wanted]
+    if wanted_path not in by_path:
+        wanted_path = _SIZE.sub("", wanted_path)
+    if wanted_path in by_path:
+        return by_path[wanted_path]
     same_name: list[str] = []
     for path in by_path:
-        if path.rpartition("/")[2].casefold() == wanted.rpartition("/")[2].casefold():
+        if path.rpartition("/")[2].casefold() == wanted_path.rpartition("/")[2].casefold():
             same_name.append(path)
     if len(same_name) == 1:
         return by_path[same_name[0]]
     if not by_path:
         raise ToolFailed("this job has no documents")
-    close = same_name or close_names(wanted, by_path, limit=5, alike=0.4)
+    close = same_name or close_names(wanted_path, by_path, limit=5, alike=0.4)
     if close:
         others = f"did you mean {', '.join(close[:5])}?"
     else:
         others = f"the documents are {', '.join([*by_path][:5])}"
         if len(by_path) > 5:
             others += f" and {len(by_path) - 5} more"
-    raise ToolFailed(f"no document {wanted[:200]!r}; {others} (search_documents finds more)")
+    raise ToolFailed(f"no document {wanted_path[:200]!r}; {others} (search_documents finds more)")

@@ -42,7 +42,7 @@ class Registry:
     """Reason by name of each tool that this worker cannot offer. A specialist may name such a
     tool, and runs without it.
     """
-    own: tuple[str, ...] = ()
+    own_tools: tuple[str, ...] = ()
     """Names of the tools in the user's folders of tools."""
     close: Callable[[], None] = lambda: None
     """Ends the connections to MCP servers, and the processes of the user's tools."""
@@ -63,10 +63,10 @@ class Registry:
 
     def without_use(self, specs: Iterable[SpecialistSpec]) -> str | None:
         """Return a line about the tools in the user's folders that no specialist names, or None."""
-        named: set[str] = set()
+        named_tools: set[str] = set()
         for spec in specs:
-            named.update(spec.tools)
-        unused = sorted({*self.own} - named)
+            named_tools.update(spec.tools)
+        unused = sorted({*self.own_tools} - named_tools)
         if not unused:
             return None
         names = ", ".join(unused)
@@ -82,13 +82,13 @@ class Registry:
         Raises:
             InvalidTool: there is no such tool.
         """
-        chosen: dict[str, Tool] = {}
+        chosen_tools: dict[str, Tool] = {}
         for name in names:
             if name in self.tools:
-                chosen[name] = self.tools[name]
+                chosen_tools[name] = self.tools[name]
             elif name not in self.not_offered:
                 raise InvalidTool(self._error_of_unknown_tool(name))
-        return tuple(chosen.values())
+        return tuple(chosen_tools.values())
 
     def _error_of_unknown_tool(self, name: str) -> str:
         hint = suggestion(name, self.names, otherwise="add the folder of its file (--tools DIR)")
@@ -118,11 +118,11 @@ def build_registry(
     )
     tools = {tool.name: tool for tool in built_in}
     hosted = start_user_tools(settings)
-    own: list[str] = []
+    own_tools: list[str] = []
     for where, user_tools in hosted.sources:
         for tool in user_tools:
             if where != INSTALLED:
-                own.append(tool.name)
+                own_tools.append(tool.name)
             if tool.name in tools or tool.name == READ_RESULT:
                 hosted.close()
                 raise InvalidTool(_error_of_taken_name(where, tool.name))
@@ -148,14 +148,14 @@ def build_registry(
     return Registry(
         tools | dict(from_servers.tools),
         not_offered | dict(from_servers.not_offered),
-        tuple(own),
+        tuple(own_tools),
         close,
     )
 
 
 def _error_of_taken_name(where: str, name: str) -> str:
     """Return the error of a user's tool whose name is taken."""
-    taken = "is taken by another of your tools"
+    problem = "is taken by another of your tools"
     if name in (*BUILT_IN, *TOOL_OF_SANDBOX.values(), READ_RESULT):
-        taken = "is the name of a built-in tool"
-    return f"{where}: tool {name}: {taken}: rename it"
+        problem = "is the name of a built-in tool"
+    return f"{where}: tool {name}: {problem}: rename it"

@@ -73,8 +73,8 @@ def run_code_tool(run: Runner = run_in_sandbox) -> Tool:
         contents = {name: text.encode() for name, (_, text) in inputs.items()}
         if sum(map(len, contents.values())) > MAX_INPUT_BYTES:
             raise ToolFailed(f"the inputs have more than {MAX_INPUT_BYTES:,} bytes: name fewer")
-        ended = run(arguments.code, contents, is_abandoned=context.is_abandoned)
-        answer = _answer(ended, context)
+        sandbox_run = run(arguments.code, contents, is_abandoned=context.is_abandoned)
+        answer = _answer(sandbox_run, context)
         if inputs:
             answer["inputs"] = {f"inputs/{name}": path for name, (path, _) in inputs.items()}
         return json.dumps(answer, ensure_ascii=False)
@@ -84,14 +84,14 @@ def run_code_tool(run: Runner = run_in_sandbox) -> Tool:
     return replace(tool, is_source=True, ends_when_abandoned=True)
 
 
-def _inputs(wanted: Sequence[str], context: ToolContext) -> dict[str, tuple[str, str]]:
+def _inputs(sources: Sequence[str], context: ToolContext) -> dict[str, tuple[str, str]]:
     """Return the source and the text of each document by the name of its file.
 
     Raises:
         ToolFailed: there is no such document.
     """
     inputs: dict[str, tuple[str, str]] = {}
-    for source in dict.fromkeys(wanted):
+    for source in dict.fromkeys(sources):
         document = _document(source.strip(), context)
         name = _name_of_file(document.path)
         while name in inputs:
@@ -125,16 +125,16 @@ def _document(source: str, context: ToolContext) -> Document:
     raise ToolFailed(f"no document of this job has the digest {source}")
 
 
-def _answer(ended: SandboxRun, context: ToolContext) -> dict[str, Any]:
+def _answer(run: SandboxRun, context: ToolContext) -> dict[str, Any]:
     """Store the output files, and return the result of the call."""
-    answer: dict[str, Any] = {"exit_code": ended.exit_code}
-    if ended.stopped:
-        answer["stopped"] = _STOPPED[ended.stopped]
-    answer["stdout"] = ended.stdout[-MAX_PRINTED_CHARS:]
-    answer["stderr"] = ended.stderr[-MAX_PRINTED_CHARS:]
-    left_out = ended.left_out
+    answer: dict[str, Any] = {"exit_code": run.exit_code}
+    if run.stopped:
+        answer["stopped"] = _STOPPED[run.stopped]
+    answer["stdout"] = run.stdout[-MAX_PRINTED_CHARS:]
+    answer["stderr"] = run.stderr[-MAX_PRINTED_CHARS:]
+    left_out = run.left_out
     files: list[dict[str, Any]] = []
-    for name, data in _contents(ended).items():
+    for name, data in _contents(run).items():
         try:
             text = data.decode()
         except UnicodeDecodeError:
@@ -152,14 +152,14 @@ def _answer(ended: SandboxRun, context: ToolContext) -> dict[str, Any]:
     return answer
 
 
-def _contents(ended: SandboxRun) -> dict[str, bytes]:
+def _contents(run: SandboxRun) -> dict[str, bytes]:
     """Return the contents of the output files by path.
 
     Raises:
         ToolFailed: the files cannot be read, or are too large.
     """
     try:
-        contents = ended.contents()
+        contents = run.contents()
     except ValueError:
         raise ToolFailed("the sandbox returned files that cannot be read") from None
     if sum(map(len, contents.values())) > _LIMITS.output_bytes:

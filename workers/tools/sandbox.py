@@ -242,11 +242,11 @@ class _Run:
         with suppress(OSError), self._process.stdin as stdin:
             stdin.write(request)
 
-    def _read(self, kept: bytearray, limit: int) -> None:
+    def _read(self, buffer: bytearray, limit: int) -> None:
         assert self._process.stdout is not None
         with suppress(OSError), self._process.stdout as stdout:
-            while len(kept) <= limit and (piece := os.read(stdout.fileno(), 65_536)):
-                kept += piece
+            while len(buffer) <= limit and (piece := os.read(stdout.fileno(), 65_536)):
+                buffer += piece
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None

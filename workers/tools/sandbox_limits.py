@@ -165,12 +165,12 @@ def memory_of(process: Path, *, exact: bool) -> int:
         exact: divide a page by the number of processes that share it.
     """
     thread, status = _living_thread(process)
-    used = status.get("VmRSS", 0) + status.get("VmSwap", 0)
+    used_kib = status.get("VmRSS", 0) + status.get("VmSwap", 0)
     if exact and thread == process:
         shares = _fields(process / "smaps_rollup")
-        used = shares.get("Pss", used) + shares.get("SwapPss", 0)
+        used_kib = shares.get("Pss", used_kib) + shares.get("SwapPss", 0)
     mappings = (thread / "maps").read_bytes().count(b"\n")
-    return (used + status.get("VmPTE", 0)) * 1_024 + mappings * _MAPPING_BYTES
+    return (used_kib + status.get("VmPTE", 0)) * 1_024 + mappings * _MAPPING_BYTES
 
 
 def _living_thread(process: Path) -> tuple[Path, dict[str, int]]:

@@ -83,7 +83,7 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
     that it has started.
     """
     until = time.monotonic() + limits["seconds"]
-    kept: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+    kept_output: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
     printed = 0
     stopped = ""
     with subprocess.Popen(
@@ -105,7 +105,7 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
             for name in names:
                 piece = os.read(getattr(process, name).fileno(), _PIECE)
                 printed += len(piece)
-                _keep_end(kept[name], piece, limits["kept_bytes"])
+                _keep_end(kept_output[name], piece, limits["kept_bytes"])
                 if not piece:
                     ready.unregister(getattr(process, name))
             if time.monotonic() > until:
@@ -115,16 +115,16 @@ def _run(limits: dict[str, int]) -> dict[str, Any]:
         _end_all()
         for name in ("stdout", "stderr"):  # all writers have ended
             rest = getattr(process, name).read(_PIECE) or b""
-            _keep_end(kept[name], rest, limits["kept_bytes"])
+            _keep_end(kept_output[name], rest, limits["kept_bytes"])
         code = process.wait()
-    texts = {name: data.decode("utf-8", "replace") for name, data in kept.items()}
+    texts = {name: data.decode("utf-8", "replace") for name, data in kept_output.items()}
     return {"exit_code": code, "stopped": stopped, **texts}
 
 
-def _keep_end(kept: bytearray, piece: bytes, limit: int) -> None:
+def _keep_end(buffer: bytearray, piece: bytes, limit: int) -> None:
     """Add a piece of an output, and keep only the last bytes, because errors are at the end."""
-    kept += piece
-    del kept[:-limit]
+    buffer += piece
+    del buffer[:-limit]
 
 
 def _ready(ready: selectors.BaseSelector, until: float) -> list[str]:
@@ -148,15 +148,15 @@ def _outputs(limits: dict[str, int]) -> tuple[dict[str, str], int]:
     left_out, size = 0, 0
     top = FOLDER / "outputs"
     for path in _paths(top):
-        shown = str(path.relative_to(top)).encode("utf-8", "replace").decode()
+        name = str(path.relative_to(top)).encode("utf-8", "replace").decode()
         data = None
-        if len(shown) <= _MAX_PATH_CHARS and len(files) < limits["output_files"]:
+        if len(name) <= _MAX_PATH_CHARS and len(files) < limits["output_files"]:
             data = _content(path, limits["output_bytes"] - size)
         if data is None:
             left_out += 1
             continue
         size += len(data)
-        files[shown] = base64.b64encode(data).decode()
+        files[name] = base64.b64encode(data).decode()
     return files, left_out
 
 

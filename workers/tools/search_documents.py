@@ -33,9 +33,9 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
     """Return the tool. It searches the document index of this host."""
 
     def search(arguments: _Search, context: ToolContext) -> ToolOutput:
-        whole = _whole(context)
-        if whole is not None:
-            return whole
+        full_texts = _whole(context)
+        if full_texts is not None:
+            return full_texts
         limit = min(max(arguments.limit, 1), MAX_HITS)
         try:
             result = index.search(
@@ -68,8 +68,8 @@ def _whole(context: ToolContext) -> ToolOutput | None:
         return None
     if not documents:
         return None
-    shown = context.texts_shown()
-    if all(was_shown(text, shown) for _, text in documents):
+    shown_texts = context.texts_shown()
+    if all(was_shown(text, shown_texts) for _, text in documents):
         return ToolOutput(SAME_RESULT, origins=())
     return ToolOutput(whole_texts(documents), origins=(DOCUMENT,))
 
@@ -79,11 +79,11 @@ def _answer(result: SearchResult, context: ToolContext) -> ToolOutput:
     long_ones = {item.path for item in context.manifest.documents if item.chars > MAX_CHARS}
     hits: list[dict[str, object]] = []
     for hit in result.hits:
-        shown: dict[str, object] = {"source": hit.source}
+        hit_item: dict[str, object] = {"source": hit.source}
         if hit.source in long_ones:
-            shown["offset"] = hit.start
-        shown["snippet"] = hit.snippet
-        hits.append(shown)
+            hit_item["offset"] = hit.start
+        hit_item["snippet"] = hit.snippet
+        hits.append(hit_item)
     answer: dict[str, object] = {"hits": hits, "searched": result.searched}
     if result.missing:
         answer["not_searched"] = list(result.missing[:20])

@@ -158,17 +158,17 @@ Instruction = tuple[int, int, int, int]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def internet_only_filter(*refused: str) -> bytes:
+def internet_only_filter(*refused_calls: str) -> bytes:
     """Return a filter that allows sockets for IP only, and pairs of connected sockets.
 
     Args:
-        refused: names of further system calls that the filter refuses.
+        refused_calls: names of further system calls that the filter refuses.
 
     Raises:
         OSError: the filter does not know the numbers of this machine.
     """
     number = _numbers()
-    names = ("io_uring_setup", *refused)  # io_uring can open sockets, too
+    names = ("io_uring_setup", *refused_calls)  # io_uring can open sockets, too
     return _filter(number, _refusals(number, names))
 
 

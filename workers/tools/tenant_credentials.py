@@ -72,5 +72,5 @@ def without_values(text: str, values: Mapping[str, str]) -> str:
     """Return the text with the name of each secret in place of its value, in each of its
     spellings.
     """
-    shown = {value: f"[{name}]" for name, value in values.items()}
-    return SecretSpellings(shown).replace_secrets_in(text)
+    names_by_value = {value: f"[{name}]" for name, value in values.items()}
+    return SecretSpellings(names_by_value).replace_secrets_in(text)

@@ -108,8 +108,8 @@ def _drop_capabilities(kept_bits: int) -> None:
     sets = ctypes.create_string_buffer(24)
     if _libc.capget(header, sets) == 0:
         words = struct.unpack("=6I", sets.raw)
-        kept = [word & kept_bits for word in words[:3]]
-        _libc.capset(header, struct.pack("=6I", *kept, 0, 0, 0))
+        kept_words = [word & kept_bits for word in words[:3]]
+        _libc.capset(header, struct.pack("=6I", *kept_words, 0, 0, 0))
 
 
 def adopt_orphans() -> None:
@@ -183,12 +183,12 @@ def _limit(kind: int, soft: int, hard: int | None = None) -> None:
     resource.setrlimit(kind, (soft, hard))
 
 
-def leave_networks(kept: int) -> None:
+def leave_networks(kept_descriptor: int) -> None:
     """Move this process into an empty network namespace, and put an end to the sockets that it
     has inherited.
 
     Args:
-        kept: descriptor of the socket to the worker, which stays open.
+        kept_descriptor: descriptor of the socket to the worker, which stays open.
 
     Raises:
         OSError: the kernel allows no namespace.
@@ -199,7 +199,7 @@ def leave_networks(kept: int) -> None:
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
     Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
-    _end_sockets(kept)
+    _end_sockets(kept_descriptor)
 
 
 def listen_within() -> socket.socket:
@@ -246,7 +246,7 @@ def _try_border() -> NoReturn:
         os._exit(code)
 
 
-def _end_sockets(kept: int) -> None:
+def _end_sockets(kept_descriptor: int) -> None:
     """Replace each socket of this process by an empty file. Their numbers stay in use, because
     an object of a file of tools may have such a number.
     """
@@ -257,5 +257,5 @@ def _end_sockets(kept: int) -> None:
                 is_socket = stat.S_ISSOCK(os.fstat(descriptor).st_mode)
             except OSError:  # the descriptor of the listing itself
                 continue
-            if is_socket and descriptor != kept:
+            if is_socket and descriptor != kept_descriptor:
                 os.dup2(nothing.fileno(), descriptor, inheritable=False)

@@ -65,11 +65,11 @@ def base_environment(environment: Mapping[str, str] = os.environ) -> dict[str, s
 def clean_output(output: bytes) -> str:
     """Return output of a foreign program for a log: without control characters, and cut."""
     text = output.decode("utf-8", "replace")
-    shown = "".join(
+    printable = "".join(
         character if character.isprintable() else " " for character in text[:MAX_OUTPUT_CHARS]
     )
-    cut = f" [cut: {len(text):,} characters]" if len(text) > MAX_OUTPUT_CHARS else ""
-    return " ".join(shown.split()) + cut
+    cut_note = f" [cut: {len(text):,} characters]" if len(text) > MAX_OUTPUT_CHARS else ""
+    return " ".join(printable.split()) + cut_note
 
 
 def _is_readable(descriptor: int) -> bool:

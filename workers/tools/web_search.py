@@ -42,5 +42,7 @@ def search_of_hosts(tool: Tool, hosts: Sequence[str]) -> Tool:
     """Return the tool with results from these hosts only. The provider includes the subdomains of
     each host.
     """
-    allowed = sorted({host.removeprefix("*.") for host in hosts})
-    return replace(tool, server_param={**(tool.server_param or {}), "allowed_domains": allowed})
+    allowed_hosts = sorted({host.removeprefix("*.") for host in hosts})
+    return replace(
+        tool, server_param={**(tool.server_param or {}), "allowed_domains": allowed_hosts}
+    )

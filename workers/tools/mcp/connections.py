@@ -46,9 +46,9 @@ class _Connection:
 
     server: AcceptedServer
     ready: asyncio.Future[Client]
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    close_event: asyncio.Event = field(default_factory=asyncio.Event)
     """Set: the task closes the connection."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    end_event: asyncio.Event = field(default_factory=asyncio.Event)
     """Set: the process of the server has ended."""
     allowance: Allowance = field(default_factory=Allowance)
     listing: Listing | None = None
@@ -62,7 +62,7 @@ class _Connection:
         """Return whether a further call may use the connection. After a flood, its streams have
         ended, and the server could not tell of a changed tool.
         """
-        return not self.ended.is_set() and not self.allowance.is_exceeded
+        return not self.end_event.is_set() and not self.allowance.is_exceeded
 
 
 class McpConnections:
@@ -127,7 +127,7 @@ class McpConnections:
     async def _close_all(self) -> None:
         for connection in list(self._open.values()):
             self._retire(connection)
-            connection.over.set()
+            connection.close_event.set()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=CLOSE_S)
             for task in late:
@@ -201,7 +201,7 @@ class McpConnections:
 
 def _close_if_unused(connection: _Connection) -> None:
     if connection.is_retired and connection.in_flight == 0:
-        connection.over.set()
+        connection.close_event.set()
 
 
 async def _keep_open(connection: _Connection) -> None:
@@ -217,16 +217,16 @@ async def _keep_open(connection: _Connection) -> None:
             Client(transport, message_handler=on_message, cache=None) as client,
         ):
             connection.ready.set_result(client)
-            await connection.over.wait()
+            await connection.close_event.wait()
 
     opening = asyncio.create_task(open_connection())
-    stopping = asyncio.create_task(connection.over.wait())
+    stopping = asyncio.create_task(connection.close_event.wait())
     await asyncio.wait((opening, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not connection.ready.done():
         opening.cancel()
     stopping.cancel()
     (error,) = await asyncio.gather(opening, return_exceptions=True)
-    connection.ended.set()
+    connection.end_event.set()
     if not connection.ready.done():
         connection.ready.set_exception(_first_cause(error or OSError("closed")))
         connection.ready.exception()  # a call may have stopped waiting
@@ -253,7 +253,7 @@ async def _transport_of(connection: _Connection) -> AsyncIterator[Any]:
             environment,
             server.file.parent.resolve(),
             connection.allowance,
-            connection.ended,
+            connection.end_event,
         )
         return
     headers: dict[str, str] = {}
@@ -285,7 +285,7 @@ def _failure(connection: _Connection, error: BaseException) -> ToolFailed:
         why = f"refused: {cause}"
     elif isinstance(cause, MCPError) and cause.code != CONNECTION_CLOSED:
         why = f"the server refused the call: {' '.join(cause.message.split())[:300]}"
-    elif connection.ended.is_set() or isinstance(cause, MCPError):
+    elif connection.end_event.is_set() or isinstance(cause, MCPError):
         why = "the server has ended"
     else:
         why = f"the server has failed ({type(cause).__name__})"

@@ -37,7 +37,7 @@ async def stdio_transport(
     environment: Mapping[str, str],
     folder: Path,
     allowance: Allowance,
-    ended: asyncio.Event,
+    end_event: asyncio.Event,
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """Start a server, and yield the streams of its messages. Kill its group of processes at the
     end, also at the end of this worker.
@@ -45,7 +45,7 @@ async def stdio_transport(
     Args:
         environment: the only variables that the process gets.
         folder: the working directory of the process.
-        ended: set when the server sends no more.
+        end_event: set when the server sends no more.
 
     Raises:
         OSError: the command cannot be started.
@@ -61,7 +61,7 @@ async def stdio_transport(
     )
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
-    reading = asyncio.create_task(_read(process, received, allowance, ended))
+    reading = asyncio.create_task(_read(process, received, allowance, end_event))
     writing = asyncio.create_task(_write(process, to_send))
     try:
         yield incoming, outgoing
@@ -78,7 +78,7 @@ async def _read(
     process: asyncio.subprocess.Process,
     received: MemoryObjectSendStream[SessionMessage | Exception],
     allowance: Allowance,
-    ended: asyncio.Event,
+    end_event: asyncio.Event,
 ) -> None:
     """Pass on each line of stdout as a message, until the server ends or sends too much."""
     assert process.stdout is not None
@@ -96,7 +96,7 @@ async def _read(
     except (TooManyBytes, anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
     finally:
-        ended.set()
+        end_event.set()
 
 
 def _message_in(line: bytes) -> SessionMessage | Exception:
