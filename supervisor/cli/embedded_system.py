@@ -61,7 +61,7 @@ class EmbeddedSystem:
             self._worker_variables = interrupted_runs.worker_variables_of(settings, interrupted)
         self._parts = ExitStack()
         self._keep_as: str | None = None
-        self._kept = interrupted is not None
+        self._is_kept = interrupted is not None
         self.url = ""
 
     def __enter__(self) -> Self:
@@ -95,12 +95,12 @@ class EmbeddedSystem:
             except KeyboardInterrupt:  # a second Ctrl-C: stop at once
                 self._processes.stop(grace_s=0.0)
             if self._keep_as:
-                self._kept = interrupted_runs.keep_run(
+                self._is_kept = interrupted_runs.keep_run(
                     self._settings, self._keep_as, self._folder / "redis", self._worker_variables
                 )
             elif self._interrupted and kind is None:
                 interrupted_runs.forget(self._settings, self._interrupted)
-                self._kept = False
+                self._is_kept = False
 
     def keep_as(self, job_id: str) -> None:
         """Let the running handoffs end their turns, and keep the work for `handoff retry`."""
@@ -109,7 +109,7 @@ class EmbeddedSystem:
     @property
     def was_kept(self) -> bool:
         """Return whether the cache folder holds the work of this run."""
-        return self._kept
+        return self._is_kept
 
     def wait_until_ready(self, jobs: Client) -> None:
         """Return when the supervisor and all workers have announced themselves.

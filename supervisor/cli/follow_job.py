@@ -174,7 +174,7 @@ def follow_to_end(
 
         write_rows(job_id, result.rows(), output)
         return exit_code_of(result.status, allow_partial=allow_partial)
-    streamed = draft.shown if draft else ""
+    streamed = draft.returned_text if draft else ""
     return print_outcome(
         result,
         as_json=as_json,

@@ -142,23 +142,23 @@ class TopScreen:
         self._jobs = jobs
         self._spending = Spending()
         self._rows: tuple[RunningHandoff, ...] = ()
-        self._open: JobView | None = None
+        self._job_view: JobView | None = None
 
     def press(self, key: str) -> None:
         """Open the job of the row with this key, or go back with Esc. Other keys do nothing."""
         if key == ESCAPE:
-            self._open = None
+            self._job_view = None
             return
         job_id = job_of(self._rows, key)
-        if self._open is None and job_id:
-            self._open = JobView(job_id)
+        if self._job_view is None and job_id:
+            self._job_view = JobView(job_id)
 
     def draw(self) -> RenderableType:
         """Return the screen with fresh figures, or a line about the error while Redis is away."""
         try:
-            if self._open is None:
+            if self._job_view is None:
                 return self._draw_overview()
-            return self._draw_job(self._open)
+            return self._draw_job(self._job_view)
         except StoreUnavailable as error:
             return Text(f"{error} (trying again)", style="yellow")
 
@@ -178,7 +178,7 @@ class TopScreen:
         keys = Text("Esc: back   q: end", style="dim")
         if fresh.job is None:
             return Group(Text(f"{view.job_id} was deleted", style="yellow"), keys)
-        self._open = fresh
+        self._job_view = fresh
         return Group(render_tree(fresh, below=1), keys)
 
 

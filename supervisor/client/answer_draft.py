@@ -27,8 +27,8 @@ class AnswerDraft:
         self._claims: dict[str, Claim] = {}
         self._own_claims: set[str] = set()
         """Ids of claims that came from the result of the step with their name."""
-        self._read: set[HandoffId] = set()
-        self.shown = ""
+        self._read_handoffs: set[HandoffId] = set()
+        self.returned_text = ""
         """The text that was returned so far."""
 
     def more(self, job_id: JobId, writer: HandoffId, finished: Iterable[HandoffFinished]) -> str:
@@ -48,9 +48,9 @@ class AnswerDraft:
             return ""
         self._learn_claims(job_id, finished)
         text = plain(stable_part(draft, self._claims))
-        if not text.startswith(self.shown):
+        if not text.startswith(self.returned_text):
             return ""
-        new, self.shown = text[len(self.shown) :], text
+        new, self.returned_text = text[len(self.returned_text) :], text
         return new
 
     def _learn_claims(self, job_id: JobId, finished: Iterable[HandoffFinished]) -> None:
@@ -62,11 +62,11 @@ class AnswerDraft:
         """
         results: dict[HandoffId, str] = {}
         for event in finished:
-            if event.claims and event.handoff_id not in self._read:
+            if event.claims and event.handoff_id not in self._read_handoffs:
                 results[event.handoff_id] = event.result.digest
         texts = self._store.payloads.get(job_id, [], results=list(results.values()))
         for handoff_id, digest in results.items():
-            self._read.add(handoff_id)
+            self._read_handoffs.add(handoff_id)
             step = handoff_id.rpartition(".")[0]
             for claim in result_in(texts[digest]).claims:
                 if claim.id.startswith(f"{step}."):

@@ -99,7 +99,7 @@ class EventHub:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._changed = threading.Condition()
+        self._change_condition = threading.Condition()
         self._followers: dict[JobId, list[Subscription]] = {}
         self._positions: dict[JobId, int] = {}
         self._reader: threading.Thread | None = None
@@ -114,7 +114,7 @@ class EventHub:
             FollowingEnded: the client was closed.
         """
         subscription = Subscription(job_id, asyncio.get_running_loop())
-        with self._changed:
+        with self._change_condition:
             if self._is_closed:
                 raise FollowingEnded(CLOSED)
             self._followers.setdefault(job_id, []).append(subscription)
@@ -122,12 +122,12 @@ class EventHub:
             if self._reader is None:
                 self._reader = threading.Thread(target=self._run, name="events", daemon=True)
                 self._reader.start()
-            self._changed.notify()
+            self._change_condition.notify()
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Forget a subscription. The reader stops reading a job without followers."""
-        with self._changed:
+        with self._change_condition:
             followers = self._followers.get(subscription.job_id, [])
             if subscription in followers:
                 followers.remove(subscription)
@@ -137,9 +137,9 @@ class EventHub:
 
     def close(self) -> None:
         """End the reader thread. Every follower that still waits gets an error."""
-        with self._changed:
+        with self._change_condition:
             self._is_closed = True
-            self._changed.notify()
+            self._change_condition.notify()
             reader = self._reader
             job_ids = list(self._followers)
         if reader is not None:
@@ -173,8 +173,8 @@ class EventHub:
 
     def _wait_for_followers(self) -> Mapping[JobId, int] | None:
         """Return job -> version of all followed jobs, or None when the hub is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._positions or self._is_closed)
+        with self._change_condition:
+            self._change_condition.wait_for(lambda: self._positions or self._is_closed)
             if self._is_closed:
                 return None
             return dict(self._positions)
@@ -191,7 +191,7 @@ class EventHub:
             if isinstance(events, MalformedMessage):
                 self._tell([job_id], error=events)
                 continue
-            with self._changed:
+            with self._change_condition:
                 if job_id in self._positions:
                     self._positions[job_id] = events[-1].version
             self._tell([job_id], events)
@@ -221,7 +221,7 @@ class EventHub:
 
     def _position_of(self, job_id: JobId) -> int | None:
         """Return the last version that was read; None: the job has no follower."""
-        with self._changed:
+        with self._change_condition:
             return self._positions.get(job_id)
 
     def _wait_for_redis(self, patience: ReconnectLimit, error: StoreUnavailable) -> None:
@@ -230,14 +230,14 @@ class EventHub:
             patience.record_failure(error)
             self._pause(RECONNECT_EVERY_S)
         except StoreUnavailable:
-            with self._changed:
+            with self._change_condition:
                 job_ids = list(self._positions)
             self._tell(job_ids, error=error)
 
     def _pause(self, seconds: float) -> None:
         if seconds:
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_closed, seconds)
+            with self._change_condition:
+                self._change_condition.wait_for(lambda: self._is_closed, seconds)
 
     def _tell(
         self,
@@ -251,7 +251,7 @@ class EventHub:
         A follower that gets an error is unsubscribed.
         """
         followers: list[Subscription] = []
-        with self._changed:
+        with self._change_condition:
             for job_id in job_ids:
                 followers += self._followers.get(job_id, [])
         for follower in followers:

@@ -29,7 +29,7 @@ class PlanCache:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Plan] = OrderedDict()
+        self._plans_by_digest: OrderedDict[str, Plan] = OrderedDict()
         self._steps = 0
         self._lock = threading.Lock()
 
@@ -40,16 +40,16 @@ class PlanCache:
             text: returns the text of the plan. It is only called if the plan is not cached.
         """
         with self._lock:
-            if digest in self._known:
-                self._known.move_to_end(digest)
-                return self._known[digest]
+            if digest in self._plans_by_digest:
+                self._plans_by_digest.move_to_end(digest)
+                return self._plans_by_digest[digest]
         plan = Plan.from_json(text())
         with self._lock:
-            if digest not in self._known:
+            if digest not in self._plans_by_digest:
                 self._steps += len(plan.steps)
-            self._known[digest] = plan
-            while self._steps > MAX_PLAN_STEPS and len(self._known) > 1:
-                self._steps -= len(self._known.popitem(last=False)[1].steps)
+            self._plans_by_digest[digest] = plan
+            while self._steps > MAX_PLAN_STEPS and len(self._plans_by_digest) > 1:
+                self._steps -= len(self._plans_by_digest.popitem(last=False)[1].steps)
         return plan
 
 

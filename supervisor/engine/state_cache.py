@@ -48,7 +48,7 @@ class StateCache:
         """
         self._journal = journal
         self._guard = guard
-        self._known: OrderedDict[JobId, _CachedState] = OrderedDict()
+        self._cached_states: OrderedDict[JobId, _CachedState] = OrderedDict()
         self._lock = threading.Lock()
 
     def load(
@@ -63,7 +63,7 @@ class StateCache:
             read_events: returns the events after a version; by default `Journal.read`.
         """
         with self._lock:
-            cached = self._known.get(job_id, _UNKNOWN)
+            cached = self._cached_states.get(job_id, _UNKNOWN)
         after = 0
         if cached.last:
             after = cached.last.version - 1
@@ -96,7 +96,7 @@ class StateCache:
         if not events or events[0].version != state.version + 1:
             return None
         with self._lock:
-            seen = self._known.get(state.job_id, _UNKNOWN).seen
+            seen = self._cached_states.get(state.job_id, _UNKNOWN).seen
         return self._keep(_CachedState(fold_on(state, events), events[-1], seen))
 
     def remember(self, state: JobState, last: RecordedEvent) -> JobState:
@@ -104,7 +104,7 @@ class StateCache:
         state.
         """
         with self._lock:
-            seen = self._known.get(state.job_id, _UNKNOWN).seen
+            seen = self._cached_states.get(state.job_id, _UNKNOWN).seen
         if state.as_of != last.at:  # a decision computes its state before its commit
             state = state.model_copy(update={"as_of": last.at, "tip": last.at})
         return self._keep(_CachedState(state, last, replace(seen, decided=last.version)))
@@ -114,15 +114,15 @@ class StateCache:
         state = cached.state
         assert state is not None
         with self._lock:
-            self._known[state.job_id] = cached
-            self._known.move_to_end(state.job_id)
-            while len(self._known) > MAX_STATES:
-                self._known.popitem(last=False)
+            self._cached_states[state.job_id] = cached
+            self._cached_states.move_to_end(state.job_id)
+            while len(self._cached_states) > MAX_STATES:
+                self._cached_states.popitem(last=False)
         return state
 
     def forget(self, job_id: JobId) -> None:
         with self._lock:
-            self._known.pop(job_id, None)
+            self._cached_states.pop(job_id, None)
 
 
 def _is_same(read_event: RecordedEvent, cached_event: RecordedEvent) -> bool:

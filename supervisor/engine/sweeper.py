@@ -74,7 +74,7 @@ class Sweeper:
         """Time at which this supervisor set the caps; None before that."""
         self._node: Callable[[], Node | None] = lambda: None
         self._announced_at = float("-inf")
-        self._refused: set[tuple[str, str]] = set()
+        self._refused_announcements: set[tuple[str, str]] = set()
         """Refused announcements that are recorded: worker and reason."""
         self._rounds = 0
         self._tried = threading.Event()
@@ -113,8 +113,10 @@ class Sweeper:
         the life of this process.
         """
         for worker, why, text in self._store.presence.read_refused_announcements():
-            if (worker, why) not in self._refused and len(self._refused) < MAX_REFUSED:
-                self._refused.add((worker, why))
+            if (worker, why) not in self._refused_announcements and len(
+                self._refused_announcements
+            ) < MAX_REFUSED:
+                self._refused_announcements.add((worker, why))
                 log.warning("announcement refused", worker=worker, why=why)
                 reason = f"the announcement of {worker[:MAX_WORKER_CHARS]} does not count: {why}"
                 self._store.refuse(worker[:MAX_WORKER_CHARS], "announcements", reason, text)

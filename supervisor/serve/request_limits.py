@@ -194,7 +194,7 @@ class OpenStreams:
     def __init__(self, limit: int) -> None:
         """Begin to count. `limit`: the most streams of one caller."""
         self._most = limit
-        self._open: Counter[str] = Counter()
+        self._stream_counts: Counter[str] = Counter()
 
     @contextmanager
     def count_stream(self, caller: str) -> Iterator[None]:
@@ -203,19 +203,19 @@ class OpenStreams:
         Raises:
             Problem: the caller has the most streams that it may have.
         """
-        if self._open[caller] >= self._most:
+        if self._stream_counts[caller] >= self._most:
             raise Problem(
                 429,
                 f"{self._most:,} streams are open: close some, or raise HANDOFF_SERVE_STREAMS",
                 headers={"Retry-After": "1"},
             )
-        self._open[caller] += 1
+        self._stream_counts[caller] += 1
         try:
             yield
         finally:
-            self._open[caller] -= 1
-            if not self._open[caller]:
-                del self._open[caller]
+            self._stream_counts[caller] -= 1
+            if not self._stream_counts[caller]:
+                del self._stream_counts[caller]
 
 
 class CallerTurns:

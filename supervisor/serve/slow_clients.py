@@ -69,7 +69,7 @@ class SlowConnections:
     """Closes connections whose clients have made no progress for `SLOW_S`."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, tuple[Any, float]] = {}
+        self._progress: dict[Any, tuple[Any, float]] = {}
         """A connection -> its progress, and the monotonic time of this progress in seconds."""
 
     def close(self, connections: Iterable[Any], now: float) -> None:
@@ -83,14 +83,14 @@ class SlowConnections:
             waits_for = _waits_for(connection)
             if waits_for is None:
                 continue
-            before, since = self._known.get(connection, (None, now))
+            before, since = self._progress.get(connection, (None, now))
             if before != waits_for:
                 since = now
             if now - since > SLOW_S:
                 connection.transport.abort()
             else:
                 known[connection] = (waits_for, since)
-        self._known = known
+        self._progress = known
 
 
 def _waits_for(connection: Any) -> Any:

@@ -66,7 +66,7 @@ def test_a_stream_that_its_client_has_closed_does_not_count(
     for _ in range(3):
         with opened(f"{job_id}/events") as first, opened(f"{job_id}/events") as second:
             assert (first.status_code, second.status_code) == (200, 200)
-        wait_until(lambda: not served.streams._open, expected="the end of both streams")
+        wait_until(lambda: not served.streams._stream_counts, expected="the end of both streams")
 
 
 def test_a_client_of_mcp_with_all_its_streams_cannot_listen(jobs: Client, url: str) -> None:

@@ -52,9 +52,9 @@ class Draft:
         self._draft = AnswerDraft(jobs.store)
 
     @property
-    def shown(self) -> str:
+    def returned_text(self) -> str:
         """The text that was returned so far."""
-        return self._draft.shown
+        return self._draft.returned_text
 
     def more(self, view: JobView) -> str:
         """Return the new part of the draft, or an empty text.

@@ -52,7 +52,7 @@ class Screen:
         trace: TracebackType | None,
     ) -> None:
         self._end_live()
-        if self._draft is not None and self._draft.shown and kind is not None:
+        if self._draft is not None and self._draft.returned_text and kind is not None:
             write("\n")
 
     def show(self, moment: JobUpdate) -> None:
@@ -97,7 +97,7 @@ class Screen:
         """Return whether stdout, a terminal, already shows a part of the answer. Lines would
         mix with it.
         """
-        return self._draft is not None and bool(self._draft.shown) and sys.stdout.isatty()
+        return self._draft is not None and bool(self._draft.returned_text) and sys.stdout.isatty()
 
     def _print_line(self, line: str) -> None:
         """Print a line above the tree, or on stderr without a tree."""

@@ -71,14 +71,14 @@ class OpenCalls:
     """
 
     def __init__(self) -> None:
-        self._open: set[Any] = set()
-        self._changed = anyio.Event()
+        self._open_calls: set[Any] = set()
+        self._change_event = anyio.Event()
 
     def record_message(self, message: SessionMessage | Exception) -> None:
         """Record a message of the client or of the server."""
         match getattr(message, "message", None):
             case JSONRPCRequest(method=method, id=call) if method != LISTEN:
-                self._open.add(call)
+                self._open_calls.add(call)
             case JSONRPCNotification(
                 method="notifications/cancelled", params={"requestId": str() | int() as call}
             ):
@@ -90,10 +90,10 @@ class OpenCalls:
 
     async def wait_until_answered(self) -> None:
         """Wait until each call has its answer. A call takes a minute at most."""
-        while self._open:
-            await self._changed.wait()
-            self._changed = anyio.Event()
+        while self._open_calls:
+            await self._change_event.wait()
+            self._change_event = anyio.Event()
 
     def _end(self, call: Any) -> None:
-        self._open.discard(call)
-        self._changed.set()
+        self._open_calls.discard(call)
+        self._change_event.set()

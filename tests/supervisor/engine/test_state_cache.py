@@ -158,4 +158,4 @@ def test_the_cache_of_job_states_is_bounded(store: Store) -> None:
     for _ in range(MAX_STATES + 10):
         states.remember(state.model_copy(update={"job_id": new_job_id()}), last)
 
-    assert len(states._known) == MAX_STATES
+    assert len(states._cached_states) == MAX_STATES
