@@ -126,7 +126,9 @@ def test_a_server_that_asks_for_endless_requests_is_left(
     tickets = tickets_at(server)
 
     def is_left() -> bool:
-        return all(opened.allowance.is_exceeded for opened in connections._open.values())
+        return all(
+            opened.allowance.is_exceeded for opened in connections._open_connections.values()
+        )
 
     with suppress(ToolFailed):  # the connection may be left before its answer is read
         connections.call(tickets, "act", {})

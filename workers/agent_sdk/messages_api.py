@@ -93,7 +93,7 @@ class Gateway:
         """
         self.token = secrets.token_urlsafe(32)
         self._requests: SimpleQueue[CliRequest] = SimpleQueue()
-        self._open: list[CliRequest] = []
+        self._open_requests: list[CliRequest] = []
         gateway = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -128,7 +128,7 @@ class Gateway:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        for request in self._open:
+        for request in self._open_requests:
             request.answered.set()
 
     def _respond(
@@ -155,11 +155,11 @@ class Gateway:
         if not is_next:
             connection.send_error(400)
             return
-        self._open.append(request)
+        self._open_requests.append(request)
         self._requests.put(request)
         with suppress(OSError):  # the CLI has ended
             _stream(connection, request)
-        self._open.remove(request)
+        self._open_requests.remove(request)
 
 
 def _stream(connection: BaseHTTPRequestHandler, request: CliRequest) -> None:

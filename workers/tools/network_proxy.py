@@ -90,12 +90,12 @@ class ProcessorShare:
         self._began = time.monotonic()
         self._used_s = 0.0
         self._lock = threading.Lock()
-        self._ended = threading.Event()
+        self._end_event = threading.Event()
         self._of_thread = threading.local()
 
     def end(self) -> None:
         """Let no thread rest any more."""
-        self._ended.set()
+        self._end_event.set()
 
     def pace_pieces(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the pieces, and rest between them. The work of the caller counts, too."""
@@ -112,7 +112,7 @@ class ProcessorShare:
             rest_s -= time.monotonic() - self._began
         self._of_thread.counted_s = now
         if rest_s > 0:
-            self._ended.wait(rest_s)
+            self._end_event.wait(rest_s)
 
 
 class NetworkProxy:

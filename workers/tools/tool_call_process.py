@@ -121,7 +121,7 @@ def _run(
         return call.run(request, is_abandoned)
     except _NotStarted:
         running.close()
-        running.ended.wait(STARTED_WITHIN_S)
+        running.end_event.wait(STARTED_WITHIN_S)
         raise
     finally:
         call.end()
@@ -162,7 +162,7 @@ class _Call:
         self._is_complete = False
         self._printed = bytearray()
         self._printed_bytes = 0
-        self._open = {self._connection.fileno(), self._output}
+        self._open_descriptors = {self._connection.fileno(), self._output}
         self._started_at = time.monotonic()
 
     def run(self, request: CallRequest, is_abandoned: Callable[[], bool]) -> bytes:
@@ -181,7 +181,7 @@ class _Call:
             ready = self._wait(process)
             self._read(ready)
             if process.poll() is not None:
-                self._read(self._open)
+                self._read(self._open_descriptors)
                 break
             if is_abandoned():
                 raise ToolFailed(f"{self._name} was given up")
@@ -190,7 +190,7 @@ class _Call:
             raise _NotStarted(f"{self._name} cannot be started")
         if not self._is_complete:
             raise ToolFailed(f"{self._name} {self._reason(process)}")
-        self._read({self._output} & self._open)
+        self._read({self._output} & self._open_descriptors)
         return bytes(self._result).partition(b"\n")[0]
 
     def end(self) -> None:
@@ -229,9 +229,11 @@ class _Call:
 
     def _wait(self, process: ForkedProcess) -> set[int]:
         poll = select.poll()
-        for descriptor in (*self._open, process.fileno()):
+        for descriptor in (*self._open_descriptors, process.fileno()):
             poll.register(descriptor, select.POLLIN)
-        return {descriptor for descriptor, _ in poll.poll(CHECK_EVERY_S * 1_000)} & self._open
+        return {
+            descriptor for descriptor, _ in poll.poll(CHECK_EVERY_S * 1_000)
+        } & self._open_descriptors
 
     def _read(self, descriptors: set[int]) -> None:
         """Read without waiting.
@@ -244,7 +246,7 @@ class _Call:
         for descriptor in tuple(descriptors):
             while (piece := _read_piece(descriptor)) is not None:
                 if not piece:
-                    self._open.discard(descriptor)
+                    self._open_descriptors.discard(descriptor)
                     break
                 self._keep(descriptor, piece)
 

@@ -141,7 +141,7 @@ class RunningHost(threading.Thread):
     def __init__(self, config: HostConfig) -> None:
         super().__init__(name="tool-host", daemon=True)
         self.server = HostServer(config)
-        self.ended = threading.Event()
+        self.end_event = threading.Event()
         self._is_loaded = threading.Event()
         self._outcome: Loaded | InvalidTool | None = None
         self._place = ""
@@ -174,7 +174,7 @@ class RunningHost(threading.Thread):
         self._is_closing.set()
         if isinstance(self._outcome, Loaded):
             self.server.stop()
-            self.ended.wait(_STOPS_WITHIN_S)
+            self.end_event.wait(_STOPS_WITHIN_S)
         self.server.kill()
 
     def run(self) -> None:
@@ -189,7 +189,7 @@ class RunningHost(threading.Thread):
                 f" ({type(error).__name__}): the worker's log has the cause"
             )
         finally:
-            self.ended.set()
+            self.end_event.set()
             self._is_loaded.set()
             os.close(self.server.reports)
             os.close(self.server.output)
@@ -311,14 +311,14 @@ class ToolHost:
             running, self._running = self._running, None
         if running is not None:
             running.close()
-            running.ended.wait()
+            running.end_event.wait()
 
     def _live(self) -> RunningHost:
         """Return the running host. Start a host if there is none."""
         with self._lock:
             if self._is_closed:
                 raise ToolFailed("this worker stops")
-            if self._running is None or self._running.ended.is_set():
+            if self._running is None or self._running.end_event.is_set():
                 if self._running is not None:
                     _log.warning("the tool host has ended, it is started again")
                 if not is_supported():

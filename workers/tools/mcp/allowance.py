@@ -39,13 +39,13 @@ class Allowance:
     """The bytes that a server may send until the next call. Each call begins with all bytes."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._most = max_bytes
-        self._left = max_bytes
+        self._max_bytes = max_bytes
+        self._left_bytes = max_bytes
         self.is_exceeded = False
 
     def refill(self) -> None:
         """Begin a call."""
-        self._left = self._most
+        self._left_bytes = self._max_bytes
 
     def take(self, count: int) -> None:
         """Count bytes that the server has sent.
@@ -53,10 +53,10 @@ class Allowance:
         Raises:
             TooManyBytes: there are too many.
         """
-        self._left -= count
-        if self._left < 0:
+        self._left_bytes -= count
+        if self._left_bytes < 0:
             self.is_exceeded = True
-            raise TooManyBytes(f"sent more than {self._most:,} bytes")
+            raise TooManyBytes(f"sent more than {self._max_bytes:,} bytes")
 
 
 class JsonStream:

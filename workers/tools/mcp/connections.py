@@ -72,7 +72,7 @@ class McpConnections:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._open: dict[tuple[str, str], _Connection] = {}
+        self._open_connections: dict[tuple[str, str], _Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def call(self, server: AcceptedServer, tool: str, arguments: dict[str, Any]) -> CallToolResult:
@@ -125,7 +125,7 @@ class McpConnections:
             return self._loop
 
     async def _close_all(self) -> None:
-        for connection in list(self._open.values()):
+        for connection in list(self._open_connections.values()):
             self._retire(connection)
             connection.close_event.set()
         if self._tasks:
@@ -178,7 +178,7 @@ class McpConnections:
     def _connection(self, server: AcceptedServer) -> _Connection:
         """Return the open connection to a server, or a new one."""
         key = str(server.file), server.name
-        known = self._open.get(key)
+        known = self._open_connections.get(key)
         if known is not None and known.is_usable:
             return known
         if known is not None:
@@ -187,15 +187,15 @@ class McpConnections:
         connection.task = asyncio.create_task(_keep_open(connection))
         self._tasks.add(connection.task)
         connection.task.add_done_callback(self._tasks.discard)
-        self._open[key] = connection
+        self._open_connections[key] = connection
         return connection
 
     def _retire(self, connection: _Connection) -> None:
         """Give the connection to no further call. It closes after its last call."""
         connection.is_retired = True
         key = str(connection.server.file), connection.server.name
-        if self._open.get(key) is connection:
-            del self._open[key]
+        if self._open_connections.get(key) is connection:
+            del self._open_connections[key]
         _close_if_unused(connection)
 
 
