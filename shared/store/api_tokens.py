@@ -78,9 +78,9 @@ class ApiTokens:
             expires_at=expires_at,
         )
         secret = f"hq_{token.id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
-        stored = StoredToken(token=token, digest=_digest(secret))
+        stored_token = StoredToken(token=token, digest=_digest(secret))
         with self._connection.translate_errors():
-            self._connection.redis.hset(keys.TOKENS, token.id, stored.to_json())
+            self._connection.redis.hset(keys.TOKENS, token.id, stored_token.to_json())
         return token, secret
 
     def find(self, secret: str) -> ApiToken | None:
@@ -91,10 +91,10 @@ class ApiTokens:
         match = _SECRET.fullmatch(secret)
         if match is None:
             return None
-        stored = self._valid(match[1])
-        if stored is None or not hmac.compare_digest(stored.digest, _digest(secret)):
+        stored_token = self._valid(match[1])
+        if stored_token is None or not hmac.compare_digest(stored_token.digest, _digest(secret)):
             return None
-        return stored.token
+        return stored_token.token
 
     def is_valid(self, token_id: str) -> bool:
         """Return whether there is a token with this id that has not expired."""
@@ -110,21 +110,21 @@ class ApiTokens:
         if text is None:
             return None
         try:
-            stored = StoredToken.from_json(text)
+            stored_token = StoredToken.from_json(text)
         except MalformedMessage:  # a token of another version gives no access
             return None
-        expires_at = stored.token.expires_at
+        expires_at = stored_token.token.expires_at
         if expires_at is not None and expires_at <= seconds + microseconds / 1e6:
             return None
-        return stored
+        return stored_token
 
     def all(self) -> list[ApiToken]:
         """Return all tokens, also expired tokens, in the order of their creation."""
         with self._connection.translate_errors():
             texts = self._connection.redis.hvals(keys.TOKENS)
-        stored = read_entries(texts, StoredToken.from_json, keys.TOKENS)
+        entries = read_entries(texts, StoredToken.from_json, keys.TOKENS)
         return sorted(
-            (entry.token for entry in stored), key=lambda token: (token.created_at, token.id)
+            (entry.token for entry in entries), key=lambda token: (token.created_at, token.id)
         )
 
     def revoke(self, token_id: str) -> bool:
@@ -147,13 +147,15 @@ class ApiTokens:
             return int(self._connection.redis.hlen(keys.TOKENS)) > 0
 
 
-def _check_line(what: str, text: str) -> None:
+def _check_line(subject: str, text: str) -> None:
     """Raise UserError unless the text is one short line with a visible character."""
     if not text.strip():
-        raise UserError(f"{what} is empty: write one line of at most {MAX_NAME_CHARS} characters")
+        raise UserError(
+            f"{subject} is empty: write one line of at most {MAX_NAME_CHARS} characters"
+        )
     if len(text) > MAX_NAME_CHARS or not text.isprintable():
         raise UserError(
-            f"{what} must be one line of at most {MAX_NAME_CHARS} characters, without control"
+            f"{subject} must be one line of at most {MAX_NAME_CHARS} characters, without control"
             f" characters, not {text!r:.80}"
         )
 

@@ -75,8 +75,8 @@ class Audit:
                 pipe.xrevrange(keys.audit_of(caller.decode()), count=count)
             refusals, *streams = pipe.execute()
         actions = sorted(chain.from_iterable(streams), key=_place)
-        stored = sorted([*actions[-count:], *refusals], key=_place)
-        texts = [fields.get(_ENTRY, b"") for _, fields in stored]
+        entries = sorted([*actions[-count:], *refusals], key=_place)
+        texts = [fields.get(_ENTRY, b"") for _, fields in entries]
         return read_entries(texts, AuditEntry.from_json, keys.AUDIT)
 
 

@@ -174,9 +174,9 @@ def _problem(today: TodaysBudgets, tenant: str) -> str | None:
     the time at which the next day begins; None if there is enough.
     """
     budgets = ((today.tenant, f"tenant {tenant}"), (today.installation, "this installation"))
-    for spent, whose in budgets:
-        if spent.reached:
-            return f"the budget of {whose} for today is spent ({spent.reached}); {today.more}"
+    for budget, whose in budgets:
+        if budget.reached:
+            return f"the budget of {whose} for today is spent ({budget.reached}); {today.more}"
     return None
 
 

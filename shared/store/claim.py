@@ -213,14 +213,14 @@ class Claim:
     """Send time of the latest message after which the store confirmed the claim (monotonic)."""
     _doing: str = "starting"
     _unsent_draft: str = ""
-    _stored: int = field(init=False)
+    _stored_count: int = field(init=False)
     """Number of checkpoints that are known to be in the store."""
     _unwritten: list[tuple[Checkpoint, bytes]] = field(default_factory=list)
     """Later checkpoints, each with its stored form, that wait for the next message to the store."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._stored = len(self.checkpoints)
+        self._stored_count = len(self.checkpoints)
 
     def earlier_checkpoints(self) -> tuple[Checkpoint, ...]:
         return self.checkpoints
@@ -308,18 +308,18 @@ class Claim:
         own_step = self.handoff_id.rpartition(".")[0]
         sealing = self.connection.sealing
         known = int(answer[1])
-        for message_id, digest, stored, step in rows(answer[2:], 4):
+        for message_id, digest, stored_form, step in rows(answer[2:], 4):
             name = digest.decode()
             # another worker may have replaced the text, which the model obeys
-            text = verify_payload(name, sealing.open(self.job_id, name, stored), SHORT_BYTES)
+            text = verify_payload(name, sealing.open(self.job_id, name, stored_form), SHORT_BYTES)
             if step and step.decode() != own_step:  # this handoff is of a role
                 text = f"(to step {step.decode()}) {text}"
             prompt = UserPrompted(message_id=message_id.decode(), text=text)
-            taken = UserMessageTaken(
+            taken_event = UserMessageTaken(
                 message_id=prompt.message_id, handoff_id=self.handoff_id, turn=turn
             )
             prompts.append(prompt)
-            taken_events.append(taken)
+            taken_events.append(taken_event)
         if prompts:
             self.took_messages = True
             events = sign_events(self.trust, self.job_id, taken_events)
@@ -341,7 +341,7 @@ class Claim:
                 self.fence,
                 int(self.lease_s * 1000),
                 *retention_arguments(self.keep_s, self.deadline),
-                self._stored,
+                self._stored_count,
                 known,
                 len(events),
                 *events,
@@ -349,7 +349,7 @@ class Claim:
             ]
             answer = self._run_until_answered("take_messages", arguments)
             if answer == b"ok":
-                self._stored += len(prompts)
+                self._stored_count += len(prompts)
             self.apply_answer(answer)
 
     def call_answers(self) -> dict[str, CallAnswer]:
@@ -459,7 +459,7 @@ class Claim:
         text = result.to_json()
         digest = ref(text).digest
         unwritten, stored_forms = _unzip_checkpoints(self._unwritten)
-        kept = stored_forms if self.keeps_turns else []
+        kept_forms = stored_forms if self.keeps_turns else []
         arguments = [
             self.handoff_id,
             self.fence,
@@ -473,11 +473,11 @@ class Claim:
             self.evaluation_id,
             result.status.value,
             self.limiter.usage_of_bucket(result.usage),
-            len(kept),
+            len(kept_forms),
             int(takes_messages),
             self._sharing_argument(result, digest),
             *sign_events(self.trust, self.job_id, events, word=self.fence),
-            *kept,
+            *kept_forms,
             *payload_arguments(self.connection.sealing, self.job_id, (text, *payloads)),
         ]
         return FinishRequest(events, tuple(arguments))
@@ -598,17 +598,17 @@ class Claim:
             checkpoints, stored_forms = _unzip_checkpoints(
                 [*self._unwritten, *map(self._pack_checkpoint, new)]
             )
-            used = self._usage_argument(checkpoints)
+            usage_json = self._usage_argument(checkpoints)
             call = self.limiter.admission_arguments(expected)
             arguments = [
                 self.handoff_id,
                 self.fence,
                 int(self.lease_s * 1000),
                 *retention_arguments(self.keep_s, self.deadline),
-                used,
+                usage_json,
                 worst_case_argument(worst, call, takes_messages=takes_messages, is_last=is_last),
                 self._doing,
-                self._stored,
+                self._stored_count,
                 sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
                 int(gets_further),
                 _batch_in(checkpoints),
@@ -616,7 +616,7 @@ class Claim:
             ]
             answer: list[Any] = self._run_until_answered("turn", arguments)
             if answer[0] not in (b"lost", b"dropped"):
-                self._stored += len(checkpoints)
+                self._stored_count += len(checkpoints)
                 self._unwritten.clear()
             self.apply_answer(answer[0])
             return answer
@@ -630,10 +630,10 @@ class Claim:
             return ""
         if isinstance(call, BatchClosed):
             return self._zero_usage()
-        used = usage_for_settle(call.usage)
+        figures = usage_for_settle(call.usage)
         if isinstance(call, ModelCallFailed):
-            used["failed"] = True
-        return json_argument(used | self.limiter.release_unused_share(call.usage))
+            figures["failed"] = True
+        return json_argument(figures | self.limiter.release_unused_share(call.usage))
 
     def _run_until_answered(
         self, script: str, arguments: Sequence[Any], script_keys: Sequence[str] | None = None

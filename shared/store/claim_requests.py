@@ -125,7 +125,7 @@ class Claims:
         self._settings = settings
         self._drain = drain
 
-    def claim(self, wanted: ClaimRequest) -> Claim:
+    def claim(self, request: ClaimRequest) -> Claim:
         """Try to claim the handoff. The verdict of the returned claim says whether it was
         granted.
 
@@ -134,14 +134,14 @@ class Claims:
         """
         asked_at = time.monotonic()
         until = asked_at + CLAIM_PATIENCE_S
-        arguments = [[keys.job(wanted.job_id)], self._arguments(wanted)]
+        arguments = [[keys.job(request.job_id)], self._arguments(request)]
         answer = retry_until_answered(
             lambda: self._connection.script("claim", *arguments), lambda: time.monotonic() < until
         )
-        return self._claim(wanted, answer, asked_at)
+        return self._claim(request, answer, asked_at)
 
     def commit_and_claim(
-        self, commit: Commit, wanted: ClaimRequest
+        self, commit: Commit, request: ClaimRequest
     ) -> tuple[list[RecordedEvent], Claim]:
         """Commit a decision and claim a handoff that it issues, in one script.
 
@@ -149,11 +149,11 @@ class Claims:
             VersionConflict: see `Journal.commit`.
         """
         asked_at = time.monotonic()
-        answer = self._journal.run_commit(commit, claim=self._arguments(wanted))
-        return records_of_commit(commit, answer), self._claim(wanted, answer[3], asked_at)
+        answer = self._journal.run_commit(commit, claim=self._arguments(request))
+        return records_of_commit(commit, answer), self._claim(request, answer[3], asked_at)
 
     def end_and_commit(
-        self, claim: Claim, end: FinishRequest, commit: Commit, wanted: ClaimRequest | None
+        self, claim: Claim, end: FinishRequest, commit: Commit, request: ClaimRequest | None
     ) -> FinishedWithCommit:
         """End a handoff, commit the decision on its result, and claim a handoff that the
         decision issues, in one script. If the commit is a conflict, the handoff ends, and no
@@ -163,30 +163,30 @@ class Claims:
             claim: claim on the handoff that ends.
             end: from `Claim.finish_request`.
             commit: its `expected` is the version before the end of the handoff.
-            wanted: request for the next handoff, or None.
+            request: the request for the next handoff, or None.
 
         Raises:
             Interrupted: the claim is lost; nothing was written.
             MessagesWaiting: the agent must first take messages of users; nothing was written.
         """
         asked_at = time.monotonic()
-        claim_arguments = self._arguments(wanted) if wanted else ()
+        claim_arguments = self._arguments(request) if request else ()
         answer = self._journal.run_commit(commit, claim=claim_arguments, end=end.arguments)
         is_committed, _, _, claim_answer, finish_answer = answer
         finished = claim.reply_to_finish(end, finish_answer)
         if not is_committed:
             return FinishedWithCommit(finished)
         next_claim = None
-        if wanted:
-            next_claim = self._claim(wanted, claim_answer, asked_at)
+        if request:
+            next_claim = self._claim(request, claim_answer, asked_at)
         return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_claim)
 
     def claim_of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
         """Return the claim of a child job on its parent's handoff, so that the child can end
         that handoff with a result. `Journal.commit` has made the claim in the store.
         """
-        wanted = ClaimRequest(job_id, handoff_id, digest="", worker=child, fence=child)
-        return self._claim(wanted, (b"granted", 0, ()), time.monotonic())
+        request = ClaimRequest(job_id, handoff_id, digest="", worker=child, fence=child)
+        return self._claim(request, (b"granted", 0, ()), time.monotonic())
 
     def checkpoints_of(
         self, job_id: JobId, handoff_ids: Sequence[HandoffId]
@@ -217,8 +217,8 @@ class Claims:
         checkpoints: list[Checkpoint] = []
         place = turns_place(handoff_id)
         try:
-            for stored in stored_checkpoints:
-                packed = self._connection.sealing.open(job_id, place, stored)
+            for stored_form in stored_checkpoints:
+                packed = self._connection.sealing.open(job_id, place, stored_form)
                 checkpoints.append(checkpoint_adapter.validate_json(unpack(packed)))
         except ValidationError as error:
             return (), problems_of(error)
@@ -228,34 +228,34 @@ class Claims:
             return (), type(error).__name__
         return tuple(checkpoints), None
 
-    def _arguments(self, wanted: ClaimRequest) -> list[Any]:
+    def _arguments(self, request: ClaimRequest) -> list[Any]:
         """Return the arguments of `claim` in `parts/claims.lua`."""
-        call = self._limiter(wanted).admission_arguments(wanted.expected)
+        call = self._limiter(request).admission_arguments(request.expected)
         return [
-            wanted.handoff_id,
-            wanted.digest,
-            wanted.worker,
+            request.handoff_id,
+            request.digest,
+            request.worker,
             int(self._settings.lease_s * 1000),
             MAX_CLAIMS,
-            *retention_arguments(self._settings.retention_s, wanted.deadline),
-            worst_case_argument(wanted.first, call, takes_messages=True),
-            wanted.fence,
-            wanted.max_microusd or "",
-            wanted.run_name,
+            *retention_arguments(self._settings.retention_s, request.deadline),
+            worst_case_argument(request.first, call, takes_messages=True),
+            request.fence,
+            request.max_microusd or "",
+            request.run_name,
         ]
 
-    def _limiter(self, wanted: ClaimRequest) -> RateLimiter:
+    def _limiter(self, request: ClaimRequest) -> RateLimiter:
         bucket = ""
-        if wanted.expected:
-            bucket = wanted.expected.bucket
+        if request.expected:
+            bucket = request.expected.bucket
         return RateLimiter(
             self._connection,
-            f"{wanted.job_id}/{wanted.handoff_id}",
+            f"{request.job_id}/{request.handoff_id}",
             self._settings.rate_window_s,
             bucket,
         )
 
-    def _claim(self, wanted: ClaimRequest, answer: Sequence[Any], asked_at: float) -> Claim:
+    def _claim(self, request: ClaimRequest, answer: Sequence[Any], asked_at: float) -> Claim:
         """Return the claim for the script's answer.
 
         Args:
@@ -266,25 +266,25 @@ class Claims:
             admission, began_ms, earlier_claims, waited_ms, copied = details
         else:
             admission, began_ms, earlier_claims, waited_ms, copied = (), 0, 0, 0, ()
-        limiter = self._limiter(wanted)
+        limiter = self._limiter(request)
         if reserved:
-            limiter.record_admission(wanted.expected, admission)
+            limiter.record_admission(request.expected, admission)
         checkpoints: tuple[Checkpoint, ...] = ()
         unreadable = None
         if verdict in (b"granted", b"exhausted"):
             checkpoints, unreadable = self._read(
-                wanted.job_id, wanted.handoff_id, stored_checkpoints
+                request.job_id, request.handoff_id, stored_checkpoints
             )
         started_at = int(began_ms) / 1000 if began_ms else None
         counted_from = (int(began_ms) + int(waited_ms)) / 1000
-        seconds_end_at = _later(counted_from, wanted.max_seconds)
+        seconds_end_at = _later(counted_from, request.max_seconds)
         return Claim(
             connection=self._connection,
-            job_id=wanted.job_id,
-            handoff_id=wanted.handoff_id,
-            fence=wanted.fence,
+            job_id=request.job_id,
+            handoff_id=request.handoff_id,
+            fence=request.fence,
             trust=self._trust,
-            evaluation_id=wanted.evaluation_id,
+            evaluation_id=request.evaluation_id,
             lease_s=self._settings.lease_s,
             keep_s=self._settings.retention_s,
             verdict=ClaimVerdict(verdict.decode()),
@@ -294,12 +294,12 @@ class Claims:
             reserved=bool(reserved),
             confirmed_at=asked_at,
             drain=self._drain,
-            deadline=wanted.deadline,
+            deadline=request.deadline,
             started_at=started_at,
-            ends_at=_earlier(wanted.deadline, seconds_end_at),
+            ends_at=_earlier(request.deadline, seconds_end_at),
             keeps_turns=self._settings.keep_turns,
             is_first=not earlier_claims,
-            run_name=wanted.run_name,
+            run_name=request.run_name,
             copied_run=EndedRun.of(copied) if copied else None,
         )
 

@@ -121,10 +121,10 @@ class DeadLetters:
         redis = self._connection.redis
         with self._connection.translate_errors():
             redis.ltrim(keys.DEAD, 0, MAX_LETTERS - 1)
-            for stored in redis.lrange(keys.DEAD, -AT_ONCE, -1):
+            for letter in redis.lrange(keys.DEAD, -AT_ONCE, -1):
                 with suppress(MalformedMessage, ValueError):
-                    if DeadLetter.from_json(stored).at < before:
-                        redis.lrem(keys.DEAD, -1, stored)
+                    if DeadLetter.from_json(letter).at < before:
+                        redis.lrem(keys.DEAD, -1, letter)
 
     def publish_again(self, job_id: JobId, handoff_id: HandoffId) -> None:
         """Make the sweeper publish a handoff whose message was a dead letter.
@@ -157,8 +157,8 @@ class DeadLetters:
         that this version cannot read is skipped; only `drop_all` deletes it.
         """
         with self._connection.translate_errors():
-            stored = self._connection.redis.lrange(keys.DEAD, 0, count - 1)
-        return read_entries(stored, DeadLetter.from_json, keys.DEAD)
+            letters = self._connection.redis.lrange(keys.DEAD, 0, count - 1)
+        return read_entries(letters, DeadLetter.from_json, keys.DEAD)
 
     def drop(self, letter: DeadLetter) -> bool:
         """Delete the letter. Return False if another process or retention had deleted it."""

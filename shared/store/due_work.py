@@ -126,8 +126,8 @@ class UnwantedBatches:
     def oldest(self) -> list[UnwantedBatch]:
         """Return the batches that were dropped or postponed first."""
         with self._connection.translate_errors():
-            stored = self._connection.redis.zrange(keys.BATCHES, 0, MAX_AT_ONCE - 1)
-        return read_entries(stored, _parse_batch, keys.BATCHES)
+            batches = self._connection.redis.zrange(keys.BATCHES, 0, MAX_AT_ONCE - 1)
+        return read_entries(batches, _parse_batch, keys.BATCHES)
 
     def postpone(self, batch: UnwantedBatch) -> None:
         """Return this batch after all others, because it has not ended."""
@@ -144,12 +144,12 @@ class UnwantedBatches:
                 the call counts at its upper bound.
         """
         if usage is None:
-            used = ""
+            usage_json = ""
         elif usage == NOTHING_USED:
-            used = json_argument({amount.name: 0 for amount in AMOUNTS})
+            usage_json = json_argument({amount.name: 0 for amount in AMOUNTS})
         else:
-            used = json_argument(usage_for_settle(usage))
-        arguments = [batch.handoff_id, batch.entry, used]
+            usage_json = json_argument(usage_for_settle(usage))
+        arguments = [batch.handoff_id, batch.entry, usage_json]
         self._connection.script("settle_batch", [keys.job(batch.job_id)], arguments)
 
 

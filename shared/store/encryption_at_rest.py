@@ -109,7 +109,7 @@ class Sealing:
             return packed
         return self.seal_for(self._tenant(job_id) or "", job_id, place, packed)
 
-    def open(self, job_id: JobId, place: str, stored: bytes) -> bytes:
+    def open(self, job_id: JobId, place: str, stored_form: bytes) -> bytes:
         """Return the packed text of a form in Redis.
 
         Args:
@@ -119,12 +119,12 @@ class Sealing:
             NoTenantKey: this process has no key of the tenant, or not this key.
             UnreadablePayload: the text is cut or changed, or it is of another place or tenant.
         """
-        if stored[:1] != SEALED:
-            return stored
-        tenant, _ = _header_of(stored)
+        if stored_form[:1] != SEALED:
+            return stored_form
+        tenant, _ = _header_of(stored_form)
         if self._keys is not None and self._tenant(job_id) != tenant:
             raise UnreadablePayload("it is encrypted for another tenant")
-        return self.open_for(tenant, job_id, place, stored)
+        return self.open_for(tenant, job_id, place, stored_form)
 
     def _tenant(self, job_id: JobId) -> str | None:
         tenant = self._tenants.get(job_id)
@@ -147,11 +147,11 @@ class Sealing:
         ciphertext = _cipher(keys[0], scope).encrypt(nonce, packed, associated)
         return header + nonce + bytes(ciphertext)
 
-    def open_for(self, tenant: str, scope: str, place: str, stored: bytes) -> bytes:
+    def open_for(self, tenant: str, scope: str, place: str, stored_form: bytes) -> bytes:
         """Return the packed text of a form of a tenant. Raises as `open`."""
-        if stored[:1] != SEALED:
-            return stored
-        owner, stored_key_id = _header_of(stored)
+        if stored_form[:1] != SEALED:
+            return stored_form
+        owner, stored_key_id = _header_of(stored_form)
         if owner != tenant:
             raise UnreadablePayload("it is encrypted for another tenant")
         if self._keys is None:
@@ -161,7 +161,7 @@ class Sealing:
             )
         for key in self._keys.of(tenant):
             if key_id(key) == stored_key_id:
-                return _decrypt_text(key, scope, place, stored)
+                return _decrypt_text(key, scope, place, stored_form)
         raise NoTenantKey(
             f"texts of tenant {tenant} are encrypted with the key {stored_key_id.hex()}, and this"
             " process does not have this key"
@@ -184,9 +184,9 @@ class Sealing:
         """Return the message of a handoff, sealed if its tenant has a key."""
         if not self.scope(job_id):
             return text
-        stored = self.seal(job_id, f"message:{handoff_id}", text.encode())
+        sealed_form = self.seal(job_id, f"message:{handoff_id}", text.encode())
         fields = {
-            "sealed": base64.b64encode(stored).decode(),
+            "sealed": base64.b64encode(sealed_form).decode(),
             "job_id": job_id,
             "handoff_id": handoff_id,
             "digest": digest_of(text),
@@ -203,11 +203,11 @@ class Sealing:
             return text
         try:
             fields = json.loads(text)
-            stored = base64.b64decode(fields["sealed"], validate=True)
-            if stored[:1] != SEALED:
+            sealed_form = base64.b64decode(fields["sealed"], validate=True)
+            if sealed_form[:1] != SEALED:
                 raise UnreadablePayload("it is not encrypted")
             place = f"message:{fields['handoff_id']}"
-            return self.open(JobId(fields["job_id"]), place, stored).decode()
+            return self.open(JobId(fields["job_id"]), place, sealed_form).decode()
         except (UnreadablePayload, ValueError, LookupError, TypeError) as error:
             why = str(error) if isinstance(error, UnreadablePayload) else type(error).__name__
             raise MalformedMessage(f"the message cannot be opened: {why}") from None
@@ -248,24 +248,24 @@ def _cipher_of(key: bytes, beginning: str) -> Any:
     return AESGCM(hmac.digest(key, f"handoff payload\0{beginning}".encode(), "sha256"))
 
 
-def _header_of(stored: bytes) -> tuple[str, bytes]:
+def _header_of(sealed_form: bytes) -> tuple[str, bytes]:
     """Return the tenant and the id of the key.
 
     Raises:
         UnreadablePayload: the header cannot be read.
     """
     try:
-        _, version, stored_key_id, name_bytes = _HEAD.unpack_from(stored)
+        _, version, stored_key_id, name_bytes = _HEAD.unpack_from(sealed_form)
         header_bytes = _HEAD.size + name_bytes
-        name = stored[_HEAD.size : header_bytes]
-        if version != _VERSION or len(stored) < header_bytes + NONCE_BYTES + TAG_BYTES:
+        name = sealed_form[_HEAD.size : header_bytes]
+        if version != _VERSION or len(sealed_form) < header_bytes + NONCE_BYTES + TAG_BYTES:
             raise UnreadablePayload("it is cut off, or of another version")
         return name.decode(), stored_key_id
     except (struct.error, UnicodeDecodeError):
         raise UnreadablePayload("it is cut off") from None
 
 
-def _decrypt_text(key: bytes, scope: str, place: str, stored: bytes) -> bytes:
+def _decrypt_text(key: bytes, scope: str, place: str, sealed_form: bytes) -> bytes:
     """Return the packed text of a sealed text whose header was read.
 
     Raises:
@@ -273,9 +273,9 @@ def _decrypt_text(key: bytes, scope: str, place: str, stored: bytes) -> bytes:
     """
     from cryptography.exceptions import InvalidTag
 
-    _, _, _, name_bytes = _HEAD.unpack_from(stored)
+    _, _, _, name_bytes = _HEAD.unpack_from(sealed_form)
     header_bytes = _HEAD.size + name_bytes
-    header, rest = stored[:header_bytes], stored[header_bytes:]
+    header, rest = sealed_form[:header_bytes], sealed_form[header_bytes:]
     nonce, ciphertext = rest[:NONCE_BYTES], rest[NONCE_BYTES:]
     associated = _associated_data(header, scope, place)
     try:

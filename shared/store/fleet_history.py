@@ -80,8 +80,8 @@ class History:
             pipe.lrange(keys.SCORES, 0, -1)
             *samples, scores = pipe.execute()
         samples_by_name: dict[str, list[dict[str, Any]]] = {}
-        for name, stored in zip(names, samples, strict=True):
-            samples_by_name[name] = read_entries(stored, _read_sample, keys.history(name))
+        for name, texts in zip(names, samples, strict=True):
+            samples_by_name[name] = read_entries(texts, _read_sample, keys.history(name))
         return samples_by_name, read_entries(scores, _read_score, keys.SCORES)
 
 

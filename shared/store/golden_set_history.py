@@ -87,5 +87,5 @@ class Evaluations:
             StoreUnavailable: Redis is unreachable.
         """
         with self._connection.translate_errors():
-            stored = self._connection.redis.lrange(keys.EVALUATIONS, 0, count - 1)
-        return read_entries(stored, EvaluationRun.from_json, keys.EVALUATIONS)
+            texts = self._connection.redis.lrange(keys.EVALUATIONS, 0, count - 1)
+        return read_entries(texts, EvaluationRun.from_json, keys.EVALUATIONS)

@@ -60,16 +60,16 @@ def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
     """
     past_claims: list[PastClaim] = []
     for line in name_in(fields.get(b"past_claims", b"")).splitlines():
-        began_ms, _, rest = line.partition(" ")
-        ended_ms, _, rest = rest.partition(" ")
+        began_text, _, rest = line.partition(" ")
+        ended_text, _, rest = rest.partition(" ")
         left, _, worker = rest.partition(" ")
-        began = figure_in(began_ms.encode())
-        ended = figure_in(ended_ms.encode())
-        if began is None or ended is None:
+        began_ms = figure_in(began_text.encode())
+        ended_ms = figure_in(ended_text.encode())
+        if began_ms is None or ended_ms is None:
             continue
-        if min(began, ended) < 0 or max(began, ended) > 1000 * LATEST_TIME_S:
+        if min(began_ms, ended_ms) < 0 or max(began_ms, ended_ms) > 1000 * LATEST_TIME_S:
             continue
-        past_claims.append(PastClaim(worker, began / 1000, ended / 1000, left))
+        past_claims.append(PastClaim(worker, began_ms / 1000, ended_ms / 1000, left))
     return tuple(past_claims)
 
 
@@ -129,9 +129,9 @@ def roles_of(
     if not handoff_ids:
         return {}
     with connection.translate_errors():
-        stored = connection.redis.hmget(keys.roles(job_id), handoff_ids)
+        values = connection.redis.hmget(keys.roles(job_id), handoff_ids)
     roles: dict[HandoffId, str] = {}
-    for handoff_id, role in zip(handoff_ids, stored, strict=True):
+    for handoff_id, role in zip(handoff_ids, values, strict=True):
         if role is not None:
             roles[handoff_id] = role.decode()
     return roles

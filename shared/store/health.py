@@ -37,7 +37,7 @@ class QueueDepth:
 
     queue: str
     messages: int
-    wanted: int
+    waiting_handoffs: int
     """Handoffs that wait in the queue for a claim. If there are more messages than that, the
     rest belongs to jobs that have ended.
     """
@@ -100,12 +100,12 @@ class Health:
         """
         with self._connection.translate_errors():
             info: dict[str, Any] = self._connection.redis.info("memory")
-        limit = int(info.get("maxmemory", 0))
-        used = int(info.get("used_memory", 0))
-        if not limit or used <= mark * limit:
+        limit_bytes = int(info.get("maxmemory", 0))
+        used_bytes = int(info.get("used_memory", 0))
+        if not limit_bytes or used_bytes <= mark * limit_bytes:
             return None
         return (
-            f"Redis is filled to {100 * used / limit:.0f} % of its maxmemory, and above"
+            f"Redis is filled to {100 * used_bytes / limit_bytes:.0f} % of its maxmemory, and above"
             f" {100 * mark:.0f} % no new job is taken: raise maxmemory, or delete old jobs (handoff"
             " delete); running jobs continue"
         )
@@ -129,8 +129,8 @@ class Health:
                 pipe.zcard(keys.WAITING + queue)
             answers = pipe.execute()
         depths: list[QueueDepth] = []
-        for queue, (messages, wanted) in zip(queues, rows(answers, 2), strict=True):
-            depths.append(QueueDepth(queue, int(messages), int(wanted)))
+        for queue, (messages, waiting_handoffs) in zip(queues, rows(answers, 2), strict=True):
+            depths.append(QueueDepth(queue, int(messages), int(waiting_handoffs)))
         return depths
 
     def _is_append_only(self, info: Mapping[str, Any]) -> bool:

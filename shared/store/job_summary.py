@@ -202,10 +202,10 @@ def _fields_by_name(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
     return fields
 
 
-def _tally_in(stored: bytes) -> HandoffTally:
+def _tally_in(text: bytes) -> HandoffTally:
     """Return the tally in the progress of a job. A text of a worker without a tally is empty."""
     try:
-        return HandoffTally(*map(int, stored.split()))
+        return HandoffTally(*map(int, text.split()))
     except (TypeError, ValueError):
         return HandoffTally()
 
@@ -228,9 +228,9 @@ def _record_of(fields: dict[bytes, bytes]) -> HandoffRecord:
     )
 
 
-def _ids_in(stored: bytes) -> tuple[HandoffId, ...]:
+def _ids_in(text: bytes) -> tuple[HandoffId, ...]:
     """Return the handoffs in a field of the progress, of any length."""
-    return tuple(map(handoff_id_in, stored[:MAX_TEXT_BYTES].split()))
+    return tuple(map(handoff_id_in, text[:MAX_TEXT_BYTES].split()))
 
 
 def _events(entries: Sequence[Any]) -> tuple[RecordedEvent, ...]:

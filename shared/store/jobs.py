@@ -214,7 +214,7 @@ class Jobs:
             keys.refused_events(job_id),
             keys.roles(job_id),
         ]
-        due: dict[str, list[str]] = {keys.DUE: [job_id]}
+        due_members: dict[str, list[str]] = {keys.DUE: [job_id]}
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.hgetall(keys.roles(job_id))
@@ -225,12 +225,12 @@ class Jobs:
                 names.append(keys.handoff(job_id, role_name, handoff_id))
                 names.append(keys.turns(job_id, role_name, handoff_id))
                 names.append(keys.draft(job_id, role_name, handoff_id))
-                members = due.setdefault(keys.due(role_name), [job_id])
+                members = due_members.setdefault(keys.due(role_name), [job_id])
                 members.append(f"{job_id}/{handoff_id}")
             pipe = self._connection.redis.pipeline(transaction=False)
             pipe.unlink(*names)
             pipe.zrem(keys.JOBS, job_id)
-            for name, members in due.items():
+            for name, members in due_members.items():
                 pipe.zrem(name, *members)
             pipe.execute()
 

@@ -302,9 +302,9 @@ class Journal:
         if events and not has_signature(events[-1]):
             last = events[-1].version
             events += self.parse(last, self._end_of_batch(job_id, last))
-        if cut := min(after, events_cut_off(events)):
+        if cut_off_count := min(after, events_cut_off(events)):
             batch = [recorded.raw for recorded in events_to_first_signature(events)]
-            begin = self._begin_of_batch(job_id, after, cut, batch)
+            begin = self._begin_of_batch(job_id, after, cut_off_count, batch)
             events = self.parse(after - len(begin), begin) + events
         return events
 

@@ -76,14 +76,14 @@ def read_ends(
     """Return the ends of the handoffs that these events end, if they have none, in at most two
     round trips.
     """
-    wanted: dict[HandoffId, None] = {}
+    handoff_ids: dict[HandoffId, None] = {}
     for recorded in events:
         handoff_id = handoff_ended_by(recorded)
         if handoff_id is not None and recorded.end is None:
-            wanted[handoff_id] = None
-    if not wanted:
+            handoff_ids[handoff_id] = None
+    if not handoff_ids:
         return {}
-    roles = roles_of(connection, job_id, list(wanted))
+    roles = roles_of(connection, job_id, list(handoff_ids))
     with connection.translate_errors():
         pipe = connection.redis.pipeline(transaction=False)
         for handoff_id, role in roles.items():
@@ -122,12 +122,12 @@ def has_signature(recorded: RecordedEvent) -> bool:
 
 def events_to_first_signature(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
     """Return the events up to the first event with a signature; all events if none has it."""
-    taken: list[RecordedEvent] = []
+    first_events: list[RecordedEvent] = []
     for recorded in events:
-        taken.append(recorded)
+        first_events.append(recorded)
         if has_signature(recorded):
             break
-    return taken
+    return first_events
 
 
 def stamp_of(text: bytes) -> Stamp | None:
@@ -205,7 +205,7 @@ class JournalCheck:
     """
     checked: list[RecordedEvent] = field(default_factory=list)
     """The events, with `EventRefused` in the place of refused ones."""
-    refused: list[RefusedEvent] = field(default_factory=list)
+    refused_events: list[RefusedEvent] = field(default_factory=list)
     unread: MalformedMessage | None = None
     """Why this version cannot read a worker's event about a handoff that is open. The event may be
     of a newer version, so the reader leaves the job to a process of that version. None: there is no
@@ -215,9 +215,9 @@ class JournalCheck:
     _has_begun: bool = False
     _issued: dict[HandoffId, str] = field(default_factory=dict)
     """Roles of the handoffs that these events issue."""
-    _ended: set[HandoffId] = field(default_factory=set)
+    _ended_handoffs: set[HandoffId] = field(default_factory=set)
     """Handoffs that these events end."""
-    _dropped: set[HandoffId] = field(default_factory=set)
+    _dropped_handoffs: set[HandoffId] = field(default_factory=set)
     """Handoffs before the end or a cancel of the job."""
     _is_over: bool = False
     """True if the job was cancelled or has ended, and was not continued."""
@@ -322,7 +322,7 @@ class JournalCheck:
             raise problem
         handoff_id = _handoff_named_in(recorded.raw)
         role = self._role_of(handoff_id)
-        is_open = handoff_id not in self._dropped and not self._is_over
+        is_open = handoff_id not in self._dropped_handoffs and not self._is_over
         if role is not None and is_open and _does_handoffs_of(signer, role):
             self.unread = self.unread or problem
         raise UntrustedMessage(f"it is signed by {signer.name}, and cannot be read")
@@ -387,13 +387,13 @@ class JournalCheck:
             event = recorded.event
             if isinstance(event, HandoffIssued):
                 self._issued[event.handoff_id] = event.assigned_to
-                self._ended.discard(event.handoff_id)
+                self._ended_handoffs.discard(event.handoff_id)
             elif isinstance(event, HandoffFinished):
-                self._ended.add(event.handoff_id)
+                self._ended_handoffs.add(event.handoff_id)
             elif (handoff_id := handoff_of(event)) is not None:
                 self._facts[handoff_id] += 1
             elif isinstance(event, CancelRequested | JobEnded):
-                self._dropped.update(self._issued)
+                self._dropped_handoffs.update(self._issued)
                 self._is_over, self.unread = True, None
             elif isinstance(event, RetryRequested):
                 self._is_over = False
@@ -408,12 +408,12 @@ class JournalCheck:
             if recorded.event is LEFT_OUT:
                 self.checked.append(recorded)
                 continue
-            self.refused.append(RefusedEvent(recorded, reason))
+            self.refused_events.append(RefusedEvent(recorded, reason))
             self.checked.append(replace(recorded, event=EventRefused(reason=reason)))
 
     def _role_of(self, handoff_id: HandoffId) -> str | None:
         """Return the role of an open handoff; None: it is not open."""
-        if handoff_id in self._ended:
+        if handoff_id in self._ended_handoffs:
             return None
         if handoff_id in self._issued:
             return self._issued[handoff_id]
@@ -468,8 +468,8 @@ def _handoff_named_in(raw: bytes) -> HandoffId:
         fields = json.loads(raw)
     except (ValueError, RecursionError):
         return HandoffId("")
-    named = fields.get("handoff_id") if isinstance(fields, dict) else None
-    return HandoffId(named if isinstance(named, str) else "")
+    handoff_id = fields.get("handoff_id") if isinstance(fields, dict) else None
+    return HandoffId(handoff_id if isinstance(handoff_id, str) else "")
 
 
 def _check_kind(signer: Signer, batch: Sequence[RecordedEvent], stamp: Stamp) -> None:

@@ -19,7 +19,7 @@ class StoredNote:
     """A note with its bytes in the store. The bytes prove that nothing has changed."""
 
     note: Note
-    stored: bytes
+    stored_bytes: bytes
 
 
 class Notes:
@@ -39,10 +39,10 @@ class Notes:
                 return []
             entries = self._connection.redis.hgetall(keys.notes(tenant))
         notes: list[StoredNote] = []
-        for path, stored in entries.items():
-            note = self._read(tenant, path.decode(errors="replace"), stored)
+        for path, stored_bytes in entries.items():
+            note = self._read(tenant, path.decode(errors="replace"), stored_bytes)
             if note is not None and note.expires_at > now:
-                notes.append(StoredNote(note, stored))
+                notes.append(StoredNote(note, stored_bytes))
         return sorted(notes, key=lambda entry: entry.note.path)
 
     def count(self, tenant: str) -> int:
@@ -53,13 +53,13 @@ class Notes:
     def find(self, tenant: str, path: str) -> StoredNote | None:
         """Return a note, or None if the tenant has no readable note at this path."""
         with self._connection.translate_errors():
-            stored = self._connection.redis.hget(keys.notes(tenant), path)
-        if stored is None:
+            stored_bytes = self._connection.redis.hget(keys.notes(tenant), path)
+        if stored_bytes is None:
             return None
-        note = self._read(tenant, path, stored)
+        note = self._read(tenant, path, stored_bytes)
         if note is None or note.expires_at <= self._connection.now():
             return None
-        return StoredNote(note, stored)
+        return StoredNote(note, stored_bytes)
 
     def write(
         self,
@@ -117,21 +117,21 @@ class Notes:
         """
         arguments = [
             path,
-            b"" if old is None else old.stored,
+            b"" if old is None else old.stored_bytes,
             new,
             int(self._connection.now() * 1000),
             int(expires_at * 1000),
             MAX_NOTES,
             "" if moved is None else moved.note.path,
-            b"" if moved is None else moved.stored,
+            b"" if moved is None else moved.stored_bytes,
         ]
         script_keys = [keys.notes(tenant), keys.note_expiry(tenant)]
         return int(self._connection.script("store_memory_note", script_keys, arguments))
 
-    def _read(self, tenant: str, path: str, stored: bytes) -> Note | None:
+    def _read(self, tenant: str, path: str, stored_bytes: bytes) -> Note | None:
         """Return a stored note, or None if it cannot be read, or belongs to another path."""
         try:
-            packed = self._connection.sealing.open_for(tenant, SCOPE, path, stored)
+            packed = self._connection.sealing.open_for(tenant, SCOPE, path, stored_bytes)
             note = Note.from_json(unpack(packed, SHORT_BYTES))
         except (StoreError, MalformedMessage):
             return None

@@ -69,8 +69,8 @@ class Pauses:
     def all(self) -> dict[str, Pause]:
         """Return all pauses by role."""
         with self._connection.translate_errors():
-            stored = self._connection.redis.hgetall(keys.PAUSED)
-        return pauses_in(stored)
+            texts = self._connection.redis.hgetall(keys.PAUSED)
+        return pauses_in(texts)
 
     def read_paused_handoffs(
         self, roles: Sequence[str], limit: int
@@ -108,10 +108,10 @@ class Pauses:
         return frozenset(map(name_in, roles))
 
 
-def pauses_in(stored: Mapping[bytes, bytes]) -> dict[str, Pause]:
+def pauses_in(texts: Mapping[bytes, bytes]) -> dict[str, Pause]:
     """Return the stored pauses by role, in the order of the roles."""
     pauses: dict[str, Pause] = {}
-    for role, text in sorted(stored.items()):
+    for role, text in sorted(texts.items()):
         pauses[name_in(role)] = pause_in(text)
     return pauses
 

@@ -77,7 +77,7 @@ def pack(text: str) -> bytes:
     return b"z" + small.compress(raw) + small.flush()
 
 
-def unpack(stored: bytes, max_bytes: int = MAX_BYTES) -> str:
+def unpack(packed: bytes, max_bytes: int = MAX_BYTES) -> str:
     """Return the text of a stored payload of at most `max_bytes` bytes; a longer one is not
     decompressed.
 
@@ -85,7 +85,7 @@ def unpack(stored: bytes, max_bytes: int = MAX_BYTES) -> str:
         UnreadablePayload: the payload is longer, cut off, not zlib data, or not UTF-8.
     """
     try:
-        raw = _raw(stored, max_bytes)
+        raw = _raw(packed, max_bytes)
         if len(raw) > max_bytes:
             raise UnreadablePayload(f"it is longer than {max_bytes:,} bytes")
         return raw.decode()
@@ -93,22 +93,22 @@ def unpack(stored: bytes, max_bytes: int = MAX_BYTES) -> str:
         raise UnreadablePayload(f"it cannot be decoded ({type(error).__name__})") from error
 
 
-def _raw(stored: bytes, max_bytes: int) -> bytes:
+def _raw(packed: bytes, max_bytes: int) -> bytes:
     """Return the content of a stored payload. At most `max_bytes` + 1 bytes are decompressed.
 
     Raises:
         UnreadablePayload: the zlib data is cut off.
     """
-    if stored[:1] != b"z":
-        return stored[1:]
+    if packed[:1] != b"z":
+        return packed[1:]
     decompressor = zlib.decompressobj()
-    raw = decompressor.decompress(stored[1:], max_bytes + 1)
+    raw = decompressor.decompress(packed[1:], max_bytes + 1)
     if len(raw) <= max_bytes and not decompressor.eof:
         raise UnreadablePayload("it is cut off")
     return raw
 
 
-def verify_payload(digest: str, stored: bytes, max_bytes: int = MAX_BYTES) -> str:
+def verify_payload(digest: str, packed: bytes, max_bytes: int = MAX_BYTES) -> str:
     """Return the text of a stored payload after a check against the digest that it is stored
     under.
 
@@ -116,7 +116,7 @@ def verify_payload(digest: str, stored: bytes, max_bytes: int = MAX_BYTES) -> st
         UnreadablePayload: the payload cannot be unpacked, or its text has another digest.
     """
     try:
-        text = unpack(stored, max_bytes)
+        text = unpack(packed, max_bytes)
     except UnreadablePayload as error:
         raise UnreadablePayload(f"payload {digest[:12]} cannot be read: {error}") from error
     if digest_of(text) != digest:
@@ -159,9 +159,9 @@ class _Room:
     left: int
 
     @classmethod
-    def for_payloads(cls, stored: Iterable[bytes | None]) -> _Room:
+    def for_payloads(cls, stored_forms: Iterable[bytes | None]) -> _Room:
         """Return the room for these stored payloads."""
-        return cls(MAX_BYTES + USUAL_RATIO * sum(len(value) for value in stored if value))
+        return cls(MAX_BYTES + USUAL_RATIO * sum(len(value) for value in stored_forms if value))
 
     @property
     def max_bytes(self) -> int:
@@ -203,19 +203,19 @@ class PayloadStore:
                 digest, or all texts together are too long.
             NoTenantKey: a payload is encrypted, and this process does not have the key.
         """
-        wanted = list(dict.fromkeys((*digests, *results)))
-        if not wanted:
+        distinct_digests = list(dict.fromkeys((*digests, *results)))
+        if not distinct_digests:
             return {}
         with self._connection.translate_errors():
-            values = self._redis.hmget(keys.blobs(job_id), wanted)
-        stored = dict(zip(wanted, values, strict=True))
+            values = self._redis.hmget(keys.blobs(job_id), distinct_digests)
+        stored_forms = dict(zip(distinct_digests, values, strict=True))
         room = _Room.for_payloads(values)
-        missing = [digest[:12] for digest in digests if stored[digest] is None]
+        missing = [digest[:12] for digest in digests if stored_forms[digest] is None]
         if missing:
             raise StoreError(f"payloads of {job_id} are gone: {', '.join(missing)}")
         must_be_readable = {*digests}
         texts: dict[str, str] = {}
-        for digest, value in stored.items():
+        for digest, value in stored_forms.items():
             texts[digest] = ""
             if value is None:
                 continue
@@ -236,32 +236,32 @@ class PayloadStore:
         and unreadable texts are left out.
         """
         key = keys.blobs(job_id)
-        wanted = list(dict.fromkeys(digests))
-        if not wanted:
+        distinct_digests = list(dict.fromkeys(digests))
+        if not distinct_digests:
             return {}
         with self._connection.translate_errors():
             pipe = self._redis.pipeline(transaction=False)
-            for digest in wanted:
+            for digest in distinct_digests:
                 pipe.hstrlen(key, digest)
             sizes = pipe.execute()
             small: list[str] = []
-            for digest, size in zip(wanted, sizes, strict=True):
+            for digest, size in zip(distinct_digests, sizes, strict=True):
                 if 0 < size <= max_bytes:
                     small.append(digest)
-            stored = self._redis.hmget(key, small) if small else []
+            stored_forms = self._redis.hmget(key, small) if small else []
         texts: dict[str, str] = {}
-        for digest, value in zip(small, stored, strict=True):
+        for digest, value in zip(small, stored_forms, strict=True):
             if value is not None:
                 with suppress(UnreadablePayload):
                     texts[digest] = self._open_and_verify(job_id, digest, value, max_bytes)
         return texts
 
     def _open_and_verify(
-        self, job_id: JobId, digest: str, stored: bytes, max_bytes: int = MAX_BYTES
+        self, job_id: JobId, digest: str, stored_form: bytes, max_bytes: int = MAX_BYTES
     ) -> str:
         """Return the text of a payload. Raises as `Sealing.open` and `verify_payload`."""
         return verify_payload(
-            digest, open_payload(self._sealing, job_id, digest, stored), max_bytes
+            digest, open_payload(self._sealing, job_id, digest, stored_form), max_bytes
         )
 
     def draft(self, job_id: JobId, handoff_id: HandoffId) -> str:
@@ -272,11 +272,11 @@ class PayloadStore:
             role = self._redis.hget(keys.roles(job_id), handoff_id)
             if role is None:
                 return ""
-            stored = self._redis.get(keys.draft(job_id, role.decode(), handoff_id))
-        if stored is None:
+            stored_form = self._redis.get(keys.draft(job_id, role.decode(), handoff_id))
+        if stored_form is None:
             return ""
         try:
-            packed = self._sealing.open(job_id, draft_place(handoff_id), stored)
+            packed = self._sealing.open(job_id, draft_place(handoff_id), stored_form)
             return unpack(packed)
         except UnreadablePayload:
             return ""
@@ -354,8 +354,8 @@ class PayloadStore:
             pipe = self._redis.pipeline(transaction=False)
             for digest, text in texts.items():
                 name = self._sealing.document_names(tenant, digest)[0]
-                stored = self._sealing.seal_for(tenant, DOCUMENTS, digest, pack(text))
-                pipe.set(keys.document(name), stored, ex=self._stay_s(work_s), nx=True)
+                stored_form = self._sealing.seal_for(tenant, DOCUMENTS, digest, pack(text))
+                pipe.set(keys.document(name), stored_form, ex=self._stay_s(work_s), nx=True)
             pipe.execute()
 
     def documents(self, digests: Sequence[str], tenant: str = DEFAULT_TENANT) -> dict[str, str]:
@@ -375,10 +375,10 @@ class PayloadStore:
                 document_keys.append(keys.document(name))
                 digest_of_key.append(digest)
         with self._connection.translate_errors():
-            stored = self._redis.mget(document_keys)
+            stored_forms = self._redis.mget(document_keys)
         texts: dict[str, str] = {}
-        room = _Room.for_payloads(stored)
-        for digest, value in zip(digest_of_key, stored, strict=True):
+        room = _Room.for_payloads(stored_forms)
+        for digest, value in zip(digest_of_key, stored_forms, strict=True):
             if value is not None and digest not in texts:
                 packed = self._sealing.open_for(tenant, DOCUMENTS, digest, value)
                 texts[digest] = room.take(verify_payload(digest, packed, room.max_bytes))
@@ -429,14 +429,14 @@ class PayloadStore:
         return list(dict.fromkeys(pages))
 
 
-def open_payload(sealing: Sealing, job_id: JobId, digest: str, stored: bytes) -> bytes:
+def open_payload(sealing: Sealing, job_id: JobId, digest: str, stored_form: bytes) -> bytes:
     """Return a packed payload. An error names the payload.
 
     Raises:
         NoTenantKey, UnreadablePayload: see `Sealing.open`.
     """
     try:
-        return sealing.open(job_id, digest, stored)
+        return sealing.open(job_id, digest, stored_form)
     except NoTenantKey:
         raise
     except UnreadablePayload as error:

@@ -158,8 +158,8 @@ class PresenceStore:
         """Announce this worker for another `ANNOUNCED_FOR_S`."""
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            stored = sign_announcement(self._trust, announcement, self._connection.now())
-            pipe.set(keys.worker(announcement.worker), stored, ex=ANNOUNCED_FOR_S)
+            signed_text = sign_announcement(self._trust, announcement, self._connection.now())
+            pipe.set(keys.worker(announcement.worker), signed_text, ex=ANNOUNCED_FOR_S)
             self._serve(pipe, _members(announcement))
             pipe.execute()
 
@@ -301,26 +301,26 @@ class PresenceStore:
         """Return the name, the reason and the text of each announcement of a live worker whose
         signature does not hold.
         """
-        refused: list[tuple[str, str, str]] = []
+        refused_announcements: list[tuple[str, str, str]] = []
         if not self._trust.is_on:
-            return refused
+            return refused_announcements
         _, workers = self._live_names()
-        stored = self._read_announced_values(list(map(keys.worker, workers)))
+        texts = self._read_announced_values(list(map(keys.worker, workers)))
         now = self._connection.now()
-        for worker, text in zip(workers, stored, strict=True):
+        for worker, text in zip(workers, texts, strict=True):
             if text is None:
                 continue  # it has just expired
             try:
                 read_announcement(self._trust, text, now)
             except UntrustedMessage as error:
-                refused.append((worker, str(error), text.decode(errors="replace")))
+                refused_announcements.append((worker, str(error), text.decode(errors="replace")))
             except MalformedMessage:
                 continue  # a worker of another version has signed it
-        return refused
+        return refused_announcements
 
     def _read_signed_announcements(self) -> list[SignedAnnouncement]:
         _, workers = self._live_names()
-        stored = self._read_announced_values(list(map(keys.worker, workers)))
+        texts = self._read_announced_values(list(map(keys.worker, workers)))
         now = self._connection.now()
 
         def read(text: bytes) -> SignedAnnouncement:
@@ -329,15 +329,15 @@ class PresenceStore:
             except UntrustedMessage as error:
                 raise MalformedMessage(str(error)) from error
 
-        return read_entries(filter(None, stored), read, keys.worker("*"))
+        return read_entries(filter(None, texts), read, keys.worker("*"))
 
     def processes(self) -> list[LiveProcess]:
         """Return the live workers and supervisors, by kind and name."""
         supervisors, workers = self._live_names()
-        stored = self._read_announced_values(
+        texts = self._read_announced_values(
             [*map(keys.supervisor, supervisors), *map(keys.worker, workers)]
         )
-        of_supervisors, of_workers = stored[: len(supervisors)], stored[len(supervisors) :]
+        of_supervisors, of_workers = texts[: len(supervisors)], texts[len(supervisors) :]
         processes: list[LiveProcess] = []
         for name, text in zip(supervisors, of_supervisors, strict=True):
             processes.append(LiveProcess("supervisor", name, node_in(text)))
@@ -393,9 +393,9 @@ class PresenceStore:
                 pipe = self._connection.redis.pipeline(transaction=False)
                 for key in part:
                     pipe.getrange(key, 0, size)
-                stored = pipe.execute()
-            left -= sum(map(len, stored))
-            yield from zip(part, stored, strict=True)
+                beginnings = pipe.execute()
+            left -= sum(map(len, beginnings))
+            yield from zip(part, beginnings, strict=True)
 
     def load_served_specialists(self) -> dict[str, ServedSpecialist]:
         """Return each served specialist by name, as read in the last `GOOD_FOR_S`. If workers
@@ -438,7 +438,7 @@ def _merge_versions(
     versions: Sequence[_ServedVersion], queued: int, pause: Pause | None
 ) -> ServedSpecialist:
     """Return a specialist by its versions. The workers of all versions count."""
-    chosen = max(versions, key=lambda version: version.rank)
+    chosen_version = max(versions, key=lambda version: version.rank)
     workers: list[str] = []
     models: set[str] = set()
     slots = 0
@@ -451,14 +451,14 @@ def _merge_versions(
             models.add(announcement.model)
             slots += max(0, announcement.slots - announcement.lost_slots)
     return ServedSpecialist(
-        spec=chosen.spec,
-        digest=chosen.spec.content_digest,
+        spec=chosen_version.spec,
+        digest=chosen_version.spec.content_digest,
         workers=tuple(sorted(workers)),
         slots=slots,
         queued=queued,
         models=tuple(sorted(models)),
         paused=pause,
-        effects=_effects(chosen.spec, announcements),
+        effects=_effects(chosen_version.spec, announcements),
     )
 
 

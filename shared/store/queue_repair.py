@@ -84,14 +84,14 @@ class QueueRepair:
         for place, (frame, (job_id, entry)) in enumerate(zip(frames, messages, strict=True), 1):
             if job_id in deleted_jobs:
                 orphans += (place, frame, entry)
-        dropped = 0
+        dropped_count = 0
         if orphans:
             first, last = -passed - len(frames), -passed - 1
             arguments = [first, last, *orphans]
-            dropped = self._connection.script("drop_orphaned_messages", [queue], arguments)
+            dropped_count = self._connection.script("drop_orphaned_messages", [queue], arguments)
         if len(frames) == MESSAGES_A_CHECK:
-            self._passed[queue] = passed + len(frames) - dropped
-        return dropped
+            self._passed[queue] = passed + len(frames) - dropped_count
+        return dropped_count
 
     def _find_deleted_jobs(self, messages: Sequence[tuple[JobId | None, str]]) -> set[JobId]:
         """Return the jobs of these messages that the store no longer has."""

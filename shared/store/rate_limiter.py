@@ -187,13 +187,13 @@ def account_of(*parts: str | None) -> str:
 
 def _limits(limits: RateLimits) -> dict[str, tuple[int, int]]:
     """Return limit and remaining amount of each reported rate limit, by the names of the bucket."""
-    named: dict[str, Allowance | None] = {
+    allowances: dict[str, Allowance | None] = {
         "requests": limits.requests,
         "input": limits.input_tokens,
         "output": limits.output_tokens,
     }
     by_name: dict[str, tuple[int, int]] = {}
-    for name, allowance in named.items():
+    for name, allowance in allowances.items():
         if allowance is not None and allowance.limit > 0:
             by_name[name] = (allowance.limit, allowance.remaining)
     return by_name

@@ -105,10 +105,12 @@ class Schedules:
             UnreadablePayload: the stored bytes are damaged, or encrypted with another key.
         """
         with self._connection.translate_errors():
-            stored = self._connection.redis.get(keys.schedule_job(schedule.id))
-        if stored is None:
+            stored_form = self._connection.redis.get(keys.schedule_job(schedule.id))
+        if stored_form is None:
             raise MalformedMessage("the job of the schedule is not stored")
-        packed = self._connection.sealing.open_for(schedule.tenant, SCHEDULES, schedule.id, stored)
+        packed = self._connection.sealing.open_for(
+            schedule.tenant, SCHEDULES, schedule.id, stored_form
+        )
         return ScheduledJob.from_json(unpack(packed))
 
     def read_spent_microusd(self, schedule_id: str, month: str) -> int:

@@ -24,20 +24,20 @@ has this limit, too.
 """
 
 
-def name_in(stored: bytes) -> str:
+def name_in(value: bytes) -> str:
     """Return a name, or a list of names. A byte that is not UTF-8 becomes a replacement character.
     A text longer than `MAX_TEXT_BYTES` is cut: a worker that was taken over has written it.
     """
-    return stored[:MAX_TEXT_BYTES].decode(errors="replace")
+    return value[:MAX_TEXT_BYTES].decode(errors="replace")
 
 
-def figure_in(stored: bytes | None) -> int | None:
+def figure_in(value: bytes | None) -> int | None:
     """Return a stored number. None: it is missing, or is not a whole number up to
     `MAX_EXACT_INTEGER`. A worker that was taken over may have written it. `number_or` of
     `parts/redis_values.lua` has this rule, too.
     """
     try:
-        number = int(stored or b"")
+        number = int(value or b"")
     except ValueError:
         return None
     if abs(number) > MAX_EXACT_INTEGER:
@@ -45,14 +45,14 @@ def figure_in(stored: bytes | None) -> int | None:
     return number
 
 
-def job_id_in(stored: bytes) -> JobId:
+def job_id_in(value: bytes) -> JobId:
     """Return a job id."""
-    return JobId(stored.decode())
+    return JobId(value.decode())
 
 
-def handoff_id_in(stored: bytes) -> HandoffId:
+def handoff_id_in(value: bytes) -> HandoffId:
     """Return a handoff id. A worker may have written other bytes."""
-    return HandoffId(stored.decode(errors="replace"))
+    return HandoffId(value.decode(errors="replace"))
 
 
 def rows(values: Sequence[Any], width: int) -> Iterator[tuple[Any, ...]]:
@@ -106,29 +106,29 @@ def worst_case_argument(
 
 def usage_for_settle(usage: Usage) -> dict[str, Any]:
     """Return the usage of one call in the form of `settle` in `parts/budgets.lua`."""
-    used: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for amount in AMOUNTS:
-        spent = amount.used(OneCall(usage))
-        used[amount.name] = UNKNOWN if spent is None else spent
+        figure = amount.used(OneCall(usage))
+        figures[amount.name] = UNKNOWN if figure is None else figure
     if usage.cut_calls:
-        used["cut"] = True
+        figures["cut"] = True
     if usage.cache_read_tokens:
-        used["cached"] = usage.cache_read_tokens
+        figures["cached"] = usage.cache_read_tokens
     if usage.cache_saved_microusd:
-        used["saved"] = usage.cache_saved_microusd
+        figures["saved"] = usage.cache_saved_microusd
     if usage.cache_surcharge_microusd:
-        used["surcharge"] = usage.cache_surcharge_microusd
+        figures["surcharge"] = usage.cache_surcharge_microusd
     if usage.batch_calls:
-        used["batched"] = usage.batch_calls
-        used["batch_saved"] = usage.batch_saved_microusd
-    return used
+        figures["batched"] = usage.batch_calls
+        figures["batch_saved"] = usage.batch_saved_microusd
+    return figures
 
 
-def read_entries(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: str) -> list[Entry]:
-    """Return the entries of a Redis key that `read` can parse. The other entries are skipped,
+def read_entries(texts: Iterable[bytes], parse: Callable[[bytes], Entry], key: str) -> list[Entry]:
+    """Return the entries of a Redis key that `parse` accepts. The other entries are skipped,
     and one log line has their number.
 
-    `read` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or
+    `parse` refuses an entry with MalformedMessage, ValueError, KeyError, TypeError or
     RecursionError.
 
     Args:
@@ -136,9 +136,9 @@ def read_entries(stored: Iterable[bytes], read: Callable[[bytes], Entry], key: s
     """
     entries: list[Entry] = []
     unreadable = 0
-    for text in stored:
+    for text in texts:
         try:
-            entries.append(read(text))
+            entries.append(parse(text))
         except (MalformedMessage, ValueError, KeyError, TypeError, RecursionError):
             unreadable += 1
     if unreadable:

@@ -111,14 +111,14 @@ class SpendingHistory:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        wanted = list(numbers)
+        day_numbers = list(numbers)
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            for number in wanted:
+            for number in day_numbers:
                 pipe.hgetall(keys.spending(number))
             answers = pipe.execute(raise_on_error=False)
         spending: list[Spending] = []
-        for number, fields in zip(wanted, answers, strict=True):
+        for number, fields in zip(day_numbers, answers, strict=True):
             if isinstance(fields, dict):  # otherwise the key has the wrong type
                 spending += _spendings_of_day(number, fields)
         return spending

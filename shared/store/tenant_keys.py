@@ -175,7 +175,7 @@ class KeyHook:
         return _validate_keys(keys, f"{self._place}: each key")
 
 
-def _validate_keys(keys: Sequence[object], what: str) -> tuple[bytes, ...]:
+def _validate_keys(keys: Sequence[object], subject: str) -> tuple[bytes, ...]:
     """Return the keys.
 
     Raises:
@@ -183,9 +183,9 @@ def _validate_keys(keys: Sequence[object], what: str) -> tuple[bytes, ...]:
     """
     checked = tuple(key for key in keys if isinstance(key, bytes) and len(key) == KEY_BYTES)
     if len(checked) != len(keys):
-        raise NoTenantKey(f"{what} must be {KEY_BYTES} bytes, in a file as base64")
+        raise NoTenantKey(f"{subject} must be {KEY_BYTES} bytes, in a file as base64")
     if len(checked) > MAX_KEYS:
-        raise NoTenantKey(f"{what}: there are more than {MAX_KEYS} keys")
+        raise NoTenantKey(f"{subject}: there are more than {MAX_KEYS} keys")
     return checked
 
 

@@ -73,9 +73,9 @@ class Tenants:
             for job_id, digest in manifests:
                 pipe.hget(keys.blobs(job_id), digest)
             answers = pipe.execute() if manifests else []
-        for (job_id, digest), stored in zip(manifests, answers, strict=True):
+        for (job_id, digest), stored_form in zip(manifests, answers, strict=True):
             try:
-                packed = self._connection.sealing.open(job_id, digest, stored or b"")
+                packed = self._connection.sealing.open(job_id, digest, stored_form or b"")
                 manifest = Manifest.from_json(verify_payload(digest, packed))
             except NoTenantKey:
                 continue  # only its own tenant can read its documents
@@ -101,12 +101,12 @@ class Tenants:
                 pipe = redis.pipeline(transaction=False)
                 for name in part:
                     pipe.exists(keys.document(name))
-                stored: list[str] = []
+                stored_names: list[str] = []
                 for name, exists in zip(part, pipe.execute(), strict=True):
                     if exists:
-                        stored.append(name)
-                if stored:
-                    redis.sadd(key, *stored)
+                        stored_names.append(name)
+                if stored_names:
+                    redis.sadd(key, *stored_names)
                     redis.expire(key, self._keep_s)
 
     def read_noted_documents(self, tenant: str) -> set[str]:
@@ -126,11 +126,11 @@ class Tenants:
 
     def drop_documents(self, names: Iterable[str], since_ms: int) -> int:
         """Delete the documents that no job has needed since a time. Return their number."""
-        dropped = 0
+        dropped_count = 0
         for part in _parts(names):
             script_keys = [keys.USED_DOCUMENTS, *map(keys.document, part)]
-            dropped += int(self._connection.script("drop_documents", script_keys, [since_ms]))
-        return dropped
+            dropped_count += int(self._connection.script("drop_documents", script_keys, [since_ms]))
+        return dropped_count
 
     def end_deletion(self, tenant: str) -> None:
         """Forget the notes of a deletion."""
@@ -158,12 +158,12 @@ class Tenants:
     def _drop_fields(self, key: str, tenant: str) -> None:
         """Remove the fields of a hash whose first label is the tenant."""
         redis = self._connection.redis
-        own: list[bytes] = []
+        own_fields: list[bytes] = []
         for field in redis.hkeys(key):
             name, *labels = name_in(field).split(_SEPARATOR)
             if labels[:1] == [tenant] and name not in METRICS_WITHOUT_TENANT:
-                own.append(field)
-        for part in _parts(own):
+                own_fields.append(field)
+        for part in _parts(own_fields):
             redis.hdel(key, *part)
 
 

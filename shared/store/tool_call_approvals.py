@@ -107,8 +107,8 @@ def call_answers_in(
     valid signature is a rejection.
     """
 
-    def text_of(payload: BlobRef, stored: bytes) -> str:
-        return verify_payload(payload.digest, sealing.open(job_id, payload.digest, stored))
+    def text_of(payload: BlobRef, stored_form: bytes) -> str:
+        return verify_payload(payload.digest, sealing.open(job_id, payload.digest, stored_form))
 
     answers: dict[str, CallAnswer] = {}
     parts = [fields[place::4] for place in range(4)]

@@ -54,14 +54,14 @@ class StoredMessage:
     """The handoffs that took the message while they ran, each with the turn."""
 
 
-def parse_stored_message(stored: bytes, takers: bytes) -> StoredMessage:
+def parse_stored_message(message_json: bytes, takers: bytes) -> StoredMessage:
     """Return a message.
 
     Args:
-        stored: JSON in the hash of the job.
+        message_json: JSON in the hash of the job.
         takers: JSON in the progress of the job; empty: nobody has taken the message.
     """
-    fields = json.loads(stored)
+    fields = json.loads(message_json)
     return StoredMessage(
         message_id=fields["id"],
         digest=fields["digest"],
@@ -71,15 +71,15 @@ def parse_stored_message(stored: bytes, takers: bytes) -> StoredMessage:
     )
 
 
-def _takers_in(stored: bytes) -> tuple[tuple[HandoffId, int], ...]:
+def _takers_in(takers_json: bytes) -> tuple[tuple[HandoffId, int], ...]:
     """Return the handoffs that took a message, and their turns. A text of a worker that has no
     takers is empty.
     """
     try:
-        taken: list[tuple[HandoffId, int]] = []
-        for handoff_id, turn in json.loads(stored or b"[]"):
-            taken.append((HandoffId(str(handoff_id)), int(turn)))
-        return tuple(taken)
+        takers: list[tuple[HandoffId, int]] = []
+        for handoff_id, turn in json.loads(takers_json or b"[]"):
+            takers.append((HandoffId(str(handoff_id)), int(turn)))
+        return tuple(takers)
     except (TypeError, ValueError, RecursionError):
         return ()
 

@@ -425,7 +425,7 @@ def find_unserved_queues(
             continue
         name = plain(depth.queue)
         report = f"{count_text(depth.messages, 'message')} waiting, and no worker serves it"
-        if depth.wanted:
+        if depth.waiting_handoffs:
             fix = (
                 f"`handoff worker {name}` (with --specialists DIR for your own specialist), or"
                 " `handoff cancel` for the waiting jobs"

@@ -77,7 +77,7 @@ class JournalGuard:
         later = fold(job_id, state, valid)
         if check.unread is not None and later and not self._is_late(later):
             raise check.unread
-        self._record(job_id, check.refused)
+        self._record(job_id, check.refused_events)
         return later, check.seen
 
     def _is_late(self, state: JobState) -> bool:

@@ -36,10 +36,10 @@ class Access:
     """The commands, keys and channels of a user."""
 
     commands: tuple[str, ...]
-    """Commands that are allowed on the keys of `both`."""
-    both: tuple[str, ...] = ()
+    """Commands that are allowed on the keys of `writable_keys`."""
+    writable_keys: tuple[str, ...] = ()
     """Keys that the user may read and write."""
-    read: tuple[str, ...] = ()
+    read_only_keys: tuple[str, ...] = ()
     """Keys that the user may only read."""
     channels: tuple[str, ...] = ()
     selectors: tuple[Selector, ...] = ()
@@ -291,7 +291,7 @@ def worker_access(specialists: Sequence[str]) -> Access:
         orders.extend(_orders(specialist))
     return Access(
         commands=(*CONNECTION, *DATA, *PUBSUB),
-        read=(keys.CAPS, keys.PAUSED, keys.verified_usage("*")),
+        read_only_keys=(keys.CAPS, keys.PAUSED, keys.verified_usage("*")),
         channels=(CONTROL,),
         selectors=(
             ANY_SCRIPT,
@@ -348,7 +348,7 @@ def supervisor_access(specialists: Sequence[str]) -> Access:
     """
     return Access(
         commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB, "acl|log"),
-        both=(
+        writable_keys=(
             *_queues([*OWN_QUEUES, *specialists]),
             *_WHOLE_JOB,
             *_COUNTERS,
@@ -381,7 +381,7 @@ def supervisor_access(specialists: Sequence[str]) -> Access:
             *_UNPLANNED,
             *_paused_handoffs_of_roles(),
         ),
-        read=(keys.worker("*"),),
+        read_only_keys=(keys.worker("*"),),
         channels=(CONTROL,),
         selectors=(ANY_SCRIPT, SENDS_EVENTS, *_EVERY_PROCESS, Selector(("xadd",), _AUDIT)),
     )
@@ -391,7 +391,7 @@ def client_access(specialists: Sequence[str]) -> Access:
     """Return the access of a program that submits and follows jobs of all tenants."""
     return Access(
         commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB),
-        both=(
+        writable_keys=(
             *_queues([SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE]),
             *_WHOLE_JOB,
             *_COUNTERS,
@@ -411,7 +411,7 @@ def client_access(specialists: Sequence[str]) -> Access:
             keys.notes("*"),
             _NOTE_EXPIRY,
         ),
-        read=(
+        read_only_keys=(
             *_queues([*specialists, ROLES_QUEUE, UNROUTED_QUEUE]),
             *_paused_handoffs_of_roles(),
             keys.worker("*"),
@@ -445,8 +445,8 @@ def console_access(specialists: Sequence[str]) -> Access:
     client = client_access(specialists)
     return Access(
         commands=client.commands,
-        both=(
-            *client.both,
+        writable_keys=(
+            *client.writable_keys,
             keys.TOKENS,
             f"{keys.PREFIX}requests:*",
             *_AUDIT,
@@ -457,7 +457,7 @@ def console_access(specialists: Sequence[str]) -> Access:
             keys.EXPORTED,
             *(f"{keys.PAUSED_HANDOFFS}{role}" for role in (*specialists, *ROLES)),
         ),
-        read=client.read,
+        read_only_keys=client.read_only_keys,
         channels=client.channels,
         selectors=client.selectors,
     )
@@ -467,7 +467,7 @@ def flower_access(specialists: Sequence[str]) -> Access:
     """Return the access of Flower: Celery's events and replies, and the lengths of the queues."""
     return Access(
         commands=(*CONNECTION, *DATA, *PUBSUB),
-        both=KOMBU,
+        writable_keys=KOMBU,
         channels=(CONTROL, EVENTS),
         selectors=(ANY_SCRIPT, Selector(("llen",), (*OWN_QUEUES, *specialists))),
     )
@@ -479,7 +479,7 @@ def observer_access(specialists: Sequence[str]) -> Access:
     """
     return Access(
         commands=(*CONNECTION, *DATA),
-        read=(
+        read_only_keys=(
             *_queues([*OWN_QUEUES, *specialists]),
             *_paused_handoffs_of_roles(),
             *_COUNTERS,
@@ -545,13 +545,13 @@ def rules_of(access: Access, database: Database) -> list[str]:
     rules.append(f"+select|{database.number}")
     if database.has_key_permissions:
         rules += OWN_CLIENT
-        rules += _keys("~", access.both, database)
-        rules += _keys("%R~", access.read, database)
+        rules += _keys("~", access.writable_keys, database)
+        rules += _keys("%R~", access.read_only_keys, database)
         for selector in access.selectors:
             rules.append(_selector(selector, database))
     else:
         rules += OWN_CLIENT_OF_REDIS_6
-        patterns = [*access.both, *access.read]
+        patterns = [*access.writable_keys, *access.read_only_keys]
         for selector in access.selectors:
             rules += _allow_rules(selector.commands)
             if selector is not ANY_SCRIPT:

@@ -99,13 +99,13 @@ def source_of(name: str) -> str:
     words = set(WORD.findall(code))
     blocks: list[str] = []
     for part in reversed(_parts()):
-        wanted = set(words)
+        later_words = set(words)
         needed: list[Definition] = []
         for definition in reversed(part):
             if definition.names & words:
                 needed.insert(0, definition)
                 words |= definition.words
-        blocks.insert(0, _block(needed, wanted))
+        blocks.insert(0, _block(needed, later_words))
     return "".join((*blocks, code))
 
 
@@ -122,14 +122,14 @@ class Definition:
         return set(WORD.findall(self.text))
 
 
-def _block(definitions: Sequence[Definition], wanted: Collection[str]) -> str:
+def _block(definitions: Sequence[Definition], later_words: Collection[str]) -> str:
     """Return the text of the definitions of a part. The names that only this part uses are in a
     separate block, because a function of Lua has at most 200 local variables.
 
     Args:
-        wanted: the words of all code after the part.
+        later_words: the words of all code after the part.
     """
-    shared = [definition for definition in definitions if definition.names & set(wanted)]
+    shared = [definition for definition in definitions if definition.names & set(later_words)]
     if len(shared) == len(definitions):
         return "".join(definition.text for definition in definitions)
     names: list[str] = []
@@ -308,10 +308,10 @@ class Script:
         """
         connection.send_command("EVALSHA", self.digest, *self._real(arguments))
 
-    def read_reply(self, read: Callable[[], Any], connection: Any) -> Any:
+    def read_reply(self, read_answer: Callable[[], Any], connection: Any) -> Any:
         """Return the answer. If the server does not know the script, load it and return None."""
         try:
-            return read()
+            return read_answer()
         except NoScriptError as error:
             self._check_may_load(connection.username, error)
             _execute(connection, "SCRIPT LOAD", self.text)

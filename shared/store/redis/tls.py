@@ -74,7 +74,7 @@ def _context(
     ca_path: str | None,
     certificate: str | None,
     key: str | None,
-    wanted: ssl.VerifyMode,
+    verify_mode: ssl.VerifyMode,
     checks_host: bool,
     _as_of: tuple[int, ...],
 ) -> ssl.SSLContext:
@@ -84,8 +84,8 @@ def _context(
         _as_of: modification times of the files. With them, a new certificate needs no restart.
     """
     context = ssl.create_default_context(cafile=ca_certs, capath=ca_path)
-    context.check_hostname = checks_host and wanted != ssl.CERT_NONE
-    context.verify_mode = wanted
+    context.check_hostname = checks_host and verify_mode != ssl.CERT_NONE
+    context.verify_mode = verify_mode
     if certificate or key:
         context.load_cert_chain(certificate or "", key)
     return context

@@ -86,8 +86,8 @@ def test_every_queue_with_messages_is_known_with_the_number_of_wanted_messages(
     issue(store, job_id, "c.1", role="writer")
 
     assert store.health.depths() == [
-        QueueDepth("researcher", messages=2, wanted=1),
-        QueueDepth("writer", messages=0, wanted=1),
+        QueueDepth("researcher", messages=2, waiting_handoffs=1),
+        QueueDepth("writer", messages=0, waiting_handoffs=1),
     ]
 
 
