@@ -113,8 +113,8 @@ def system_prompt(
             assert_never(form)
     if common:
         head += "\n\n" + "\n".join(common)
-    caches_own = bool({VALUE_RULE, VALUE_NOTE_RULE}.intersection(handoff_rules))
-    return SystemPrompt(head, "".join(f"\n{rule}" for rule in handoff_rules), caches_own)
+    caches_handoff_rules = bool({VALUE_RULE, VALUE_NOTE_RULE}.intersection(handoff_rules))
+    return SystemPrompt(head, "".join(f"\n{rule}" for rule in handoff_rules), caches_handoff_rules)
 
 
 def _markdown_rules(spec: SpecialistSpec, tools: Collection[str]) -> list[str]:

@@ -39,20 +39,20 @@ def qualify_markers(
         known: qualified ids of the claims.
         dangling: list to which ids without a claim are added.
     """
-    used: dict[str, None] = {}
+    used_ids: dict[str, None] = {}
 
     def rename(match: re.Match[str]) -> str:
         markers: list[str] = []
         for claim_id in re.split(r"\s*[,;]\s*", match.group(1)):
             name = qualify_claim_id(claim_id, step)
             if name in known and name is not None:
-                used[name] = None
+                used_ids[name] = None
                 markers.append(f"[{name}]")
             elif claim_id not in dangling:
                 dangling.append(claim_id)
         return "".join(markers)
 
-    return map_texts(output, lambda text: MARKER.sub(rename, text)), list(used)
+    return map_texts(output, lambda text: MARKER.sub(rename, text)), list(used_ids)
 
 
 def rename_markers(output: Any, names: Mapping[str, str]) -> Any:

@@ -63,7 +63,7 @@ def evaluate_condition(
     evaluation = _Evaluation(steps, item)
     is_met = evaluation.evaluate_truth(condition.tree)
     read_values: list[str] = []
-    for path, value in evaluation.read.items():
+    for path, value in evaluation.deciding_values.items():
         read_values.append(f"{path} is {show_value(value)}")
     values = ""
     if read_values:
@@ -90,7 +90,7 @@ class _Evaluation:
 
     steps: Mapping[str, Mapping[str, JsonValue]]
     item: JsonValue
-    read: dict[str, JsonValue] = field(default_factory=dict)
+    deciding_values: dict[str, JsonValue] = field(default_factory=dict)
     """Values that decided the condition, by their text in the condition."""
 
     def evaluate_truth(self, node: ast.expr) -> bool:
@@ -144,7 +144,7 @@ class _Evaluation:
         """Return the value of `a.output.b`, `a.output["b"]`, `item` or `item.b`."""
         value = self._inside(node)
         if not isinstance(value, list | dict):
-            self.read[node_text(node)] = value
+            self.deciding_values[node_text(node)] = value
         return value
 
     def _inside(self, node: ast.expr) -> JsonValue:

@@ -28,11 +28,11 @@ NO_EDITS: frozenset[ContextEdit] = frozenset()
 
 def beta_header(headers: Mapping[str, object], betas: Sequence[str]) -> dict[str, str]:
     """Return the header that turns betas on, with the betas of the client's own headers."""
-    own: list[str] = []
+    own_betas: list[str] = []
     for name, value in headers.items():
         if name.lower() == BETA_HEADER and isinstance(value, str):
-            own += [word.strip() for word in value.split(",") if word.strip()]
-    return {BETA_HEADER: ",".join(dict.fromkeys([*own, *betas]))}
+            own_betas += [word.strip() for word in value.split(",") if word.strip()]
+    return {BETA_HEADER: ",".join(dict.fromkeys([*own_betas, *betas]))}
 
 
 def edits_in(facts: object) -> frozenset[ContextEdit]:

@@ -180,12 +180,12 @@ class AgentHandoff(Message):
     def _validate_context(self) -> Self:
         if self.handoff_id != handoff_id(self.step_id, self.attempt):
             raise ValueError(f"handoff_id must be {handoff_id(self.step_id, self.attempt)}")
-        given = [item.step_id for item in self.context]
-        if sorted(given) != sorted(self.depends_on):
+        steps = [item.step_id for item in self.context]
+        if sorted(steps) != sorted(self.depends_on):
             raise ValueError(
-                f"context has {sorted(given)}, but the step depends on {sorted(self.depends_on)}"
+                f"context has {sorted(steps)}, but the step depends on {sorted(self.depends_on)}"
             )
-        if len(set(given)) != len(given):
+        if len(set(steps)) != len(steps):
             raise ValueError("context holds a step twice")
         return self
 
@@ -453,11 +453,11 @@ def claims_by_id(results: Iterable[tuple[StepId, HandoffResult]]) -> dict[str, C
             claims[claim.id] = claim
             if claim.id.startswith(f"{step}."):
                 own_claims[claim.id] = claim
-    kept: dict[str, Claim] = {}
+    valid_claims: dict[str, Claim] = {}
     for claim_id, claim in claims.items():
         if claim_id in own_claims or attempts.get(claim_id.rpartition(".")[0]) != 1:
-            kept[claim_id] = own_claims.get(claim_id, claim)
-    return kept
+            valid_claims[claim_id] = own_claims.get(claim_id, claim)
+    return valid_claims
 
 
 class GivenResult(Message):
@@ -483,22 +483,24 @@ class EarlierJob(Message):
     """The request of the earlier job."""
 
 
-def answers_in(given: Sequence[GivenResult]) -> tuple[StepId, ...]:
+def answers_in(given_results: Sequence[GivenResult]) -> tuple[StepId, ...]:
     """Return the steps of the given results that are answers of earlier jobs. A step that no
     planner made receives them.
     """
     answers: list[StepId] = []
-    for result in given:
+    for result in given_results:
         if result.is_answer:
             answers.append(result.step)
     return tuple(answers)
 
 
-def own_dependencies(depends_on: Sequence[StepId], given: Collection[StepId]) -> tuple[StepId, ...]:
+def own_dependencies(
+    depends_on: Sequence[StepId], given_steps: Collection[StepId]
+) -> tuple[StepId, ...]:
     """Return the dependencies that are steps of this job, and not given results."""
     steps: list[StepId] = []
     for step in depends_on:
-        if step not in given:
+        if step not in given_steps:
             steps.append(step)
     return tuple(steps)
 

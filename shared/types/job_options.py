@@ -67,9 +67,9 @@ _AWAITED = {
 }
 
 
-def describe_awaited_answer(what: str) -> str:
-    """Return the answer that a job waits for, in words. `what`: the subject of its question."""
-    return _AWAITED.get(what, f"an approval of its {what}")
+def describe_awaited_answer(subject: str) -> str:
+    """Return the answer that a job waits for, in words. `subject`: the subject of its question."""
+    return _AWAITED.get(subject, f"an approval of its {subject}")
 
 
 class OnTimeout(StrEnum):

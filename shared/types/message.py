@@ -77,8 +77,8 @@ class Message(BaseModel):
         if deep:
             return super().model_copy(update=update, deep=True)
         changes = dict(update or {})
-        made = self.__class__.__new__(self.__class__)
-        made.__setstate__(
+        copy = self.__class__.__new__(self.__class__)
+        copy.__setstate__(
             {
                 "__dict__": self.__dict__ | changes,
                 "__pydantic_fields_set__": self.__pydantic_fields_set__ | changes.keys(),
@@ -86,7 +86,7 @@ class Message(BaseModel):
                 "__pydantic_private__": None,
             }
         )
-        return made
+        return copy
 
     @property
     def content_digest(self) -> str:
@@ -318,9 +318,9 @@ def problems_of(
     """
     problems = each_problem(error, kind, shows_values=shows_values)
     lines: list[str] = []
-    for where, what in problems:
+    for where, problem in problems:
         place = printable(".".join(where))
-        lines.append(f"{place}: {what}" if where else what)
+        lines.append(f"{place}: {problem}" if where else problem)
     rest = ""
     if len(lines) > limit:
         rest = f" (and {len(lines) - limit} more)"

@@ -73,15 +73,15 @@ class SystemPrompt:
 
     common: str
     """The part that all handoffs of the agent have. It comes first, and is cached."""
-    own: str = ""
+    handoff_rules: str = ""
     """The part that only some handoffs of the agent have, with the gap before it."""
-    caches_own: bool = False
-    """True if the prompt is cached up to the end of `own`, too."""
+    caches_handoff_rules: bool = False
+    """True if the prompt is cached up to the end of `handoff_rules`, too."""
 
     @property
     def text(self) -> str:
         """The whole system prompt."""
-        return self.common + self.own
+        return self.common + self.handoff_rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,9 +98,9 @@ def origins_or_unknown(origins: Iterable[Origin] | None) -> tuple[Origin, ...]:
     return union(origins)
 
 
-def has_any(origins: Iterable[Origin], wanted: Iterable[str]) -> bool:
-    """Return whether an origin, or its kind, is among the wanted ones."""
-    names = set(wanted)
+def has_any(origins: Iterable[Origin], expected_names: Iterable[str]) -> bool:
+    """Return whether an origin, or its kind, is among these names."""
+    names = set(expected_names)
     return any(origin in names or kind_of(origin) in names for origin in origins)
 
 

@@ -63,13 +63,13 @@ def name_problems(steps: Sequence[Step], specialists: Collection[str]) -> list[s
     return problems
 
 
-def shape_problems(steps: Sequence[Step], given: Collection[StepId] = ()) -> list[str]:
+def shape_problems(steps: Sequence[Step], given_steps: Collection[StepId] = ()) -> list[str]:
     """Return the problems of these steps as a plan, each in one clause.
 
     Args:
-        given: ids of results that the job has from the beginning.
+        given_steps: ids of results that the job has from the beginning.
     """
-    return [problem.text for problem in problems_by_step(steps, given)]
+    return [problem.text for problem in problems_by_step(steps, given_steps)]
 
 
 class StepProblem(NamedTuple):
@@ -81,12 +81,12 @@ class StepProblem(NamedTuple):
 
 
 def problems_by_step(
-    steps: Sequence[Step], given: Collection[StepId] = (), unread: Collection[str] = ()
+    steps: Sequence[Step], given_steps: Collection[StepId] = (), unread: Collection[str] = ()
 ) -> list[StepProblem]:
     """Return the problems of `shape_problems`, each with its step.
 
     Args:
-        given: ids of results that the job has from the beginning.
+        given_steps: ids of results that the job has from the beginning.
         unread: ids of steps of the plan that cannot be read. Other steps may depend on them.
     """
     counts: Counter[StepId] = Counter()
@@ -94,7 +94,7 @@ def problems_by_step(
         counts[step.id] += 1
     problems: list[StepProblem] = []
     for step_id in counts:
-        if step_id in given:
+        if step_id in given_steps:
             text = (
                 f"step id {step_id} is the name of a result that is there already: choose another"
             )
@@ -102,9 +102,9 @@ def problems_by_step(
     for step_id, count in counts.items():
         if count > 1:
             problems.append(StepProblem(step_id, f"step id {step_id} is used {count} times"))
-    known = {*counts, *given, *unread}
+    known = {*counts, *given_steps, *unread}
     for step in steps:
-        for text in _step_problems(step, known, given):
+        for text in _step_problems(step, known, given_steps):
             problems.append(StepProblem(step.id, text))
     for cycle in _cycles(steps):
         text = f"cycle: {' -> '.join(cycle)} (each waits for the one before it)"
@@ -112,7 +112,9 @@ def problems_by_step(
     return problems + _missing_review_problems(steps)
 
 
-def _step_problems(step: Step, known: Collection[str], given: Collection[StepId]) -> Iterator[str]:
+def _step_problems(
+    step: Step, known: Collection[str], given_steps: Collection[StepId]
+) -> Iterator[str]:
     """Yield the problems of one step.
 
     Args:
@@ -127,7 +129,7 @@ def _step_problems(step: Step, known: Collection[str], given: Collection[StepId]
             yield f"step {step.id} depends on {unknown}, which is not a step"
     if len(set(step.depends_on)) != len(step.depends_on):
         yield f"step {step.id} names a dependency twice"
-    for problem in join_problems(step.join, own_dependencies(step.depends_on, given)):
+    for problem in join_problems(step.join, own_dependencies(step.depends_on, given_steps)):
         yield f"the join of step {step.id} {problem}"
     if step.when is not None:
         problem_of_condition = problem_with(step.when)

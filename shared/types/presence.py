@@ -17,7 +17,7 @@ EQUAL_HANDOFF = "equal handoff "
 """Beginning of the activity of a handoff that waits for the run of an equal handoff.
 `lua/parts/shared_runs.lua` writes it.
 """
-_WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<what>.+)", re.DOTALL)
+_WAITING = re.compile(r"waiting (?:(?P<left_s>\d+) s: |for )(?P<resource>.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class HandoffWait:
     rate limit`.
     """
 
-    what: str
+    resource: str
     """The limit or the resource that the handoff waits for."""
     left_s: int | None = None
     """Seconds that are left; None: unknown."""
 
     def __str__(self) -> str:
         if self.left_s is None:
-            return f"waiting for {self.what}"
-        return f"waiting {self.left_s} s: {self.what}"
+            return f"waiting for {self.resource}"
+        return f"waiting {self.left_s} s: {self.resource}"
 
 
 WAITS_FOR = "waits for "
@@ -49,7 +49,7 @@ def waiting_in(doing: str) -> HandoffWait | None:
     if match is None:
         return None
     left_s = int(match["left_s"]) if match["left_s"] else None
-    return HandoffWait(match["what"], left_s)
+    return HandoffWait(match["resource"], left_s)
 
 
 def has_activity_changed(doing: str, before: str) -> bool:
@@ -57,7 +57,7 @@ def has_activity_changed(doing: str, before: str) -> bool:
     wait = waiting_in(doing)
     wait_before = waiting_in(before)
     if wait and wait_before:
-        return wait.what != wait_before.what
+        return wait.resource != wait_before.resource
     return doing != before
 
 

@@ -97,11 +97,11 @@ def _compile_pattern(pattern: str) -> Any:
         return re2.compile(pattern, options)
     except re2.error as error:
         if len(pattern) <= _MAX_SHOWN_CHARS:
-            shown = pattern
+            excerpt = pattern
         else:
-            shown = f"{pattern[:_MAX_SHOWN_CHARS]}..."
+            excerpt = f"{pattern[:_MAX_SHOWN_CHARS]}..."
         raise UnusablePattern(
-            f"the pattern {shown!r} is not one of RE2's ({_reason(error)}); write it plainer"
+            f"the pattern {excerpt!r} is not one of RE2's ({_reason(error)}); write it plainer"
         ) from error
 
 

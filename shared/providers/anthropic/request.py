@@ -132,9 +132,9 @@ def _system_blocks(system: SystemPrompt, mark: Mapping[str, str]) -> list[Block]
     them.
     """
     blocks: list[Block] = [{"type": "text", "text": system.common, "cache_control": mark}]
-    if system.own:
-        blocks.append({"type": "text", "text": system.own})
-        if system.caches_own:
+    if system.handoff_rules:
+        blocks.append({"type": "text", "text": system.handoff_rules})
+        if system.caches_handoff_rules:
             blocks[-1]["cache_control"] = mark
     return blocks
 

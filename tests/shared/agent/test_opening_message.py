@@ -185,16 +185,16 @@ def test_claims_that_nothing_compares_need_no_parts(
     shorter = opening_of(alone, a_spec(), LoadedPayloads()).system
     longer = opening_of(handoff, a_spec(), LoadedPayloads()).system
     assert value_rule not in shorter.text
-    assert value_rule in longer.own
+    assert value_rule in longer.handoff_rules
     assert longer.common == shorter.text, "both handoffs have the same cached beginning"
-    assert longer.caches_own
+    assert longer.caches_handoff_rules
 
 
 def test_a_rule_about_the_marks_of_other_steps_has_no_cache_mark_of_its_own() -> None:
     without_claims = a_spec().model_copy(update={"claims": False})
     system = opening_of(a_handoff(), without_claims, LoadedPayloads()).system
-    assert STEP_RULE in system.own
-    assert not system.caches_own
+    assert STEP_RULE in system.handoff_rules
+    assert not system.caches_handoff_rules
 
 
 def test_only_agents_with_tools_that_are_sources_read_how_to_cite_them() -> None:

@@ -246,7 +246,7 @@ def test_two_requests_of_an_agent_begin_with_the_same_bytes(name: str) -> None:
 def test_handoffs_with_other_own_rules_share_the_common_prefix() -> None:
     """The provider caches the common part alone, too, so the second call can read it."""
     call = ModelCall("a-model", SystemPrompt("x" * 5_000), (), max_output_tokens=1)
-    other = replace(call, system=replace(call.system, own="\nName the values."))
+    other = replace(call, system=replace(call.system, handoff_rules="\nName the values."))
     tool = {"name": "t", "description": "Looks.", "input_schema": {}}
 
     assert prefix_of("worker", call) == prefix_of("worker", other)

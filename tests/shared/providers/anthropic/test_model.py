@@ -282,16 +282,16 @@ def test_the_stable_prefix_is_cached(serve: Serve) -> None:
     assert request["stream"] is True
 
 
-@pytest.mark.parametrize("caches_own", [True, False])
+@pytest.mark.parametrize("caches_handoff_rules", [True, False])
 def test_the_part_that_only_some_handoffs_have_is_cached_if_the_prompt_says_so(
-    caches_own: bool,
+    caches_handoff_rules: bool,
 ) -> None:
-    system = SystemPrompt("Be brief.", "\nKeep marks.", caches_own=caches_own)
-    common, own = request_of(replace(CALL, system=system))["system"]
+    system = SystemPrompt("Be brief.", "\nKeep marks.", caches_handoff_rules=caches_handoff_rules)
+    common, handoff_rules = request_of(replace(CALL, system=system))["system"]
 
-    assert (common["text"], own["text"]) == ("Be brief.", "\nKeep marks.")
+    assert (common["text"], handoff_rules["text"]) == ("Be brief.", "\nKeep marks.")
     assert common["cache_control"] == {"type": "ephemeral"}
-    assert ("cache_control" in own) is caches_own
+    assert ("cache_control" in handoff_rules) is caches_handoff_rules
 
 
 @pytest.mark.parametrize(("tools", "is_cached"), [((TOOL,), True), ((), False)])
