@@ -72,11 +72,13 @@ class FollowedJob:
 
     def breach(self) -> str:
         """Return the first difference; '' if there is none."""
-        for number, (seen, stored) in enumerate(zip(self.seen, self.journal, strict=False)):
-            if seen != stored:
+        pairs = zip(self.seen, self.journal, strict=False)
+        for number, (seen_event, journal_event) in enumerate(pairs):
+            if seen_event != journal_event:
                 return (
-                    f"{self.job}: event {number + 1} has version {stored[0]}, {stored[1]:.80}, and"
-                    f" the follower saw version {seen[0]}, {seen[1]:.80}"
+                    f"{self.job}: event {number + 1} has version {journal_event[0]},"
+                    f" {journal_event[1]:.80}, and the follower saw version"
+                    f" {seen_event[0]}, {seen_event[1]:.80}"
                 )
         if len(self.seen) != len(self.journal):
             return f"{self.job}: {len(self.journal)} events, and the follower saw {len(self.seen)}"
@@ -92,7 +94,7 @@ class MessageRecord:
     """False: the server refused it, because no agent would read it."""
     events: int
     """Number of its events in the journal."""
-    taken: Sequence[str]
+    takers: Sequence[str]
     """The handoffs that took it, in the order of the journal."""
     calls: int
     """How often one call had the text, at most."""
@@ -101,19 +103,19 @@ class MessageRecord:
 
     def breach(self) -> str:
         """Return the fault of the message; '' if there is none."""
-        names = ", ".join(self.taken) or "nobody"
+        names = ", ".join(self.takers) or "nobody"
         if self.events != self.is_stored:
             did = "stored" if self.is_stored else "refused"
             return (
                 f"message {self.text}: {self.events} events in the journal, and the server {did} it"
             )
-        if len(self.taken) > 1 or self.calls > 1:
+        if len(self.takers) > 1 or self.calls > 1:
             return f"message {self.text}: taken by {names}, and {self.calls} times in one call"
         if self.is_cut_off and not self.calls:
             return ""
-        if len(self.taken) != self.calls:
+        if len(self.takers) != self.calls:
             return f"message {self.text}: taken by {names}, and one call had it {self.calls} times"
-        if self.is_stored and not self.taken:
+        if self.is_stored and not self.takers:
             return f"message {self.text}: stored, and no agent took it"
         return ""
 
@@ -162,18 +164,18 @@ class ApiRecords:
 
     def figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
-        started = 0
+        started_jobs = 0
         for schedule in self.schedules:
-            started += len(schedule.stored_jobs)
+            started_jobs += len(schedule.stored_jobs)
         return {
             "requests to the API": self.requests,
             "sent again": self.unanswered,
             "answered by another server": self.taken_over,
             "servers that answered": self.servers,
             "questions answered": sum(bool(question.sent_answer) for question in self.questions),
-            "messages taken": sum(len(message.taken) for message in self.messages),
+            "messages taken": sum(len(message.takers) for message in self.messages),
             "messages refused": sum(not message.is_stored for message in self.messages),
-            "jobs of schedules": started,
+            "jobs of schedules": started_jobs,
             "events followed": sum(len(job.seen) for job in self.followed),
             "reconnections of followers": self.reconnections,
         }
@@ -192,8 +194,8 @@ class ApiRecords:
             first = question.recorded_answers[0]
             effects.setdefault(question.job, []).append(first.actor)
             if first.kind != question.sent_answer:
-                sent = question.sent_answer or "no answer"
-                yield f"{where}: {first.kind}, and its user sent {sent}"
+                sent_answer = question.sent_answer or "no answer"
+                yield f"{where}: {first.kind}, and its user sent {sent_answer}"
             elif first.actor != self.actor:
                 yield f"{where}: answered by {first.actor}, not by {self.actor}"
         for job in sorted(effects.keys() | self.audited.keys()):

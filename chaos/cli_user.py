@@ -36,7 +36,7 @@ PAUSED = "planner"
 CAUGHT_WITHIN_S = 0.1
 """Seconds of a wait for a message to make unreadable."""
 
-Named = tuple[JobId, HandoffId]
+HandoffKey = tuple[JobId, HandoffId]
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class CommandRun:
     """The job of the command."""
     _words: list[str] = field(default_factory=list)
     _command: subprocess.Popen[bytes] | ForkedProcess | None = None
-    _unread: Named | None = None
+    _unread: HandoffKey | None = None
 
     def go_on(self, *, is_tried: bool) -> bool:
         """Prepare, start or check the command, without a wait. Return whether it is complete.
@@ -117,7 +117,7 @@ class CommandRun:
         letters = self.bed.system.client.store.dead_letters.newest()
         letter = None
         for candidate in letters:
-            if (named := handoff_in(candidate.body)) and named[:2] == self._unread:
+            if (handoff := handoff_in(candidate.body)) and handoff[:2] == self._unread:
                 letter = candidate
                 break
         if letter is None:
@@ -136,26 +136,26 @@ class CommandRun:
                     return job
         raise LookupError(f"no user submitted {job_id}")
 
-    def _is_unread(self, named: Named) -> bool:
+    def _is_unread(self, handoff: HandoffKey) -> bool:
         """Return whether the handoff still waits with an unreadable message, or without one. It
         may have been published again and claimed.
         """
         with translate_errors():
             state, unread, waits = self.bed.fleet.connection.redis.hmget(
-                self._state_key(named), "state", "unread", "waits"
+                self._state_key(handoff), "state", "unread", "waits"
             )
         return state == b"issued" and bool(unread or waits)
 
-    def _age(self, named: Named) -> None:
+    def _age(self, handoff: HandoffKey) -> None:
         """Make the handoff's message look unreadable for more than `PATIENCE_S`. Remember the
         handoff first, because Redis may be killed before it confirms the change.
         """
-        self._unread = named
+        self._unread = handoff
         client = self.bed.fleet.connection.redis
-        client.hset(self._state_key(named), "unread", int((time.time() - PATIENCE_S - 1) * 1000))
+        client.hset(self._state_key(handoff), "unread", int((time.time() - PATIENCE_S - 1) * 1000))
 
-    def _state_key(self, named: Named) -> str:
-        job_id, handoff_id = named
+    def _state_key(self, handoff: HandoffKey) -> str:
+        job_id, handoff_id = handoff
         role = roles_of(self.bed.fleet.connection, job_id, [handoff_id])[handoff_id]
         return keys.handoff(job_id, role, handoff_id)
 
@@ -185,8 +185,8 @@ def make_unreadable(
     bed: TestBed[HandoffProject],
     *,
     to: str = "",
-    before: Callable[[Named], None] = lambda _named: None,
-) -> Named | None:
+    before: Callable[[HandoffKey], None] = lambda _handoff: None,
+) -> HandoffKey | None:
     """Replace the message of a handoff by a message for a task that no process knows. Return
     the handoff. Return None if there is no message, or if the handoff belongs to no job of the
     run.

@@ -155,10 +155,10 @@ class EqualUser:
 
     client: Client
     seed: int
-    wanted: int = GROUPS
+    group_count: int = GROUPS
     """Number of groups to start."""
     _groups: list[EqualGroup] = field(default_factory=list)
-    _begun: int = 0
+    _ended_groups: int = 0
     """Number of groups that have ended."""
 
     def __post_init__(self) -> None:
@@ -184,13 +184,13 @@ class EqualUser:
     @property
     def is_over(self) -> bool:
         """True if no group runs, and none is to start."""
-        return self._begun >= self.wanted
+        return self._ended_groups >= self.group_count
 
     def finish(self) -> None:
         """Start no further group, after one with live calls and one with batches."""
         if not self.is_over:
-            begun = self._begun + bool(self._groups[self._begun].job_ids)
-            self.wanted = max(MIN_GROUPS, begun)
+            started_groups = self._ended_groups + bool(self._groups[self._ended_groups].job_ids)
+            self.group_count = max(MIN_GROUPS, started_groups)
 
     def go_on(self) -> None:
         """Submit the next job of a group, or look whether the group has ended.
@@ -200,7 +200,7 @@ class EqualUser:
         """
         if self.is_over:
             return
-        group = self._groups[self._begun]
+        group = self._groups[self._ended_groups]
         while len(group.job_ids) < MEMBERS:
             with suppress(StoreError):
                 group.job_ids.append(self.client.submit(group.request(len(group.job_ids))))
@@ -208,12 +208,12 @@ class EqualUser:
             return  # the next call submits the same job
         job_infos = self.client.store.jobs.read(group.job_ids)
         if all(info.status.has_ended for info in job_infos):
-            self._begun += 1
+            self._ended_groups += 1
 
     def records(self) -> EqualRecords:
         """Return the handoffs of all groups that have ended."""
         handoffs: list[EqualHandoff] = []
-        for group in self._groups[: self._begun]:
+        for group in self._groups[: self._ended_groups]:
             for job_id in group.job_ids:
                 handoffs += self._handoffs_of(group, job_id)
         return EqualRecords(handoffs)

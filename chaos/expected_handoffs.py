@@ -84,17 +84,17 @@ def keys_of(job: PlannedJob, handoff: PlannedHandoff) -> list[CallKey]:
 
 def _role_handoffs(job: PlannedJob) -> Iterator[PlannedHandoff]:
     """Yield the router's and the planner's handoffs, and the handoffs that replace failed ones."""
-    begun = frozenset[str]()
+    routes = frozenset[str]()
     if job.mode is Mode.AUTO:
         yield PlannedHandoff(FIRST_ROUTE)
-        begun = frozenset({FIRST_ROUTE})
+        routes = frozenset({FIRST_ROUTE})
     if job.is_planned:
-        yield PlannedHandoff(FIRST_PLAN, begun, turns=2 if job.shape is Shape.REPAIRED else 1)
+        yield PlannedHandoff(FIRST_PLAN, routes, turns=2 if job.shape is Shape.REPAIRED else 1)
         if last_plan_of(job) != FIRST_PLAN:
             yield PlannedHandoff(last_plan_of(job), frozenset({FIRST_PLAN}))
         yield PlannedHandoff(INSTEAD, frozenset({last_plan_of(job)}), instead_of=last_plan_of(job))
     elif job.mode is Mode.AUTO:  # if the router fails, a team gets the job
-        yield PlannedHandoff(FIRST_PLAN, begun, instead_of=FIRST_ROUTE)
+        yield PlannedHandoff(FIRST_PLAN, routes, instead_of=FIRST_ROUTE)
         yield PlannedHandoff("a.1", frozenset({FIRST_PLAN}), instead_of=FIRST_ROUTE)
         yield PlannedHandoff(FIRST_REVIEW, frozenset({"a.1"}), instead_of=FIRST_ROUTE)
 
@@ -237,7 +237,7 @@ def _afterwards(job: PlannedJob) -> list[tuple[str, ...]]:
 def _as_reviewed(job: PlannedJob) -> list[tuple[str, ...]]:
     """Return the handoffs after the steps of a job with a review."""
     first, again = (FIRST_REVIEW,), ("assessor.2",)
-    whole = _second_attempts(job)
+    second_attempts = _second_attempts(job)
     sent_back: list[tuple[str, ...]] = [first, (f"{job.steps[0].id}.2",), again]
     chains: dict[Shape, list[tuple[str, ...]]] = {
         Shape.DISPUTED: [(JUDGED,), first],
@@ -247,9 +247,9 @@ def _as_reviewed(job: PlannedJob) -> list[tuple[str, ...]]:
         Shape.WRITTEN: [first, ("synthesizer.1",)],
         Shape.ADDED: [first, ("synthesizer.1",)],
         Shape.CHECKED: [first, (CHECKED,)],
-        Shape.VETOED: [first, (CHECKED,), whole, again, (CHECKED_AGAIN,)],
-        Shape.REJECTED_RESEARCH: [whole, first],
-        Shape.REJECTED_ANSWER: [first, whole, again],
+        Shape.VETOED: [first, (CHECKED,), second_attempts, again, (CHECKED_AGAIN,)],
+        Shape.REJECTED_RESEARCH: [second_attempts, first],
+        Shape.REJECTED_ANSWER: [first, second_attempts, again],
     }
     return chains.get(job.shape, [first])
 

@@ -56,7 +56,7 @@ class JobRecord:
     """Time of abandonment, by handoff's id."""
     cancelled_at: float | None = None
     """Time of the first request to cancel the job, or None."""
-    asked: tuple[tuple[float, float], ...] = ()
+    question_periods: tuple[tuple[float, float], ...] = ()
     """Periods in which the job waited for its user's answer."""
     limits: JobLimits | None = None
     """Limits of the job at its beginning."""
@@ -111,11 +111,15 @@ def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
             "" if _may_be_cancelled(job, job_records) else "cancelled, though its result is needed"
         )
     killed = job_record.handoffs_stopped_by(TOO_MANY_CLAIMS)
-    cut = killed | _incomplete_children(job, job_records)
+    early_ends = killed | _incomplete_children(job, job_records)
     if _may_be_spent(job):
-        cut |= job_record.handoffs_stopped_by(*_SPENT)
-    wrong = _wrong_handoff(job, job_records, cut) or _wrong_join(job, job_record, killed)
-    return wrong or _wrong_reason(job, job_record, killed) or _wrong_status(job, job_record, cut)
+        early_ends |= job_record.handoffs_stopped_by(*_SPENT)
+    wrong = _wrong_handoff(job, job_records, early_ends) or _wrong_join(job, job_record, killed)
+    return (
+        wrong
+        or _wrong_reason(job, job_record, killed)
+        or _wrong_status(job, job_record, early_ends)
+    )
 
 
 def _may_be_cancelled(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> bool:
@@ -158,20 +162,22 @@ def _incomplete_children(job: PlannedJob, job_records: Mapping[str, JobRecord]) 
     return handoffs
 
 
-def _wrong_handoff(job: PlannedJob, job_records: Mapping[str, JobRecord], cut: set[str]) -> str:
+def _wrong_handoff(
+    job: PlannedJob, job_records: Mapping[str, JobRecord], early_ends: set[str]
+) -> str:
     """Return the first handoff with a wrong end, or which was not planned; '' if there is
     none.
 
     Args:
-        cut: handoffs that ended early for a permitted reason. Handoffs that depend on them are
-            excused.
+        early_ends: handoffs that ended early for a permitted reason. Handoffs that depend on them
+            are excused.
     """
     job_record, expected_handoffs, below = (
         job_records[job.name],
         compute_expected_handoffs(job),
         _children_by_handoff(job),
     )
-    excused = hanging_on(job, cut)
+    excused = hanging_on(job, early_ends)
     reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}
     needed: set[str] = set()
     for expected in expected_handoffs.values():
@@ -188,7 +194,7 @@ def _wrong_handoff(job: PlannedJob, job_records: Mapping[str, JobRecord], cut: s
         ):
             return f"{handoff}: ok, and its team is not"
         is_excused = handoff in excused and (
-            end is None or end.stop_reason in reasons or handoff in cut
+            end is None or end.stop_reason in reasons or handoff in early_ends
         )
         if end != planned.end and not is_excused:
             return f"{handoff}: {f'{end.status}, {end.stop_reason}' if end else 'no result'}"
@@ -203,10 +209,10 @@ def _wrong_join(job: PlannedJob, job_record: JobRecord, killed: set[str]) -> str
         if step.enough is None or f"{step.id}.1" not in job_record.results:
             continue
         parts = set(_first_attempts(step))
-        there = parts & job_record.results.keys()
-        if len(there) < step.enough:
-            return f"{step.id} began with {len(there)} results, and {step.enough} are enough"
-        if unexplained := parts - there - job_record.given_up_at.keys() - killed:
+        results = parts & job_record.results.keys()
+        if len(results) < step.enough:
+            return f"{step.id} began with {len(results)} results, and {step.enough} are enough"
+        if unexplained := parts - results - job_record.given_up_at.keys() - killed:
             return f"{', '.join(sorted(unexplained))}: no result, and not given up"
     return ""
 
@@ -228,9 +234,9 @@ def _wrong_reason(job: PlannedJob, job_record: JobRecord, killed: set[str]) -> s
     return ""
 
 
-def _wrong_status(job: PlannedJob, job_record: JobRecord, cut: set[str]) -> str:
+def _wrong_status(job: PlannedJob, job_record: JobRecord, early_ends: set[str]) -> str:
     """Return a fault of the job's status, or ''."""
-    if not cut:
+    if not early_ends:
         planned = "ok"
         for step in job.steps:
             if step.enough and not job_record.results.keys() >= set(_first_attempts(step)):
@@ -245,17 +251,17 @@ def _wrong_status(job: PlannedJob, job_record: JobRecord, cut: set[str]) -> str:
     ):
         return "ok, though it was planned by code"
     if job_record.status == "ok" and any(
-        handoff_id.startswith(f"{FACT_GATE}.") for handoff_id in cut
+        handoff_id.startswith(f"{FACT_GATE}.") for handoff_id in early_ends
     ):
         return "ok, though no fact-checker has checked it"
     has_answer = any(_is_usable(job, handoff, end) for handoff, end in job_record.results.items())
     if not has_answer:
-        allowed = {"failed"}
+        expected_statuses = {"failed"}
     elif job.is_tight:
-        allowed = {"partial"}
+        expected_statuses = {"partial"}
     else:
-        allowed = {"partial", "ok"}
-    if job_record.status in allowed:
+        expected_statuses = {"partial", "ok"}
+    if job_record.status in expected_statuses:
         return ""
     return f"{job_record.status}, and {'something' if has_answer else 'nothing'} was usable"
 

@@ -89,7 +89,7 @@ class FailpointRun:
     seed: int
     tell: Progress
     draw: Draw
-    here: TestBed[HandoffProject] | None = None
+    handoff_bed: TestBed[HandoffProject] | None = None
     """The test bed, if it has this system: only here can a case type commands and forge
     messages.
     """
@@ -155,11 +155,11 @@ class FailpointRun:
         return None
 
     @property
-    def _here(self) -> TestBed[HandoffProject]:
-        assert self.here is not None, (
+    def _required_handoff_bed(self) -> TestBed[HandoffProject]:
+        assert self.handoff_bed is not None, (
             "only this system has commands, and messages of other versions"
         )
-        return self.here
+        return self.handoff_bed
 
     def _submit(self) -> None:
         """Submit the next job, or the last one again if Redis did not confirm it."""
@@ -207,7 +207,7 @@ class FailpointRun:
         arm(folder, case.point, order)
         command_run = None
         if case.trigger.is_command:
-            command_run = CommandRun(self._here, case, self._jobs)
+            command_run = CommandRun(self._required_handoff_bed, case, self._jobs)
         self._armed.append(Armed(case, time.monotonic(), command_run))
 
     def _is_over(self, armed: Armed) -> bool:
@@ -272,13 +272,14 @@ class FailpointRun:
                 self._end_one(armed.case.kind)
             if armed.case.trigger is Trigger.UNREAD:
                 make_unreadable(
-                    self._here, to="" if armed.case.kind == WORKER else SUPERVISOR_QUEUE
+                    self._required_handoff_bed,
+                    to="" if armed.case.kind == WORKER else SUPERVISOR_QUEUE,
                 )
         if self._needs(Trigger.API_MESSAGE):
-            self._here.system.send_messages()
+            self._required_handoff_bed.system.send_messages()
         if self._needs(Trigger.SLOT):
             with suppress(StoreError):
-                self._here.system.add_slot()
+                self._required_handoff_bed.system.add_slot()
         self._fail_evaluation(is_needed=self._needs(Trigger.EVALUATION_FAILURE))
 
     def _end_one(self, kind: str) -> None:

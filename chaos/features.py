@@ -73,15 +73,15 @@ class SwitchWatch:
     def records(self, jobs: Collection[PlannedJob], calls: Sequence[Call]) -> SwitchRecords:
         """Return the records of these jobs."""
         results: list[WrittenResult] = []
-        own: list[Call] = []
+        switched_calls: list[Call] = []
         for job in jobs:
             if job.shape is Shape.SWITCHED:
                 handoffs = set(_switching_handoffs(job))
                 results += self._results_of(job, handoffs)
                 for call in calls:
                     if call.key.job == job.name and call.key.handoff in handoffs:
-                        own.append(call)
-        return SwitchRecords(own, results, list(self._seen))
+                        switched_calls.append(call)
+        return SwitchRecords(switched_calls, results, list(self._seen))
 
     def _results_of(self, job: PlannedJob, handoffs: set[HandoffId]) -> list[WrittenResult]:
         job_id = self.ids[job.name]
@@ -218,8 +218,8 @@ def external_records(jobs: Collection[PlannedJob], calls: Sequence[Call]) -> Ext
     for job in jobs:
         if job.shape is Shape.EXTERNAL:
             names[job.name] = job
-    own: list[Call] = []
+    external_calls: list[Call] = []
     for call in calls:
         if call.key.job in names and names[call.key.job].is_external_step(call.key.handoff):
-            own.append(call)
-    return ExternalRecords(own)
+            external_calls.append(call)
+    return ExternalRecords(external_calls)

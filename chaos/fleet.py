@@ -161,9 +161,9 @@ def points_in(folder: Path, kind: str) -> Path:
 
 def arm(points: Path, point: str, order: str) -> None:
     """Arm a point atomically, so that no process reads the file before its text is there."""
-    written = points / f".{point}"
-    written.write_text(order)
-    written.rename(points / point)
+    temporary_file = points / f".{point}"
+    temporary_file.write_text(order)
+    temporary_file.rename(points / point)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def _start(
     for member in members:
         points = points_in(folder, member.kind)
         points.mkdir(parents=True, exist_ok=True)
-        own = {
+        own_environment = {
             CUSTOM_HEADERS: f"{PROCESS}: {member.name}",
             FAILPOINTS: str(points),
             **member.environment,
@@ -245,7 +245,7 @@ def _start(
             ChildSpec(
                 member.name,
                 member.command,
-                {**common, **own},
+                {**common, **own_environment},
                 is_ready=member.accepts_connections if member.port else None,
                 is_killed_on_purpose=True,
                 fatal_exit_code=BAD_INPUT,

@@ -49,7 +49,7 @@ class ForkRecord:
     """Its events at the end of the run."""
     results: Mapping[str, str] | None = None
     """Digests of the results of the forked job: step -> digest."""
-    kept: Mapping[str, str] | None = None
+    kept_results: Mapping[str, str] | None = None
     """Digests of the results that the fork has kept."""
 
     def breaches(self) -> Iterator[str]:
@@ -60,8 +60,8 @@ class ForkRecord:
             yield f"{self.fork}: {len(self.job_ids)} forks ({', '.join(self.job_ids)})"
         if list(self.before) != list(self.after):
             yield f"{self.fork}: its job had {len(self.before)} events, and has {len(self.after)}"
-        if self.results != self.kept:
-            yield f"{self.fork}: kept {self.kept}, and its job has {self.results}"
+        if self.results != self.kept_results:
+            yield f"{self.fork}: kept {self.kept_results}, and its job has {self.results}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +146,15 @@ class ForkUser:
         for typed in self._typed.values():
             after = self._events(typed.job_id)
             forks = self._forks_of(typed.job_id)
-            kept: dict[str, str] = {}
+            kept_results: dict[str, str] = {}
             for fork in forks.values():
-                kept = {each.step: each.result.digest for each in fork.kept}
+                kept_results = {each.step: each.result.digest for each in fork.kept}
             records.append(
                 replace(
                     typed.record,
                     job_ids=sorted(forks),
                     after=_as_json(after),
-                    kept=kept,
+                    kept_results=kept_results,
                     results=_results_of(after, without=typed.step),
                 )
             )

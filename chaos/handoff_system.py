@@ -114,7 +114,7 @@ class HandoffProject:
     """None: the run has no equal jobs."""
     _followers: dict[str, Follower] = field(default_factory=dict)
     """Followers of the jobs that were submitted through the API, by job's name."""
-    _named: dict[str, set[str]] = field(default_factory=dict)
+    _named_ids: dict[str, set[str]] = field(default_factory=dict)
     """Ids that the server named for the same job, by job's name."""
     _answers: dict[tuple[str, int], SentAnswer] = field(default_factory=dict)
     """Answers to questions by job's name and the question's version."""
@@ -147,8 +147,8 @@ class HandoffProject:
             request = replace(request, priority=Priority.BATCH, deadline_s=BATCH_DEADLINE_S)
         if job.shape is Shape.APPROVED:
             request = replace(request, approvals=APPROVALS)
-        if what := REJECTED.get(job.shape):
-            request = replace(request, approvals=Approvals(what=(what,)))
+        if subject := REJECTED.get(job.shape):
+            request = replace(request, approvals=Approvals(what=(subject,)))
         if job.shape in FACT_CHECKED:
             request = replace(request, gates=Gates(fact_checker=FACT_CHECKER))
         if job.shape is Shape.SHORTENED:
@@ -161,7 +161,7 @@ class HandoffProject:
             self.begin(job, self.client.submit(request))
             return
         job_id = self.api.submit(request)
-        self._named.setdefault(job.name, set()).add(job_id)
+        self._named_ids.setdefault(job.name, set()).add(job_id)
         self.begin(job, job_id)
         if job.name not in self._followers:
             self._followers[job.name] = self.api.follow(job_id)
@@ -235,11 +235,11 @@ class HandoffProject:
         by_id: dict[JobId, str] = {}
         for name in names:
             by_id[self.ids[name]] = name
-        ended: set[str] = set()
+        ended_jobs: set[str] = set()
         for info in self.client.store.jobs.read(list(by_id)):
             if JobStatus(info.status).has_ended:
-                ended.add(by_id[info.job_id])
-        return ended
+                ended_jobs.add(by_id[info.job_id])
+        return ended_jobs
 
     def stuck(self, _names: Collection[str]) -> set[str]:
         """Return an empty set: the sweeper continues every job."""
@@ -269,12 +269,12 @@ class HandoffProject:
         handoffs: list[tuple[str, str]] = []
         states: list[str] = []
         for job in jobs:
-            wanted: list[HandoffId] = []
+            handoff_ids: list[HandoffId] = []
             for expected in compute_expected_handoffs(job).values():
                 if expected.turns:  # a handoff without turns is done by a child job
-                    wanted.append(HandoffId(expected.id))
+                    handoff_ids.append(HandoffId(expected.id))
             job_id = self.ids[job.name]
-            for handoff, role in roles_of(connection, job_id, wanted).items():
+            for handoff, role in roles_of(connection, job_id, handoff_ids).items():
                 handoffs.append((job.name, handoff))
                 states.append(keys.handoff(job_id, role, handoff))
         with translate_errors():
@@ -299,7 +299,7 @@ class HandoffProject:
         for at, event in _events_of_type(events, HandoffFinished):
             finished[event.handoff_id] = (*finished.get(event.handoff_id, ()), at)
             results[event.handoff_id] = Ended(event.status.value, event.stop_reason.value)
-        ends, begun = _events_of_type(events, JobEnded), _events_of_type(events, JobSubmitted)
+        ends, submissions = _events_of_type(events, JobEnded), _events_of_type(events, JobSubmitted)
         status, reason = "running", ""
         waits_for: tuple[str, ...] = ()
         if ends:
@@ -322,8 +322,8 @@ class HandoffProject:
             why="; ".join((status, *stop_reasons, *notes, reason, *waits_for)),
             given_up_at=_abandonment_times(events),
             cancelled_at=cancels[0][0] if cancels else None,
-            asked=question_periods(events),
-            limits=begun[0][1].limits,
+            question_periods=question_periods(events),
+            limits=submissions[0][1].limits,
         )
 
     @property
@@ -402,19 +402,19 @@ class HandoffProject:
     def _questions_of(self, name: str) -> list[QuestionRecord]:
         """Return the questions of a job, and their answers in its journal."""
         versions: list[int] = []
-        given = defaultdict[int, list[GivenAnswer]](list)
+        recorded_answers = defaultdict[int, list[GivenAnswer]](list)
         for recorded in self.client.store.journal.read(self.ids[name]):
             event = recorded.event
             if isinstance(event, ApprovalAsked):
                 versions.append(recorded.version)
             elif isinstance(event, Approved | Rejected):
                 kind = REJECTED_ANSWER if isinstance(event, Rejected) else APPROVED_ANSWER
-                given[event.asked].append(GivenAnswer(kind, _actor_text(event.actor)))
+                recorded_answers[event.asked].append(GivenAnswer(kind, _actor_text(event.actor)))
         questions: list[QuestionRecord] = []
         for version in versions:
-            sent = self._answers.get((name, version))
-            kind = sent.kind if sent else ""
-            questions.append(QuestionRecord(name, version, kind, tuple(given[version])))
+            sent_answer = self._answers.get((name, version))
+            kind = sent_answer.kind if sent_answer else ""
+            questions.append(QuestionRecord(name, version, kind, tuple(recorded_answers[version])))
         return questions
 
     def _jobs_by_key(self) -> dict[str, set[str]]:
@@ -431,8 +431,8 @@ class HandoffProject:
                 continue  # a fork has the request of its job
             by_request[info.title].add(info.job_id)
         ids: dict[str, set[str]] = {}
-        for name, named in self._named.items():
-            ids[name] = named | by_request[f"chaos {name}"]
+        for name, named_ids in self._named_ids.items():
+            ids[name] = named_ids | by_request[f"chaos {name}"]
         return ids
 
     def _read_followed_job(self, name: str) -> FollowedJob:

@@ -33,14 +33,14 @@ def overruns_of(
     """Return one line for each limit that a job and its children have exceeded."""
     overruns: list[str] = []
     for measure in MEASURES:
-        spent = Counter[str]()
+        amounts = Counter[str]()
         for call in calls:
-            spent[call.key.job] += measure.used_amount(call)
+            amounts[call.key.job] += measure.used_amount(call)
         for job in jobs:
             most = measure.of(_limits(job, job_records[job.name]))
-            used = sum(spent[member.name] for member in job.family)
-            if most is not None and used > most:
-                overruns.append(f"{job.name}: {measure.text(used)} of {measure.text(most)}")
+            used_amount = sum(amounts[member.name] for member in job.family)
+            if most is not None and used_amount > most:
+                overruns.append(f"{job.name}: {measure.text(used_amount)} of {measure.text(most)}")
     return overruns
 
 
@@ -198,15 +198,15 @@ class RunRecords:
         """Return the number of strikes that may have ended an evaluation of a job. No record
         says which evaluations there were.
         """
-        began = min((call.at for call in self.calls if call.key.job == name), default=inf)
-        if began == inf:  # each evaluation ended before the first call
-            began = self.job_records[name].submitted_at
-        ended = min(self.job_records[name].ended_at)
+        began_at = min((call.at for call in self.calls if call.key.job == name), default=inf)
+        if began_at == inf:  # each evaluation ended before the first call
+            began_at = self.job_records[name].submitted_at
+        ended_at = min(self.job_records[name].ended_at)
         total = 0
         for strike in self.strikes:
             total += (
                 strike.fault in EVALUATION_ENDING_FAULTS
-                and began - self.lease_s <= strike.at <= ended
+                and began_at - self.lease_s <= strike.at <= ended_at
             )
         return total
 

@@ -336,8 +336,15 @@ class _StepGenerator:
                     PlannedStep("e", self.dice.choice(SPECIALISTS), ("a",), is_added=True),
                 ]
             case Shape.CHANGED:
-                dropped = PlannedStep("d", self.dice.choice(SPECIALISTS), ("c",), is_dropped=True)
-                steps = [self.step("a"), self.step("b", "a", turns=3), self.step("c", "b"), dropped]
+                dropped_step = PlannedStep(
+                    "d", self.dice.choice(SPECIALISTS), ("c",), is_dropped=True
+                )
+                steps = [
+                    self.step("a"),
+                    self.step("b", "a", turns=3),
+                    self.step("c", "b"),
+                    dropped_step,
+                ]
             case _:
                 steps = [self.step("a"), self.step("b")]
         return tuple(steps)

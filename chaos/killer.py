@@ -130,9 +130,9 @@ class Killer:
         now = time.time()
         if now < self._next_at or not self._enough_processes_run():
             return
-        what = next(self.order)
-        self._do(what.fault, what.dice)
-        self._next_at = now + what.pause_s
+        action = next(self.order)
+        self._do(action.fault, action.dice)
+        self._next_at = now + action.pause_s
 
     def rest(self) -> None:
         """End: continue all stopped processes, and disarm all points."""
@@ -209,10 +209,10 @@ class Killer:
 
     def _signal(self, fault: Fault, name: str, number: signal.Signals) -> bool:
         """Send a signal, and record the strike. Return False if the process has ended."""
-        done = self.fleet.signal(name, number)
-        if done:
+        was_sent = self.fleet.signal(name, number)
+        if was_sent:
             self._record_strike(fault, name)
-        return done
+        return was_sent
 
     def _record_strike(self, fault: Fault, target: str) -> None:
         self.strikes.append(Strike(fault, target, time.time()))

@@ -118,9 +118,9 @@ def _find_reservations(client: Any, names: Iterable[str]) -> list[str]:
                 leaks.append(f"{name}: reserved {reserved}")
         elif re.fullmatch(r"handoff:\{[^}]+\}:h:.+", name):
             values = client.hmget(name, *RESERVATION)
-            own = [value.decode() for value in values if value is not None]
-            if own:
-                leaks.append(f"{name}: has set aside {own}")
+            reservations = [value.decode() for value in values if value is not None]
+            if reservations:
+                leaks.append(f"{name}: has set aside {reservations}")
     return leaks
 
 

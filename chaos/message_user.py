@@ -68,10 +68,10 @@ class MessageUser:
     api: ApiUser
     store: Store
     seed: int
-    wanted: int = USUAL_JOBS
+    job_count: int = USUAL_JOBS
     """Number of jobs to start."""
     _jobs: list[MessagedJob] = field(default_factory=list)
-    _begun: int = 0
+    _finished_jobs: int = 0
 
     def __post_init__(self) -> None:
         for number in range(MAX_JOBS):
@@ -97,17 +97,17 @@ class MessageUser:
     @property
     def is_over(self) -> bool:
         """True if no job runs, and none is to start."""
-        return self._begun >= min(self.wanted, MAX_JOBS)
+        return self._finished_jobs >= min(self.job_count, MAX_JOBS)
 
     def request_job(self) -> None:
         """Start another job if none runs."""
         if self.is_over:
-            self.wanted = self._begun + 1
+            self.job_count = self._finished_jobs + 1
 
     def finish(self) -> None:
         """Start no further job."""
         if not self.is_over:
-            self.wanted = self._begun + self._jobs[self._begun].is_sent
+            self.job_count = self._finished_jobs + self._jobs[self._finished_jobs].is_sent
 
     def go_on(self) -> None:
         """Submit the next job, or send the next message to the running one.
@@ -117,7 +117,7 @@ class MessageUser:
         """
         if self.is_over:
             return
-        target = self._jobs[self._begun]
+        target = self._jobs[self._finished_jobs]
         if target.job_id is None:
             target.is_sent = True
             with suppress(StoreError):  # the next call submits the same job
@@ -135,7 +135,7 @@ class MessageUser:
         if info.status.has_ended or (is_due and not is_last):
             self._send(target, number)
         if len(target.answers) > MESSAGES:
-            self._begun += 1
+            self._finished_jobs += 1
 
     def _send(self, target: MessagedJob, number: int) -> None:
         path, text = f"/v1/jobs/{target.job_id}/messages", target.text(number)
@@ -149,7 +149,7 @@ class MessageUser:
     def records(self, calls: Sequence[UncountedCall]) -> list[MessageRecord]:
         """Return all messages, with the events of their jobs and the calls that had them."""
         records: list[MessageRecord] = []
-        for target in self._jobs[: self._begun]:
+        for target in self._jobs[: self._finished_jobs]:
             assert target.job_id is not None
             events = self.store.journal.read(target.job_id)
             texts = []
@@ -168,15 +168,15 @@ def _record(
     events: Sequence[RecordedEvent],
     texts: Sequence[str],
 ) -> MessageRecord:
-    taken: list[str] = []
-    sent = 0
+    takers: list[str] = []
+    sent_events = 0
     killed: set[str] = set()
     for recorded in events:
         match recorded.event:
             case UserMessageSent(message_id=id_) if id_ == message_id:
-                sent += 1
+                sent_events += 1
             case UserMessageTaken(message_id=id_, handoff_id=handoff_id) if id_ == message_id:
-                taken.append(handoff_id)
+                takers.append(handoff_id)
             case HandoffFinished(stop_reason=StopReason.TOO_MANY_CLAIMS, handoff_id=handoff_id):
                 killed.add(handoff_id)
             case _:
@@ -185,8 +185,8 @@ def _record(
     return MessageRecord(
         text=text,
         is_stored=bool(message_id),
-        events=sent,
-        taken=taken,
+        events=sent_events,
+        takers=takers,
         calls=max((each.count(text) for each in texts), default=0),
-        is_cut_off=bool(killed & set(taken)) if taken else bool(killed),
+        is_cut_off=bool(killed & set(takers)) if takers else bool(killed),
     )

@@ -23,15 +23,17 @@ def find_wrong_counts(client: Any) -> list[str]:
     """Return one line for each count that is not the sum over all jobs. No job may have been
     deleted, and none may be running.
     """
-    counts, stored = read_counts(client), of_jobs(client)
+    counts, job_sums = read_counts(client), of_jobs(client)
     lines: list[str] = []
-    for name in sorted(stored.keys() | counts.keys()):
-        if counts[name] != stored[name]:
-            lines.append(f"{keys.METRICS}: {counts[name]} {name}, and the jobs have {stored[name]}")
-    spent = of_days(client)
+    for name in sorted(job_sums.keys() | counts.keys()):
+        if counts[name] != job_sums[name]:
+            lines.append(
+                f"{keys.METRICS}: {counts[name]} {name}, and the jobs have {job_sums[name]}"
+            )
+    daily_sums = of_days(client)
     for name in SPENT.values():
-        if spent[name] != stored[name]:
-            lines.append(f"{keys.spending('*')}: {spent[name]} {name}, not {stored[name]}")
+        if daily_sums[name] != job_sums[name]:
+            lines.append(f"{keys.spending('*')}: {daily_sums[name]} {name}, not {job_sums[name]}")
     return lines
 
 
@@ -70,11 +72,11 @@ def of_jobs(client: Any) -> Counter[str]:
         match = re.fullmatch(r"handoff:\{([^}]+)\}:progress", name.decode())
         if match is None:
             continue
-        tally, *spent = client.hmget(name, "tally", *SPENT)
+        tally, *amounts = client.hmget(name, "tally", *SPENT)
         for outcome, number in zip(TALLIED, (tally or b"").split(), strict=False):
             if outcome != "issued":
                 sums[f"handoffs {outcome}"] += int(number)
         if match[1] in submitted:
-            for amount, value in zip(SPENT.values(), spent, strict=True):
+            for amount, value in zip(SPENT.values(), amounts, strict=True):
                 sums[amount] += int(value or 0)
     return sums

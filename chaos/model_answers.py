@@ -280,10 +280,10 @@ def _reply_of_a_finder(job: PlannedJob, key: CallKey, request: Json) -> Reply:
     note = note_of(job)
     if key.turn == 1:
         return _search(note)
-    shown = json.dumps(request["messages"])
+    messages_json = json.dumps(request["messages"])
     for line in note.lines:
-        is_quote = re.search(rf'quote\\":\s*\\"{re.escape(line)}', shown)
-        if note.source in shown and is_quote:
+        is_quote = re.search(rf'quote\\":\s*\\"{re.escape(line)}', messages_json)
+        if note.source in messages_json and is_quote:
             sources = [{"source": note.source, "quote": line}]
             cited: Json = {"id": "c1", "text": line, "sources": sources}
             return json_reply({**ENVELOPE, "output": f"{line} [c1]", "claims": [cited]})

@@ -86,12 +86,12 @@ class CallAttribution:
         attempt = 1 + text.count("<feedback author=")
         if step := _STEP.search(text):
             return CallKey(step[2], f"{step[1]}.{attempt}", turn)
-        if whole := _WHOLE.search(text):  # one step that does the whole request
-            above, _, step_id = whole[1].rpartition("-")
+        if whole_step := _WHOLE.search(text):  # one step that does the whole request
+            above, _, step_id = whole_step[1].rpartition("-")
             replaces_child_job = _STANDS_IN in text  # the child job of this step has failed
             if replaces_child_job:
                 return CallKey(above, f"{step_id}.{attempt}", turn)
-            return CallKey(whole[1], f"answer.{attempt}", turn)
+            return CallKey(whole_step[1], f"answer.{attempt}", turn)
         if check := _CHECK.search(text):
             number = self._number_of(FACT_GATE, check[1], text)
             return CallKey(check[1], f"{FACT_GATE}.{number}", turn)
@@ -245,12 +245,12 @@ class Model(MessagesServer):
         else:
             reply = _trouble(trouble)
         reported = usage_of(job, request, reply)
-        used = NOTHING_USED
+        usage = NOTHING_USED
         if reply.status == 200:
-            used = reported
+            usage = reported
         tokens = {"input_tokens": reported.input_tokens, "output_tokens": reported.output_tokens}
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
-        paid = used.model_copy(update={"cost_microusd": price_of(used, request["model"])})
+        paid = usage.model_copy(update={"cost_microusd": price_of(usage, request["model"])})
         if job.is_uncounted:
             self.uncounted.append(UncountedCall(job.name, json.dumps(request["messages"])))
             return reply

@@ -91,27 +91,27 @@ class SwitchRecords:
         calls = defaultdict[tuple[str, str], list[Call]](list)
         for call in sorted(self.calls, key=lambda call: call.at):
             calls[call.key.job, call.key.handoff].append(call)
-        for (job, handoff), own in calls.items():
-            for fault in _faults_of(own):
+        for (job, handoff), handoff_calls in calls.items():
+            for fault in _faults_of(handoff_calls):
                 yield f"{job} {handoff}: {fault}"
         for result in self.results:
             last = max(calls[result.job, result.handoff], key=lambda call: call.key.turn)
             last_writer = writers_in(result.output)
-            written = Counter([*last.writers, *last_writer])
+            replies = Counter([*last.writers, *last_writer])
             declined = {call.model for call in calls[result.job, result.handoff] if call.is_refused}
-            named = result.count_replies_by_model()
-            if not _is_named(written, declined, named) or last_writer != (result.model,):
+            names = result.count_replies_by_model()
+            if not _is_named(replies, declined, names) or last_writer != (result.model,):
                 yield (
-                    f"{result.job} {result.handoff}: written by {dict(written)}, and the result"
-                    f" names {dict(result.count_replies_by_model())}, at last {result.model}"
+                    f"{result.job} {result.handoff}: written by {dict(replies)}, and the result"
+                    f" names {dict(names)}, at last {result.model}"
                 )
 
 
-def _is_named(written: Counter[str], declined: Set[str], named: Counter[str]) -> bool:
+def _is_named(replies: Counter[str], declined: Set[str], names: Counter[str]) -> bool:
     """Return whether a result names the written replies. It may also name one reply of each model
     that declined to answer: a kill can lose this reply.
     """
-    return written <= named and named - written <= Counter(declined)
+    return replies <= names and names - replies <= Counter(declined)
 
 
 def _faults_of(calls: Sequence[Call]) -> Iterator[str]:
@@ -125,14 +125,14 @@ def _faults_of(calls: Sequence[Call]) -> Iterator[str]:
     for call in calls:
         if not call.is_refused:
             answered.add((call.key.turn, call.model))
-    kept: tuple[str, ...] = ()
+    stored_writers: tuple[str, ...] = ()
     for call in calls:
         if len(call.writers) != call.key.turn - 1:
             yield f"turn {call.key.turn} had the replies of {', '.join(call.writers) or 'nobody'}"
-        common = min(len(kept), len(call.writers))
-        if kept[:common] != call.writers[:common]:
-            yield f"turn {call.key.turn} had {call.writers}, and an earlier call {kept}"
-        kept = max(kept, call.writers, key=len)
-    for turn, writer in enumerate(kept, start=1):
+        common = min(len(stored_writers), len(call.writers))
+        if stored_writers[:common] != call.writers[:common]:
+            yield f"turn {call.key.turn} had {call.writers}, and an earlier call {stored_writers}"
+        stored_writers = max(stored_writers, call.writers, key=len)
+    for turn, writer in enumerate(stored_writers, start=1):
         if (turn, writer) not in answered:
             yield f"reply {turn} is under the name of {writer}, which did not write it"

@@ -25,11 +25,11 @@ NOT_THERE = "not there"
 class Promise:
     """A promise, and whether the run kept it."""
 
-    what: str
+    name: str
     """Name of the promise: the subject of the measured value."""
     figure: str
     """The measured value."""
-    allowed: str
+    limit: str
     """The limit."""
     is_kept: bool
     broken_by: tuple[str, ...] = ()
@@ -42,8 +42,8 @@ def promises_of(records: RunRecords) -> list[Promise]:
     """
     promises: list[Promise] = []
     for promise in _promises_of(records):
-        if promise.what in records.absent:
-            promises.append(Promise(promise.what, "-", NOT_THERE, is_kept=True))
+        if promise.name in records.absent:
+            promises.append(Promise(promise.name, "-", NOT_THERE, is_kept=True))
         else:
             promises.append(promise)
     return promises
@@ -76,8 +76,8 @@ def _promises_of(records: RunRecords) -> list[Promise]:
         _promise_of_none("requests that the Messages API would refuse", records.refused_requests),
     ]
     for checked in _feature_records(records):
-        for what, breaches in checked.breaches().items():
-            promises.append(_promise_of_none(what, breaches))
+        for promise_name, breaches in checked.breaches().items():
+            promises.append(_promise_of_none(promise_name, breaches))
     if records.not_reached is not None:
         promises.append(_promise_of_none("failpoints that no process reached", records.not_reached))
     return promises
@@ -88,9 +88,9 @@ def _feature_records(records: RunRecords) -> list[FeatureRecords]:
     return [*filter(None, [records.api]), *records.features]
 
 
-def _promise_of_none(what: str, breaches: Sequence[str]) -> Promise:
+def _promise_of_none(name: str, breaches: Sequence[str]) -> Promise:
     """Return the promise that there is no such breach."""
-    return Promise(what, str(len(breaches)), "0", not breaches, tuple(breaches))
+    return Promise(name, str(len(breaches)), "0", not breaches, tuple(breaches))
 
 
 def _lines(deviations: Mapping[str, str]) -> list[str]:
@@ -122,7 +122,7 @@ def _seconds(measured: float | None) -> str:
 
 def find_broken_promises(records: RunRecords) -> list[str]:
     """Return the names of the broken promises."""
-    return [promise.what for promise in promises_of(records) if not promise.is_kept]
+    return [promise.name for promise in promises_of(records) if not promise.is_kept]
 
 
 def is_kept(records: RunRecords) -> bool:
@@ -151,7 +151,7 @@ def table_of(records: RunRecords) -> str:
         lines.append(f"| {', '.join(figures)} | {', '.join(map(str, figures.values()))} | | |")
     for promise in promises_of(records):
         lines.append(
-            f"| {promise.what} | {promise.figure} | {promise.allowed} | {_verdict(promise)} |"
+            f"| {promise.name} | {promise.figure} | {promise.limit} | {_verdict(promise)} |"
         )
     lines.append(
         f"| longest recovery with further faults | {_seconds(records.longest_joint_recovery_s)}"
@@ -159,10 +159,10 @@ def table_of(records: RunRecords) -> str:
     )
     if reasons := _counts_text(records.repeated_by.most_common()):
         lines.append(f"| calls repeated, by fault | {reasons} | | |")
-    for what, why in records.absent.items():
-        lines.append(f"| not there: {what} | {why} | | |")
-    for what in records.not_happened:
-        lines.append(f"| did not happen | {what} | | |")
+    for subject, why in records.absent.items():
+        lines.append(f"| not there: {subject} | {why} | | |")
+    for subject in records.not_happened:
+        lines.append(f"| did not happen | {subject} | | |")
     if records.given_up:
         lines.append(
             "| jobs ended after three kills in a row of a supervisor or of one turn |"
@@ -171,12 +171,12 @@ def table_of(records: RunRecords) -> str:
     for promise in promises_of(records):
         for name in promise.broken_by[:MAX_SHOWN]:
             if not promise.is_kept:
-                lines.append(f"  {promise.what}: {name}")
+                lines.append(f"  {promise.name}: {name}")
     return "\n".join(lines)
 
 
 def _verdict(promise: Promise) -> str:
-    if promise.allowed == NOT_THERE:
+    if promise.limit == NOT_THERE:
         return ""
     if promise.is_kept:
         return "kept"
@@ -223,9 +223,9 @@ def _figures_json(checked: Sequence[FeatureRecords]) -> dict[str, int]:
 
 def _promise_json(promise: Promise) -> dict[str, Any]:
     return {
-        "what": promise.what,
+        "what": promise.name,
         "figure": promise.figure,
-        "allowed": promise.allowed,
+        "allowed": promise.limit,
         "kept": promise.is_kept,
         "broken_by": list(promise.broken_by),
     }

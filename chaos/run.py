@@ -103,10 +103,10 @@ def _strike_alone(bed: TestBed[System], killer: Killer, options: Options, draw: 
             family[member.name] = member
         while bed.open and not is_struck:
             last = bed.model.calls[-1]
-            own = family.get(last.key.job)
+            running_job = family.get(last.key.job)
             is_long = (
-                own is not None
-                and own.takes_s(last.key) >= LONG_CALL_S
+                running_job is not None
+                and running_job.takes_s(last.key) >= LONG_CALL_S
                 and time.time() - last.at < LONG_CALL_S / 2
             )
             is_struck = is_long and killer.kill(last.process)
@@ -126,15 +126,15 @@ def _strike_at_random(
     told_at = time.monotonic()
     turns = deque(TURNS)
     while waiting or killer.kills < options.kills:
-        done = options.jobs - len(waiting)
+        submitted_jobs = options.jobs - len(waiting)
         is_due = (
             killer.kills >= options.kills
-            or done < AT_ONCE // 2
-            or done * options.kills <= killer.kills * options.jobs
+            or submitted_jobs < AT_ONCE // 2
+            or submitted_jobs * options.kills <= killer.kills * options.jobs
         )
         if waiting and is_due and len(bed.open) < AT_ONCE and bed.submit(waiting[0]):
             waiting.pop(0)
-        progress = killer.kills / options.kills if options.kills else done / options.jobs
+        progress = killer.kills / options.kills if options.kills else submitted_jobs / options.jobs
         if turns and progress >= turns[0] and _make_slots_due(bed):
             turns.popleft()
             if killer.kills < options.kills:
@@ -145,8 +145,8 @@ def _strike_at_random(
         if time.monotonic() - told_at > 10:
             told_at = time.monotonic()
             tell(
-                f"{killer.kills} of {options.kills} kills, {done - len(bed.open)} of {options.jobs}"
-                " jobs have ended"
+                f"{killer.kills} of {options.kills} kills, {submitted_jobs - len(bed.open)} of"
+                f" {options.jobs} jobs have ended"
             )
         time.sleep(CHECK_EVERY_S)
 
@@ -160,17 +160,17 @@ def _make_slots_due(bed: TestBed[System]) -> bool:
 
 
 def try_failpoints(
-    options: Options, tell: Progress, chosen: Sequence[Case] | None = None
+    options: Options, tell: Progress, chosen_cases: Sequence[Case] | None = None
 ) -> RunRecords:
     """Try failpoints while jobs run.
 
     Args:
-        chosen: the cases. None: every failpoint in every kind of process that has it.
+        chosen_cases: the cases. None: every failpoint in every kind of process that has it.
     """
     with running_test_bed(HANDOFF_PROJECT, options.size, options.fork_server) as bed:
         draw = _draw_of(options, HANDOFF_PROJECT, tell)
-        failpoint_run = FailpointRun(bed, options.seed, tell, draw, here=bed)
-        return try_cases(failpoint_run, cases() if chosen is None else list(chosen))
+        failpoint_run = FailpointRun(bed, options.seed, tell, draw, handoff_bed=bed)
+        return try_cases(failpoint_run, cases() if chosen_cases is None else list(chosen_cases))
 
 
 def try_cases(failpoint_run: FailpointRun, all_of: list[Case]) -> RunRecords:

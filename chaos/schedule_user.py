@@ -70,7 +70,7 @@ class PlannedSchedule:
     missed: Missed
     job: PlannedJob
     cron: str
-    added: Schedule | None = None
+    added_schedule: Schedule | None = None
     """The schedule as it was stored first."""
     must: set[int] = field(default_factory=set)
     """Slots that must start."""
@@ -96,12 +96,12 @@ class PlannedSchedule:
         Raises:
             StoreUnavailable: Redis cannot be reached.
         """
-        stored = store.schedules.find(DEFAULT_TENANT, self.name)
-        if stored is None:
+        stored_schedule = store.schedules.find(DEFAULT_TENANT, self.name)
+        if stored_schedule is None:
             return False
         self.may.update(must)
-        back = stored.schedule.model_copy(update={"next_slot": slot})
-        if not store.schedules.replace(stored, back):
+        back = stored_schedule.schedule.model_copy(update={"next_slot": slot})
+        if not store.schedules.replace(stored_schedule, back):
             return False
         self.must.update(must)
         return True
@@ -226,16 +226,16 @@ class ScheduleUser:
         """Return the schedules that were added, with their jobs in the store."""
         records: list[ScheduleRecord] = []
         for planned in self._schedules.values():
-            if planned.added is None:
+            if planned.added_schedule is None:
                 continue
             must: dict[str, str] = {}
             for slot in sorted(planned.must):
-                must[job_of_slot(planned.added, slot)] = format_slot(slot, ZONE)
+                must[job_of_slot(planned.added_schedule, slot)] = format_slot(slot, ZONE)
             ends_by_job: dict[str, int] = {}
             for info in self._jobs_of(planned.job.request):
                 events = self.store.journal.read(info.job_id)
                 ends_by_job[info.job_id] = sum(isinstance(each.event, JobEnded) for each in events)
-            may = [job_of_slot(planned.added, slot) for slot in planned.may]
+            may = [job_of_slot(planned.added_schedule, slot) for slot in planned.may]
             records.append(ScheduleRecord(planned.name, must, may, ends_by_job, planned.run_now))
         return records
 
@@ -264,11 +264,11 @@ class ScheduleUser:
         answer = self.api.send("POST", "/v1/schedules", body)
         if answer is None:
             return False
-        stored = self._read_schedule(planned.name)
-        if stored is None:
+        stored_schedule = self._read_schedule(planned.name)
+        if stored_schedule is None:
             self.api.failures.append(f"schedule {planned.name} was not added: {answer.detail}")
         else:
-            planned.added = stored.schedule
+            planned.added_schedule = stored_schedule.schedule
         return True
 
     def _toggle(self) -> bool:
@@ -284,8 +284,8 @@ class ScheduleUser:
         answer = self.api.send("POST", f"/v1/schedules/{name}/{verb}")
         if answer is None:
             return False
-        stored = self._read_schedule(name)
-        if stored is not None and stored.schedule.is_paused != (verb == "pause"):
+        stored_schedule = self._read_schedule(name)
+        if stored_schedule is not None and stored_schedule.schedule.is_paused != (verb == "pause"):
             self.api.failures.append(f"schedule {name}: {verb} had no effect")
         return self._expect(answer, 200)
 
@@ -314,10 +314,10 @@ class ScheduleUser:
 
     def _is_settled(self, name: str) -> bool:
         """Return whether no slot of the schedule is due or waits."""
-        stored = self._read_schedule(name)
-        if stored is None:
+        stored_schedule = self._read_schedule(name)
+        if stored_schedule is None:
             return True
-        schedule = stored.schedule
+        schedule = stored_schedule.schedule
         is_due = not schedule.is_paused and schedule.next_slot <= self.store.connection.now()
         return not (is_due or schedule.waiting or schedule.starting)
 
@@ -327,9 +327,9 @@ class ScheduleUser:
         """
         if not self._is_settled(name):
             return False
-        planned, stored = self._schedules[name], self._read_schedule(name)
-        if planned.cron == MINUTELY and planned.added and stored:
-            first, after = planned.added.next_slot, stored.schedule.next_slot
+        planned, stored_schedule = self._schedules[name], self._read_schedule(name)
+        if planned.cron == MINUTELY and planned.added_schedule and stored_schedule:
+            first, after = planned.added_schedule.next_slot, stored_schedule.schedule.next_slot
             planned.must.update(slots_between(MINUTELY, ZONE, first, after - 1))
             # the server may be away while these slots pass
             planned.may.update(slots_between(MINUTELY, ZONE, after, after + LATE_S))

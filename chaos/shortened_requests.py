@@ -73,8 +73,8 @@ def usage_of(job: PlannedJob, request: Json, reply: Reply) -> Usage:
     """
     if job.shape is not Shape.SHORTENED:
         return job.usage
-    written = len(json.dumps(reply.blocks)) // CHARS_PER_TOKEN
-    return Usage(input_tokens=count_tokens(request), output_tokens=written)
+    output_tokens = len(json.dumps(reply.blocks)) // CHARS_PER_TOKEN
+    return Usage(input_tokens=count_tokens(request), output_tokens=output_tokens)
 
 
 @dataclass(frozen=True, slots=True)

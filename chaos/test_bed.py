@@ -48,7 +48,7 @@ class TestBed(Generic[Made_co]):
     """Time at which the reply to a call was first seen in the store."""
     claims_seen: dict[Handoff, list[SeenClaim]] = field(default_factory=dict)
     """The claims of each handoff that were seen, in order."""
-    refused: list[str] = field(default_factory=list)
+    refused_jobs: list[str] = field(default_factory=list)
     """Jobs that could not follow their earlier job, with the error."""
     _next: list[PlannedJob] = field(default_factory=list)
     """Next jobs of users whose jobs have ended."""
@@ -109,16 +109,16 @@ class TestBed(Generic[Made_co]):
 
     def _see_ends(self) -> None:
         """Record ended jobs, and submit the jobs that follow them."""
-        ended = self.system.find_ended_jobs(self.open)
-        self.open -= ended
-        for name in sorted(ended):
+        ended_jobs = self.system.find_ended_jobs(self.open)
+        self.open -= ended_jobs
+        for name in sorted(ended_jobs):
             if (following := self.jobs[name].then) is not None:
                 self._next.append(following)
         for job in list(self._next):
             try:
                 is_settled = self.submit(job)
             except UserError as error:  # the earlier job has no result to follow
-                self.refused.append(f"{job.name}: {error}")
+                self.refused_jobs.append(f"{job.name}: {error}")
                 is_settled = True
             if is_settled:
                 self._next.remove(job)
@@ -164,7 +164,7 @@ class TestBed(Generic[Made_co]):
             left_behind=rest,
             refused_requests=list(self.model.violations),
             not_reached=not_reached,
-            not_happened=[*not_happened, *self.refused],
+            not_happened=[*not_happened, *self.refused_jobs],
             stored_at=self.stored_at,
             claims_seen=self.claims_seen,
             absent=self.system.absent,

@@ -158,7 +158,7 @@ def strikes_at(
         finished_at: Unix seconds. Later claims do not count.
     """
     claims = _last_row(claims_seen, finished_at)
-    used: set[Strike] = set()
+    used_strikes: set[Strike] = set()
     for number, claim in enumerate(claims):
         earlier, later = -inf, finished_at
         if number > 0:
@@ -167,10 +167,10 @@ def strikes_at(
             later = claims[number + 1].at
         for strike in sorted(strikes, key=lambda strike: strike.at):
             is_in_time = strike.at <= later and strike.until + strike.outage_s >= earlier
-            if is_in_time and strike not in used and strike.hits(claim.process):
-                used.add(strike)
+            if is_in_time and strike not in used_strikes and strike.hits(claim.process):
+                used_strikes.add(strike)
                 break
-    return len(used)
+    return len(used_strikes)
 
 
 def _last_row(claims_seen: Sequence[SeenClaim], finished_at: float) -> list[SeenClaim]:
@@ -227,6 +227,6 @@ class UnneededPeriods:
         ):
             if at is not None:
                 yield at, inf
-        yield from job_record.asked
+        yield from job_record.question_periods
         if job.parent:
             yield from self._times(job.parent, f"{name.removeprefix(job.parent)[1:]}.1")

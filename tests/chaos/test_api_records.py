@@ -136,16 +136,16 @@ def test_a_follower_who_sees_other_events_than_the_journal_is_a_breach(
     assert breach.startswith("1-0: ")
 
 
-TAKEN = MessageRecord("Shorter.", is_stored=True, events=1, taken=["answer.1"], calls=1)
+TAKEN = MessageRecord("Shorter.", is_stored=True, events=1, takers=["answer.1"], calls=1)
 
 
 @pytest.mark.parametrize(
     "message",
     [
         TAKEN,
-        replace(TAKEN, is_stored=False, events=0, taken=[], calls=0),
+        replace(TAKEN, is_stored=False, events=0, takers=[], calls=0),
         replace(TAKEN, calls=0, is_cut_off=True),
-        replace(TAKEN, taken=[], calls=0, is_cut_off=True),
+        replace(TAKEN, takers=[], calls=0, is_cut_off=True),
     ],
     ids=["taken once", "refused", "taken by a killed agent", "the agent was killed before"],
 )
@@ -159,12 +159,12 @@ def test_a_message_is_taken_once_or_refused(message: MessageRecord) -> None:
         replace(TAKEN, events=2),
         replace(TAKEN, events=0),
         replace(TAKEN, is_stored=False),
-        replace(TAKEN, taken=["answer.1", "answer.1"]),
+        replace(TAKEN, takers=["answer.1", "answer.1"]),
         replace(TAKEN, calls=2),
         replace(TAKEN, calls=0),
-        replace(TAKEN, taken=[]),
-        replace(TAKEN, taken=[], calls=0),
-        replace(TAKEN, taken=[], is_cut_off=True),
+        replace(TAKEN, takers=[]),
+        replace(TAKEN, takers=[], calls=0),
+        replace(TAKEN, takers=[], is_cut_off=True),
     ],
     ids=[
         "stored twice",
@@ -184,7 +184,7 @@ def test_a_message_that_an_agent_missed_or_had_twice_is_a_breach(message: Messag
 
 
 def test_the_figures_count_requests_answers_jobs_and_events() -> None:
-    refused = replace(TAKEN, is_stored=False, events=0, taken=[], calls=0)
+    refused = replace(TAKEN, is_stored=False, events=0, takers=[], calls=0)
     records = replace(
         KEPT,
         requests=20,

@@ -18,7 +18,7 @@ FORK = ForkRecord(
     before=EVENTS,
     after=EVENTS,
     results=KEPT,
-    kept=KEPT,
+    kept_results=KEPT,
 )
 
 

@@ -51,7 +51,7 @@ def unneeded_calls(
         (replace(RUNNING, given_up_at={"x.1": GIVEN_UP_AT}), RUNNING),
         (RUNNING, JobRecord("cancelled", (GIVEN_UP_AT,), reason=f"j-1 {NOT_WAITED_FOR}")),
         (RUNNING, replace(RUNNING, given_up_at={"a.1": GIVEN_UP_AT})),
-        (RUNNING, replace(RUNNING, asked=((GIVEN_UP_AT, GIVEN_UP_AT + 60),))),
+        (RUNNING, replace(RUNNING, question_periods=((GIVEN_UP_AT, GIVEN_UP_AT + 60),))),
     ],
     ids=[
         "its parent has ended",
@@ -69,7 +69,9 @@ def test_a_call_of_an_ended_job_is_unwanted(parent: JobRecord, child: JobRecord)
 
 
 def test_an_approved_job_continues_at_once() -> None:
-    assert not unneeded_calls(LATE, RUNNING, replace(RUNNING, asked=((GIVEN_UP_AT, LATE - 0.1),)))
+    assert not unneeded_calls(
+        LATE, RUNNING, replace(RUNNING, question_periods=((GIVEN_UP_AT, LATE - 0.1),))
+    )
 
 
 def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
