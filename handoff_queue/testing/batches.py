@@ -87,28 +87,28 @@ class Batches:
         if not self.is_served:
             return _not_found_reply(target)
         self.advance()
-        batch_id, _, what = parts.path.removeprefix(PATH).strip("/").partition("/")
+        batch_id, _, action = parts.path.removeprefix(PATH).strip("/").partition("/")
         if batch_id:
-            return self._answer_about(batch_id, f"{method} {what}", url)
+            return self._answer_about(batch_id, f"{method} {action}", url)
         if method == "POST":
             return self._create(body, headers, url)
         return _json_reply(self._page(parse_qs(parts.query), url))
 
-    def _answer_about(self, batch_id: str, what: str, url: str) -> Reply:
+    def _answer_about(self, batch_id: str, operation: str, url: str) -> Reply:
         """Return the response to a request about one batch.
 
         Args:
-            what: method and rest of the path, such as `POST cancel`.
+            operation: method and rest of the path, such as `POST cancel`.
         """
         batch = self._find_batch(batch_id)
-        if batch is None or what not in ("GET ", "GET results", "POST cancel"):
+        if batch is None or operation not in ("GET ", "GET results", "POST cancel"):
             return _not_found_reply(batch_id)
-        if what == "GET results":
+        if operation == "GET results":
             if batch.ended_at is None:
                 return _not_found_reply(f"results of {batch_id}")
             lines = "".join(json.dumps(result) + "\n" for result in batch.results)
             return Reply(body=lines, headers={"content-type": "application/x-jsonl"})
-        if what == "POST cancel":
+        if operation == "POST cancel":
             self._cancel(batch)
         return _json_reply(_batch_to_json(batch, url))
 
@@ -138,12 +138,12 @@ class Batches:
         batch = Batch(
             f"msgbatch_{secrets.token_hex(12)}", requests, dict(headers), now, now + self.duration_s
         )
-        shown = _batch_to_json(batch, url)
+        batch_json = _batch_to_json(batch, url)
         with self._lock:
             self.created.append(batch)
         if self.on_created is not None:
             self.on_created()
-        return _json_reply(shown)
+        return _json_reply(batch_json)
 
     def _cancel(self, batch: Batch) -> None:
         with self._lock:
@@ -192,8 +192,8 @@ class Batches:
         }
 
 
-def _not_found_reply(what: str) -> Reply:
-    return error_reply(404, f"Not found: {what}", "not_found_error")
+def _not_found_reply(subject: str) -> Reply:
+    return error_reply(404, f"Not found: {subject}", "not_found_error")
 
 
 def _json_reply(value: Json) -> Reply:

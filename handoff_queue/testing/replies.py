@@ -209,8 +209,8 @@ def error_reply(status: int, message: str = "no", kind: str = "api_error", **hea
         headers: HTTP headers. An underscore in a name stands for a dash.
     """
     body = json.dumps({"type": "error", "error": {"type": kind, "message": message}})
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Reply(status=status, body=body, headers=named)
+    http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status=status, body=body, headers=http_headers)
 
 
 def in_turn(*replies: Reply) -> Script:

@@ -82,8 +82,8 @@ def _shape(request: Any, betas: Collection[str]) -> Iterator[str]:
     if not isinstance(request, dict):
         yield "The request body must be a JSON object"
         return
-    allowed = {name for name, beta in BETA_FIELDS.items() if beta in betas}
-    for name in sorted(request.keys() - FIELDS - allowed):
+    beta_fields = {name for name, beta in BETA_FIELDS.items() if beta in betas}
+    for name in sorted(request.keys() - FIELDS - beta_fields):
         yield f"{name}: Extra inputs are not permitted"
     if not isinstance(request.get("model"), str) or not request["model"]:
         yield "model: Field required"

@@ -152,15 +152,16 @@ class Signatures:
         """Check that the last assistant message holds the thinking of its calls, unless another
         model than the requested one wrote it.
         """
-        there: set[str] = set()
+        sent_signatures: set[str] = set()
         for block in message["content"]:
             if block["type"] in THINKING:
-                there.add(str(block.get("data") or block.get("signature")))
+                sent_signatures.add(str(block.get("data") or block.get("signature")))
         for block in message["content"]:
             if block["type"] == "tool_use":
                 needed = self._needed.get(str(block.get("id")), set())
                 if needed and not any(
-                    writer != model or signatures <= there for writer, signatures in needed
+                    writer != model or signatures <= sent_signatures
+                    for writer, signatures in needed
                 ):
                     yield (
                         f"messages: `thinking` before the call {block.get('id')} must be sent back"
