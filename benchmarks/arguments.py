@@ -57,8 +57,8 @@ def names_with(
     for text in texts:
         if not any(text in name for name in names):
             parser.error(f"{option}: no name contains {text!r}: choose from {'; '.join(names)}")
-    chosen: list[str] = []
+    matches: list[str] = []
     for name in names:
         if not texts or any(text in name for text in texts):
-            chosen.append(name)
-    return chosen
+            matches.append(name)
+    return matches

@@ -62,10 +62,10 @@ def _wait_for(result: Any) -> None:
     raise TimeoutError(f"no result of {result.id} in {PATIENCE_S} s")
 
 
-def _utc(when: datetime | str) -> float:
+def _utc(celery_time: datetime | str) -> float:
     """Return Unix seconds of Celery's time, which may be a datetime or a text."""
-    if isinstance(when, str):
-        moment = datetime.fromisoformat(when)
+    if isinstance(celery_time, str):
+        moment = datetime.fromisoformat(celery_time)
     else:
-        moment = when
+        moment = celery_time
     return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()

@@ -112,13 +112,13 @@ def main() -> None:
         folder = Path(name)
         job_id = store_jobs(redis_url, folder, options.jobs, options.handoffs)
         with console(redis_url, folder / "console") as url, browser(folder / "profile") as window:
-            wanted = FILTER.format(options.jobs - options.jobs // 1_000)
+            query = FILTER.format(options.jobs - options.jobs // 1_000)
             page = JobPage(window, url, job_id)
             figures = {
                 "a page without data, first paint": measure_of_first_paint(window, f"{url}/login"),
                 f"{options.jobs:,} jobs, first paint": measure_of_first_paint(window, f"{url}/"),
                 f"{options.jobs:,} jobs with a filter, first paint": measure_of_first_paint(
-                    window, f"{url}/?{wanted}"
+                    window, f"{url}/?{query}"
                 ),
                 f"a job of {options.handoffs:,} handoffs, first paint": measure_of_first_paint(
                     window, f"{url}/jobs/{job_id}"
@@ -128,8 +128,8 @@ def main() -> None:
                 ),
             }
             print(f"load of the machine: {load:.1f}\n\n| | median ms | largest ms |\n|---|---|---|")
-            for what, measure in figures.items():
-                print(f"| {what} | {repeat_measure(measure, options.repeats)} |", flush=True)
+            for label, measure in figures.items():
+                print(f"| {label} | {repeat_measure(measure, options.repeats)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -133,8 +133,8 @@ def main() -> None:
     runner.warm_up()
     print("ready", flush=True)
     for line in sys.stdin:
-        what, _, count = line.strip().partition(" ")
-        if what == "each":
+        command, _, count = line.strip().partition(" ")
+        if command == "each":
             print(json.dumps(runner.each_s()), flush=True)
         else:
             began = time.perf_counter()

@@ -195,6 +195,6 @@ def running(
             )
         )
         paths = os.pathsep.join([str(ROOT), *([str(BENCH)] if row.is_peer else [])])
-        own = {**os.environ, **environment, "PYTHONPATH": paths, FOLDER: name}
-        driver = stack.enter_context(Driver(row.driver, own, folder / "driver.log"))
+        driver_environment = {**os.environ, **environment, "PYTHONPATH": paths, FOLDER: name}
+        driver = stack.enter_context(Driver(row.driver, driver_environment, folder / "driver.log"))
         yield driver, {"driver": driver.pid, **pids}

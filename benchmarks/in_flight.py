@@ -81,8 +81,8 @@ def measure(
         _control(system, "add_consumer")
         with Watching(system.processes.pids()["worker"], lambda: _count(url)) as watching:
             for job_id in ids:
-                ended = jobs.wait(job_id, 600)
-                assert ended.value == "ok", f"{job_id} ended {ended}"
+                status = jobs.wait(job_id, 600)
+                assert status.value == "ok", f"{job_id} ended {status}"
         took_s = time.monotonic() - began
         jobs.store.connection.close()
         seen = _count(url)
@@ -144,15 +144,15 @@ def _wait_in_their_queue(system: RunningSystem, jobs: Client, handoffs: int) -> 
     return ids
 
 
-def _control(system: RunningSystem, what: str) -> None:
+def _control(system: RunningSystem, control_command: str) -> None:
     command = system.celery(
-        what,
+        control_command,
         "-A",
         "handoff_queue.workers.app",
         "control",
         "-d",
         f"worker@{socket.gethostname()}",
-        what,
+        control_command,
         QUEUE,
     ).command
     subprocess.run(command, env=os.environ | system.environment, check=True, capture_output=True)

@@ -70,13 +70,13 @@ def newest(folder: Path, wheel: Path, extra: str = "") -> Environment:
     """Make an environment with the wheel and the newest tested versions of its packages."""
     environment = _empty(folder)
     if extra:
-        wanted = f"handoff-queue[{extra}] @ {wheel.as_uri()}"
+        requirement = f"handoff-queue[{extra}] @ {wheel.as_uri()}"
     else:
-        wanted = str(wheel)
+        requirement = str(wheel)
     pins: list[str] = []
     for name in _CONSTRAINTS:
         pins += ("--constraints", str(ROOT / name))
-    run_uv("pip", "install", "--python", str(environment.python), *pins, wanted)
+    run_uv("pip", "install", "--python", str(environment.python), *pins, requirement)
     return environment
 
 
@@ -102,10 +102,10 @@ def run_uv(*arguments: str) -> str:
         RuntimeError: uv failed; with the end of its output.
     """
     uv = Path(sys.executable).with_name("uv")
-    done = subprocess.run([uv, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"uv {arguments[0]} failed: {done.stderr[-2_000:]}")
-    return done.stdout
+    process = subprocess.run([uv, *arguments], capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise RuntimeError(f"uv {arguments[0]} failed: {process.stderr[-2_000:]}")
+    return process.stdout
 
 
 def main() -> None:

@@ -51,16 +51,18 @@ def main() -> None:
             project = HandoffJobs(url)
             project.warm_up()
             project.run(5)
-            before, used = bytes_by_kind(client), int(client.info("memory")["used_memory"])
+            before = bytes_by_kind(client)
+            used_before = int(client.info("memory")["used_memory"])
             project.run(jobs)
-            after, used = bytes_by_kind(client), int(client.info("memory")["used_memory"]) - used
+            after = bytes_by_kind(client)
+            used_bytes = int(client.info("memory")["used_memory"]) - used_before
     print(
         f"{jobs} jobs of a plan with 3 steps, 5 handoffs and answers of a line each\n\n| | KB a job"
         " |\n|---|---|"
     )
     for kind in (*(kind for _, kind in KINDS), SHARED_BY_JOBS):
         print(f"| {kind} | {(after[kind] - before[kind]) / jobs / 1024:.1f} |")
-    print(f"| **Redis's used_memory** | **{used / jobs / 1024:.1f}** |")
+    print(f"| **Redis's used_memory** | **{used_bytes / jobs / 1024:.1f}** |")
 
 
 if __name__ == "__main__":

@@ -111,12 +111,12 @@ def measure_pace(
         ids: list[JobId] = []
         for at in range(0, calls, STEPS):
             ids.append(jobs.submit(Request(f"plan {min(STEPS, calls - at)}", mode=Mode.TEAM)))
-        ended: list[JobStatus] = []
+        statuses: list[JobStatus] = []
         for job_id in ids:
-            ended.append(jobs.wait(job_id, 60 + 3 * calls * window_s / limit))
+            statuses.append(jobs.wait(job_id, 60 + 3 * calls * window_s / limit))
         jobs.store.connection.close()
         return Paced(
-            limited.buckets, time.monotonic() - began, tuple(status.value for status in ended)
+            limited.buckets, time.monotonic() - began, tuple(status.value for status in statuses)
         )
 
 

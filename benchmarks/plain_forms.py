@@ -142,8 +142,8 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
     from handoff_queue.shared.types.events import DEFAULT_TENANT, CancelRequested
     from handoff_queue.supervisor.client import client as clients
 
-    read = "local f = {'HMGET', KEYS[1], 'verified_turns', 'verified_usd'}"
-    read += " for _ = 1, 1000 do redis.pcall(unpack(f)) end"
+    read_script = "local f = {'HMGET', KEYS[1], 'verified_turns', 'verified_usd'}"
+    read_script += " for _ = 1, 1000 do redis.pcall(unpack(f)) end"
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):
         jobs = clients.connect(url, Settings(offline=True))
         job_id = jobs.submit(clients.Request("Cancel it."))
@@ -177,7 +177,7 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
             turns.append((micros(has_usage=False), micros(has_usage=True)))
         began = redis_s()
         for _ in range(repeats):
-            store.connection.redis.eval(read, 1, f"handoff:{{{job_id}}}")
+            store.connection.redis.eval(read_script, 1, f"handoff:{{{job_id}}}")
         read_us = (redis_s() - began) / repeats * 1e3
     without_us, with_us = zip(*turns, strict=True)
     more = median(map(sub, with_us, without_us))

@@ -72,27 +72,27 @@ def seconds_in(folder: Path) -> Mapping[str, float]:
     sums: dict[str, float] = {SIGNATURES: 0.0, USAGE: 0.0}
     for file in folder.iterdir():
         if not file.suffix:
-            for what, seconds in json.loads(file.read_text()).items():
-                sums[what] += seconds
+            for part, seconds in json.loads(file.read_text()).items():
+                sums[part] += seconds
     return sums
 
 
-def _add_clock(what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _add_clock(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that measures its outermost call."""
 
     @wraps(function)
-    def call_and_measure(*arguments: Any, **named: Any) -> Any:
+    def call_and_measure(*arguments: Any, **named_arguments: Any) -> Any:
         if getattr(_running, "is_inner", False):
-            return function(*arguments, **named)
+            return function(*arguments, **named_arguments)
         _running.is_inner = True
         began = time.thread_time()
         try:
-            return function(*arguments, **named)
+            return function(*arguments, **named_arguments)
         finally:
-            used = time.thread_time() - began
+            used_s = time.thread_time() - began
             _running.is_inner = False
             with _lock:
-                _seconds[what] = _seconds.get(what, 0.0) + used
+                _seconds[part] = _seconds.get(part, 0.0) + used_s
 
     return call_and_measure
 

@@ -113,9 +113,9 @@ def measure_parts(jobs: int, *, is_instant: bool) -> None:
         cost = cost_of(runner.run, jobs, pids, client)
         after = seconds_in(clock)
     print(f"| part | ms of {cost.total_ms:.1f} ms of a job | share |\n|---|---|---|")
-    for what, seconds in after.items():
-        used_ms = (seconds - before[what]) * 1000 / jobs
-        print(f"| {what} | {used_ms:.3f} | {used_ms / cost.total_ms:.2%} |")
+    for part, seconds in after.items():
+        used_ms = (seconds - before[part]) * 1000 / jobs
+        print(f"| {part} | {used_ms:.3f} | {used_ms / cost.total_ms:.2%} |")
 
 
 def main() -> None:

@@ -41,8 +41,8 @@ def start(form: str) -> str:
                 memory_kb += _pss_kb(pid)
     used_s = 0.0
     for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
-        used = resource.getrusage(whose)
-        used_s += used.ru_utime + used.ru_stime
+        usage = resource.getrusage(whose)
+        used_s += usage.ru_utime + usage.ru_stime
     return f"| {form} | {ready_s:.2f} | {used_s:.2f} | {memory_kb / 1024:.0f} |"
 
 

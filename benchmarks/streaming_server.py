@@ -43,7 +43,7 @@ class Reply:
     """Bytes that are sent over time."""
     last: bytes
     """Bytes that are sent at the end."""
-    whole: bytes
+    whole_reply: bytes
     """The whole reply, for a request without a stream."""
 
 
@@ -107,7 +107,7 @@ class Server:
                 writer.write(reply.last)
             else:
                 await asyncio.sleep(self._takes_s)
-                writer.write(_WHOLE % (len(reply.whole), reply.whole))
+                writer.write(_WHOLE % (len(reply.whole_reply), reply.whole_reply))
             await writer.drain()
             self.all += 1
         finally:
@@ -153,12 +153,12 @@ def reply_of(text: str, events: int, *, calls: bool = False) -> Reply:
     )
     over = _event("message_delta", delta=stop, usage=_USAGE) + _event("message_stop")
     end = _event("content_block_stop", index=0) + call + over + b"0\r\n\r\n"
-    whole = {**message, **stop, "content": [{"type": "text", "text": text}, *tools]}
+    whole_message = {**message, **stop, "content": [{"type": "text", "text": text}, *tools]}
     return Reply(
         start,
         tuple(_event("content_block_delta", **delta) for delta in deltas),
         end,
-        json.dumps(whole).encode(),
+        json.dumps(whole_message).encode(),
     )
 
 

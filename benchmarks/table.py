@@ -72,19 +72,19 @@ def measure_load(driver: Driver, pids: Mapping[str, int], load: Load) -> Measure
         took_s += driver.run(load.at_once)
         if load.batches > 1:
             each_s += driver.each_s()
-    used: dict[str, float] = {}
-    held: dict[str, float] = {}
+    cpu_ms: dict[str, float] = {}
+    memory_mb: dict[str, float] = {}
     for name, pid in pids.items():
-        used[name] = 1000 * (cpu_s(pid) - before[name]) / jobs
-        held[name] = peak_mb(pid)
+        cpu_ms[name] = 1000 * (cpu_s(pid) - before[name]) / jobs
+        memory_mb[name] = peak_mb(pid)
     each_s = each_s or driver.each_s()  # where it takes the most to find out, after the clock
     return Measured(
         jobs / took_s,
         tuple(each_s),
-        sum(used.values()),
-        used.get("redis", 0.0),
-        sum(held.values()),
-        held.get("redis", 0.0),
+        sum(cpu_ms.values()),
+        cpu_ms.get("redis", 0.0),
+        sum(memory_mb.values()),
+        memory_mb.get("redis", 0.0),
     )
 
 
@@ -125,8 +125,8 @@ def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None
     if not others:
         return None
     ratios: list[float] = []
-    for own, *rivals in zip(table[load, row], *others, strict=True):
-        ratios.append(own.jobs_per_s / max(rival.jobs_per_s for rival in rivals))
+    for measured, *rivals in zip(table[load, row], *others, strict=True):
+        ratios.append(measured.jobs_per_s / max(rival.jobs_per_s for rival in rivals))
     return median(ratios)
 
 
@@ -155,19 +155,19 @@ def lines(table: Table) -> Iterator[str]:
 
 
 def _figures(load: Load, repeats: Sequence[Measured]) -> list[str]:
-    cpu = _median_of(repeats, "cpu_ms")
-    held = _median_of(repeats, "memory_mb")
-    redis_cpu, redis_held = "", ""
+    cpu_ms = _median_of(repeats, "cpu_ms")
+    memory_mb = _median_of(repeats, "memory_mb")
+    redis_cpu, redis_memory = "", ""
     if _median_of(repeats, "redis_mb"):
         redis_cpu = f" (Redis {_median_of(repeats, 'redis_cpu_ms'):.1f})"
-        redis_held = f" (Redis {_median_of(repeats, 'redis_mb'):.0f})"
+        redis_memory = f" (Redis {_median_of(repeats, 'redis_mb'):.0f})"
     return [
         f"{_median_of(repeats, 'jobs_per_s'):.1f}",
         f"{_median_of(repeats, 'p50_s'):.3f}",
         f"{_median_of(repeats, 'p95_s'):.3f}",
-        f"{cpu:.1f}{redis_cpu}",
-        f"{held:.0f}{redis_held}",
-        f"{held / load.at_once:.1f}",
+        f"{cpu_ms:.1f}{redis_cpu}",
+        f"{memory_mb:.0f}{redis_memory}",
+        f"{memory_mb / load.at_once:.1f}",
     ]
 
 
@@ -233,7 +233,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
 
 
 def _best_ratio(
-    table: Table, load: Load, rows: Sequence[Row], to: Sequence[Row], of: str, wanted: str
+    table: Table, load: Load, rows: Sequence[Row], to: Sequence[Row], of: str, target: str
 ) -> str:
     candidates: list[tuple[float, str]] = []
     for row in rows:
@@ -242,4 +242,4 @@ def _best_ratio(
     if not candidates:
         return f"- Of {of}, {load.at_once} at once: not measured"
     times, name = max(candidates)
-    return f"- Of {of}, {load.at_once} at once: **{times:.2f}x** ({name}; wanted: {wanted})"
+    return f"- Of {of}, {load.at_once} at once: **{times:.2f}x** ({name}; wanted: {target})"

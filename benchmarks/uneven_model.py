@@ -53,13 +53,13 @@ class Dag:
         the synthesizer's. With a single sink there is no synthesizer, because the sink's
         result is the answer.
         """
-        done: dict[str, float] = {}
+        end_s: dict[str, float] = {}
         for step, needed in self.depends_on.items():  # each step after its dependencies
-            done[step] = self.calls_s[step] + max(
-                (done[dependency] for dependency in needed), default=0.0
+            end_s[step] = self.calls_s[step] + max(
+                (end_s[dependency] for dependency in needed), default=0.0
             )
         roles = ["planner", "assessor", *(["synthesizer"] if len(self.sinks) > 1 else [])]
-        return max(done.values()) + sum(self.calls_s[role] for role in roles)
+        return max(end_s.values()) + sum(self.calls_s[role] for role in roles)
 
     def plan(self) -> dict[str, Any]:
         steps = []
@@ -107,9 +107,9 @@ def make_model(_settings: Settings) -> TimedModel:
 
     def script(call: ModelCall) -> tuple[float, dict[str, Any]]:
         text = json.dumps(call.messages)
-        named = _NAMED.search(text)
-        assert named, text
-        dag = dag_of(int(named[1]), shortest_s, longest_s)
+        match = _NAMED.search(text)
+        assert match, text
+        dag = dag_of(int(match[1]), shortest_s, longest_s)
         part, answer = _part_of(dag, call, text)
         return dag.calls_s[part], answer
 

@@ -87,7 +87,7 @@ def _kind_of(kind: Kind[Made_co], app: str, make: Callable[[Fleet], Made_co]) ->
         app: the workers' app.
         make: makes the system on a running fleet.
     """
-    own = {Gap.H2: {DEDUPLICATES: "1"}}
+    environments = {Gap.H2: {DEDUPLICATES: "1"}}
     workers: list[Member] = []
     for gap, queue in QUEUES.items():
         workers.append(
@@ -96,7 +96,7 @@ def _kind_of(kind: Kind[Made_co], app: str, make: Callable[[Fleet], Made_co]) ->
                 gap.key,
                 app,
                 ("-Q", queue, "-P", gap.pool, "-c", "1"),
-                own.get(gap, {}),
+                environments.get(gap, {}),
             )
         )
     return Kind(
@@ -124,7 +124,7 @@ class Outcome:
     """True if the job without the fault ended."""
     was_hit: bool
     """True if the fault happened."""
-    ended: bool
+    has_ended: bool
     """True if the job with the fault ended."""
 
 
@@ -141,14 +141,14 @@ def try_gaps(bed: TestBed[System], tell: Progress) -> dict[Gap, Outcome]:
             arm(bed.fleet.points(gap.key), point, action)
         if gap is not Gap.H5:
             _begin(bed, gap, gap.key)
-    ended = _ends(bed, {gap: gap.key for gap in Gap})
+    ends = _ends(bed, {gap: gap.key for gap in Gap})
     outcomes = {}
     for gap in Gap:
         outcomes[gap] = Outcome(
-            calm[gap], was_lost if gap is Gap.H5 else _was_hit(bed, gap), ended[gap]
+            calm[gap], was_lost if gap is Gap.H5 else _was_hit(bed, gap), ends[gap]
         )
     for gap, outcome in outcomes.items():
-        tell(f"{gap}: {'goes on' if outcome.ended else 'stuck'}")
+        tell(f"{gap}: {'goes on' if outcome.has_ended else 'stuck'}")
     return outcomes
 
 
@@ -190,7 +190,7 @@ def _lose_a_message(bed: TestBed[System]) -> bool:
     """
     pid, points, queue = bed.fleet.look()[Gap.H5.key], bed.fleet.points(SUPERVISOR), QUEUES[Gap.H5]
     before, after = (
-        bed.system.point(f"publish.part.{when}", SUPERVISOR, queue) for when in (BEFORE, AFTER)
+        bed.system.point(f"publish.part.{moment}", SUPERVISOR, queue) for moment in (BEFORE, AFTER)
     )
     arm(points, f"{before}", f"stop {pid}")
     # zero seconds: it only shows that a process reached the point

@@ -56,23 +56,25 @@ def try_failpoints(
     """Try the failpoints of the project in plain Celery, as far as it has them, with these
     actions.
     """
-    wanted = []
+    wanted_cases = []
     for case in cases():
         if case.action in actions:
-            wanted.append(case)
+            wanted_cases.append(case)
     with running_test_bed(PLAIN, options.size, options.fork_server) as bed:
-        present, absent = _cases_of(bed.system, wanted)
+        present, absent = _cases_of(bed.system, wanted_cases)
         records = try_cases(FailpointRun(bed, options.seed, tell, PLAIN.draw), present)
     names = sorted({case.point.rpartition(".")[0] for case in absent})
-    what = f"{len(absent)} of {len(wanted)} failpoints"
-    return replace(records, absent={**records.absent, what: f"no counterpart: {', '.join(names)}"})
+    subject = f"{len(absent)} of {len(wanted_cases)} failpoints"
+    return replace(
+        records, absent={**records.absent, subject: f"no counterpart: {', '.join(names)}"}
+    )
 
 
-def _cases_of(system: System, wanted: Collection[Case]) -> tuple[list[Case], list[Case]]:
+def _cases_of(system: System, wanted_cases: Collection[Case]) -> tuple[list[Case], list[Case]]:
     """Return the failpoints that this system has, under its names, and the missing ones."""
     present: dict[Case, None] = {}
     absent: list[Case] = []
-    for case in wanted:
+    for case in wanted_cases:
         point = system.point(case.point, case.kind)
         if point is None:
             absent.append(case)
@@ -125,7 +127,7 @@ def is_everything_kept(control: Control) -> bool:
         return False
     for outcomes in control.gaps.values():
         for outcome in outcomes.values():
-            if not (outcome.calm and outcome.was_hit and outcome.ended):
+            if not (outcome.calm and outcome.was_hit and outcome.has_ended):
                 return False
     return True
 
@@ -144,6 +146,6 @@ def _word(outcome: Outcome) -> str:
         return "says nothing: the job does not end without the fault either"
     if not outcome.was_hit:
         return "says nothing: the fault did not happen"
-    if outcome.ended:
+    if outcome.has_ended:
         return "ends"
     return "**stuck**"

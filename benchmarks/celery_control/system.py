@@ -129,10 +129,10 @@ class Plain(WithoutApi):
         return JobRecord(status, ended_at, end_times, dict.fromkeys(end_times, OK))
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0]) -> str | None:
-        what, _, when = point.rpartition(".")
-        if (what, kind) == ("publish.part", SUPERVISOR):
-            return f"publish.{to}.{BEFORE if when == BEFORE else AFTER}"
-        if (what, kind) in PASSED:
+        name, _, moment = point.rpartition(".")
+        if (name, kind) == ("publish.part", SUPERVISOR):
+            return f"publish.{to}.{BEFORE if moment == BEFORE else AFTER}"
+        if (name, kind) in PASSED:
             return point
         return None
 
@@ -146,8 +146,8 @@ class Plain(WithoutApi):
         with translate_errors():
             entries = self.fleet.connection.redis.lrange(control.key_of_ends(name), 0, -1)
         times = defaultdict[str, tuple[float, ...]](tuple)
-        for what, at in map(json.loads, entries):
-            times[what] = (*times[what], at)
+        for handoff_id, at in map(json.loads, entries):
+            times[handoff_id] = (*times[handoff_id], at)
         return times
 
 

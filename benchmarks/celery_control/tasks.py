@@ -145,8 +145,8 @@ def _body(app: Celery, model: Model, parts: list[str], work: Work) -> None:
         if step["id"] not in work["done"]:
             left.append(step)
     if left:
-        done = set(work["done"])
-        _fan_out(app, work, [step for step in left if done.issuperset(step["depends_on"])])
+        done_steps = set(work["done"])
+        _fan_out(app, work, [step for step in left if done_steps.issuperset(step["depends_on"])])
         return
     name, round_ = work["name"], work["round"]
     text = _converse(
@@ -184,15 +184,15 @@ def _fan_out(app: Celery, work: Work, steps: list[Work]) -> None:
     chord(header, app=app)(app.signature(BODY, args=(work,), queue=SUPERVISOR_QUEUE))
 
 
-def _record_end(app: Celery, name: str, what: str) -> None:
+def _record_end(app: Celery, name: str, handoff_id: str) -> None:
     """Record the end of a handoff or a job.
 
     Args:
-        what: id of the handoff; '' for the job.
+        handoff_id: id of the handoff; '' for the job.
     """
     backend: Any = app.backend
     with backend.client.pipeline() as pipe:
-        pipe.rpush(key_of_ends(name), json.dumps([what, time.time()]))
+        pipe.rpush(key_of_ends(name), json.dumps([handoff_id, time.time()]))
         pipe.expire(key_of_ends(name), ENDS_KEPT_S)
         pipe.execute()
 

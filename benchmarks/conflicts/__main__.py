@@ -40,12 +40,14 @@ def main() -> None:
 
 
 def _list(name: str, result: FinderScore, claims: Mapping[str, Claim]) -> None:
-    for what, pairs in (("missed", result.missed), ("false alarm", result.false_alarms)):
+    for kind, pairs in (("missed", result.missed), ("false alarm", result.false_alarms)):
         for pair in sorted(map(sorted, pairs)):
-            shown: list[str] = []
+            claim_texts: list[str] = []
             for claim_id in pair:
-                shown.append(str(claims[claim_id].model_dump(exclude_none=True, exclude={"text"})))
-            print(f"\n{name}, {what}: " + "\n  ".join(shown))
+                claim_texts.append(
+                    str(claims[claim_id].model_dump(exclude_none=True, exclude={"text"}))
+                )
+            print(f"\n{name}, {kind}: " + "\n  ".join(claim_texts))
 
 
 if __name__ == "__main__":

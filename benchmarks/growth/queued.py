@@ -55,7 +55,7 @@ def operation_times(url: str) -> Iterator[tuple[str, float]]:
     sweeper = Sweeper(
         door.store, Dispatcher(app), "growth", interval_s=1.0, keep_s=SETTINGS.retention_s
     )
-    whats: dict[str, Callable[[], object]] = {
+    operations: dict[str, Callable[[], object]] = {
         "list": door.newest,
         "show": lambda: door.result(newest),
         "stats": lambda: stats_now(door.store, door.store.fleet_load.now()),
@@ -64,12 +64,12 @@ def operation_times(url: str) -> Iterator[tuple[str, float]]:
             door.store.connection.now() - SETTINGS.retention_s
         ),
     }
-    for name, what in whats.items():
-        what()
-        yield name, median(measure_ms(what) for _ in range(ROUNDS))
+    for name, operation in operations.items():
+        operation()
+        yield name, median(measure_ms(operation) for _ in range(ROUNDS))
 
 
-def measure_ms(what: Callable[[], object]) -> float:
+def measure_ms(operation: Callable[[], object]) -> float:
     began = time.perf_counter()
-    what()
+    operation()
     return 1000 * (time.perf_counter() - began)

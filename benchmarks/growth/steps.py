@@ -90,10 +90,10 @@ def workflow_in(folder: Path, shape: str) -> Workflow:
     return read_workflow(str(path))
 
 
-def measure_display_ms(what: Callable[[], object]) -> float:
+def measure_display_ms(display: Callable[[], object]) -> float:
     """Return the time of a display whose output is discarded, in ms."""
     with redirect_stdout(StringIO()):
-        return measure_ms(what)
+        return measure_ms(display)
 
 
 class Fleet:
@@ -133,7 +133,7 @@ class Fleet:
     def steps(self, rows: int, jobs: int) -> Steps:
         """Run this number of jobs, one after the other, each with this number of rows."""
         items = Items(rows=tuple({"name": f"number {n}"} for n in range(rows)))
-        before, used, cpu, began = (
+        before, used_bytes, cpu, began = (
             bytes_by_kind(self._redis),
             self._read_used_memory(),
             cpu_of(self._pids),
@@ -147,8 +147,8 @@ class Fleet:
                 )
             )
             with self._others(others_ms):  # not before: it is this process that makes the plan
-                ended = self._wait(job_id)
-            assert ended is JobStatus.OK, f"{job_id} ended {ended}"
+                status = self._wait(job_id)
+            assert status is JobStatus.OK, f"{job_id} ended {status}"
         took_s, cpu_after = time.perf_counter() - began, cpu_of(self._pids)
         handoff_ids = [HandoffId(f"check_{rows // 2:04d}.1")]
         outlines_ms: list[float] = []
@@ -171,7 +171,7 @@ class Fleet:
                 for name in cpu
                 if name not in ("client", "writer")
             },
-            memory_kb=(self._read_used_memory() - used) / steps / 1024,
+            memory_kb=(self._read_used_memory() - used_bytes) / steps / 1024,
             by_kind_kb={kind: (kinds[kind] - before[kind]) / steps / 1024 for kind in kinds},
             show_ms=median(outlines_ms),
             handoff_ms=median(handoffs_ms),

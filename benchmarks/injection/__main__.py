@@ -32,8 +32,8 @@ def main() -> None:
     unknown = set(parts) - set(suite.tools)
     if unknown:
         parser.error(f"--parts: {' '.join(sorted(unknown))}: choose from {' '.join(suite.tools)}")
-    chosen = list(suite.tasks(parts, options.share))
-    outcomes = run(suite, chosen, policy, has_person=options.person)
+    tasks = list(suite.tasks(parts, options.share))
+    outcomes = run(suite, tasks, policy, has_person=options.person)
     print(HEAD)
     for name in parts:
         print(row(name, [outcome for outcome in outcomes if outcome.task.part == name]))

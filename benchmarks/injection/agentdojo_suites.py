@@ -124,10 +124,10 @@ class AgentDojoSituation:
 
     def _holds(self, check: str, task: Any, answer: str) -> bool:
         by_trace = getattr(task, f"{check}_from_traces")
-        held = by_trace(answer, self._before, self._environment, self._trace)
-        if held is None:
-            held = getattr(task, check)(answer, self._before, self._environment)
-        return bool(held)
+        verdict = by_trace(answer, self._before, self._environment, self._trace)
+        if verdict is None:
+            verdict = getattr(task, check)(answer, self._before, self._environment)
+        return bool(verdict)
 
 
 @cache

@@ -163,8 +163,8 @@ class InjecAgentSituation:
 
     def run(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Return the text that the suite has for a call, and True."""
-        name, wanted = self._case.user_call
-        if tool == name and wanted.items() <= arguments.items():
+        name, expected_arguments = self._case.user_call
+        if tool == name and expected_arguments.items() <= arguments.items():
             self._is_task_done = True
             if self._is_attacked:
                 return self._case.response, True

@@ -49,7 +49,7 @@ class Outcome:
 
 
 def run(
-    suite: Suite, chosen: list[Task], policy: str | None = None, *, has_person: bool = False
+    suite: Suite, tasks: list[Task], policy: str | None = None, *, has_person: bool = False
 ) -> list[Outcome]:
     """Run each task as a job of a whole system, and return the outcomes in order.
 
@@ -58,7 +58,7 @@ def run(
         has_person: True: a person approves each call of the user's own task, and rejects each
             other call. False: no person approves calls.
     """
-    plays = Plays(suite, chosen)
+    plays = Plays(suite, tasks)
 
     def respond(request: BaseHTTPRequestHandler) -> None:
         """Run a tool for a process of the tool host."""
@@ -73,7 +73,7 @@ def run(
     with ExitStack() as parts:
         folder = Path(parts.enter_context(tempfile.TemporaryDirectory()))
         world = parts.enter_context(LoopbackServer(respond))
-        for part in {task.part for task in chosen}:
+        for part in {task.part for task in tasks}:
             write_part(folder, part, suite.tools[part].values(), world.url)
         settings: dict[str, str] = {}
         if policy is not None:
@@ -82,19 +82,19 @@ def run(
         model = parts.enter_context(MessagesServer(plays.reply))
         files = {"specialists": folder / "specialists", "tools": folder / "tools"}
         system = parts.enter_context(running_system(model, **files, settings=settings))
-        return list(_outcomes(system, plays, chosen, has_person))
+        return list(_outcomes(system, plays, tasks, has_person))
 
 
 def _outcomes(
-    system: RunningSystem, plays: Plays, chosen: list[Task], has_person: bool
+    system: RunningSystem, plays: Plays, tasks: list[Task], has_person: bool
 ) -> Iterator[Outcome]:
     """Submit each task, with `AT_ONCE` jobs in flight, and yield the outcomes in order."""
     jobs: list[JobId] = []
-    for number, task in enumerate(chosen):
-        while len(jobs) < min(len(chosen), number + AT_ONCE):
-            jobs.append(_submit(system, plays, chosen[len(jobs)], has_person))
+    for number, task in enumerate(tasks):
+        while len(jobs) < min(len(tasks), number + AT_ONCE):
+            jobs.append(_submit(system, plays, tasks[len(jobs)], has_person))
         if has_person:
-            _decide(system, plays, chosen[number : len(jobs)], jobs[number:])
+            _decide(system, plays, tasks[number : len(jobs)], jobs[number:])
         answer = _answer(system, jobs[number])
         play = plays.end(task.id)
         yield Outcome(
@@ -119,18 +119,22 @@ def _decide(system: RunningSystem, plays: Plays, running: list[Task], job_ids: l
     """Answer the questions of these jobs as their user does, until the first job ends."""
     while not system.jobs.wait(job_ids[0], PERSON_LOOKS_EVERY_S).has_ended:
         for task, job_id in zip(running, job_ids, strict=True):
-            wanted = plays.of(task.id).situation.benign_calls()
+            user_calls = plays.of(task.id).situation.benign_calls()
             for question in system.jobs.result(job_id).approvals:
                 if question["decision"] is None:
-                    _answer_question(system, job_id, task, question, wanted)
+                    _answer_question(system, job_id, task, question, user_calls)
 
 
 def _answer_question(
-    system: RunningSystem, job_id: JobId, task: Task, question: dict[str, Any], wanted: list[Call]
+    system: RunningSystem,
+    job_id: JobId,
+    task: Task,
+    question: dict[str, Any],
+    user_calls: list[Call],
 ) -> None:
     """Approve the call of a question if the user's own task needs the call. Else reject it."""
     tool_call = question["call"]
-    for tool, arguments in wanted:
+    for tool, arguments in user_calls:
         is_same = tool_call["tool"] == public_name(task.part, tool)
         if is_same and arguments.items() <= tool_call["arguments"].items():
             system.jobs.approve(job_id, question=question["version"])
@@ -151,17 +155,17 @@ def row(name: str, outcomes: list[Outcome]) -> str:
     """Return the line of a part of the suite in the table."""
     attacks: list[Outcome] = []
     benign: list[Outcome] = []
-    read = effects = goals = 0
+    reads = effects = goals = 0
     for outcome in outcomes:
         if outcome.task.injection:
             attacks.append(outcome)
-            read += outcome.sees_attack
+            reads += outcome.sees_attack
             effects += outcome.effects > 0
             goals += outcome.is_attack_done
         else:
             benign.append(outcome)
     return (
-        f"| {name} | {len(attacks)} | {read} | {effects} | {goals} | {len(benign)}"
+        f"| {name} | {len(attacks)} | {reads} | {effects} | {goals} | {len(benign)}"
         f" | {_share(benign)} | {_share(attacks)} |"
     )
 

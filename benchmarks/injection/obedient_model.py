@@ -31,7 +31,7 @@ class Play:
     task: Task
     situation: Situation
     tools: Mapping[str, SuiteTool]
-    wanted: deque[Call]
+    next_calls: deque[Call]
     """Calls that the model makes next."""
     injected: list[Call] = field(default_factory=list)
     """Calls that the model makes because of the attack."""
@@ -63,10 +63,10 @@ class Play:
             if attack and not self.sees_attack and attack in _newest_results(request):
                 self.sees_attack = True
                 self.injected = self.situation.calls_of_attack()
-                self.wanted.extendleft(reversed(self.injected))
-            if not self.wanted:
+                self.next_calls.extendleft(reversed(self.injected))
+            if not self.next_calls:
                 return result_reply(self.situation.answer(self.sees_attack))
-            tool, arguments = self.wanted.popleft()
+            tool, arguments = self.next_calls.popleft()
             return tool_call_reply((public_name(self.task.part, tool), arguments))
 
     def _is_of_attack(self, tool: str, arguments: dict[str, Any]) -> bool:

@@ -31,18 +31,16 @@ def main() -> None:
         "| requests | | route right | specialist right, where one is | calls a request"
         " |\n|---|---|---|---|---|"
     )
-    for part, wanted in (("tuned", (False,)), ("held out", (True,)), ("all", (False, True))):
+    for part, values in (("tuned", (False,)), ("held out", (True,)), ("all", (False, True))):
         for name, results in ways.items():
-            _print_row(part, name, [each for each in results if each.label.held_out in wanted])
+            _print_row(part, name, [each for each in results if each.label.held_out in values])
     if options.wrong:
         for each in ways["router"]:
             if not each.label.held_out and not each.is_right:
-                right, given = (
-                    each.label.specialist or "a team",
-                    "a team" if each.route.team else each.route.specialist,
-                )
+                expected = each.label.specialist or "a team"
+                actual = "a team" if each.route.team else each.route.specialist
                 print(
-                    f"\n{each.label.request[:120]}\n  is for {right}, went to {given}:"
+                    f"\n{each.label.request[:120]}\n  is for {expected}, went to {actual}:"
                     f" {each.route.why}"
                 )
 

@@ -48,7 +48,7 @@ class Labelled:
     team: bool
     specialist: str | None
     """The right specialist; None: a team's plan decides."""
-    own: Mapping[str, str] = field(default_factory=dict)
+    own_specialists: Mapping[str, str] = field(default_factory=dict)
     """Specialists in addition to the built-in ones, with their descriptions."""
     held_out: bool = False
 
@@ -106,7 +106,7 @@ def route_requests(labels: Iterable[Labelled]) -> Iterator[Routed]:
                 *built_in,
                 *(
                     Candidate(name, description, OWN_TOOLS)
-                    for name, description in label.own.items()
+                    for name, description in label.own_specialists.items()
                 ),
             ],
             model,
@@ -163,5 +163,7 @@ def _result(request: str, candidates: list[Candidate], model: Model) -> HandoffR
 
 
 def _parse_label(line: Mapping[str, Any]) -> Labelled:
-    own, held_out = line.get("specialists", {}), line.get("held_out", False)
-    return Labelled(line["request"], line["route"] == "team", line["specialist"], own, held_out)
+    own_specialists, held_out = line.get("specialists", {}), line.get("held_out", False)
+    return Labelled(
+        line["request"], line["route"] == "team", line["specialist"], own_specialists, held_out
+    )

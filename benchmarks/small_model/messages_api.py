@@ -212,16 +212,16 @@ class _Writer:
     seed: int
 
     def choose(self, options: list[str]) -> str:
-        chosen = self.model.choose(self.prompt, options, self.seed)
-        self.prompt += chosen
-        return chosen
+        option = self.model.choose(self.prompt, options, self.seed)
+        self.prompt += option
+        return option
 
     def write(self, kind: str, name: str, **rule: Any) -> Iterator[Json]:
         """Complete the prompt in a content block, which has begun."""
         index = len(self.exchange.blocks) - 1
         text = ""
-        used = self.exchange.output_tokens
-        for piece in self.model.complete(self.prompt, self.room - used, self.seed, **rule):
+        used_tokens = self.exchange.output_tokens
+        for piece in self.model.complete(self.prompt, self.room - used_tokens, self.seed, **rule):
             text += piece.text
             self.exchange.output_tokens += piece.tokens
             if piece.is_cut:

@@ -82,8 +82,8 @@ class SmallModel:
             return options[0]
         grammar = "root ::= " + " | ".join(map(json.dumps, options))
         pieces = self.complete(prompt, 64, seed, grammar=grammar)
-        chosen = "".join(piece.text for piece in pieces)
-        return chosen if chosen in options else options[0]
+        text = "".join(piece.text for piece in pieces)
+        return text if text in options else options[0]
 
 
 @contextmanager

@@ -78,9 +78,9 @@ def _question(path: str, task: str, form: AnswerForm) -> _Question:
         origins=("model", "user"),
     )
     spec = load_specialists(BUILT_IN)["generalist"]
-    shown = choose_shown(manifest, task, lambda _: text)
+    shown_documents = choose_shown(manifest, task, lambda _: text)
     payloads = LoadedPayloads(manifest=manifest)
-    opening = opening_of(handoff, spec, payloads, form=form, tools=(), documents=shown)
+    opening = opening_of(handoff, spec, payloads, form=form, tools=(), documents=shown_documents)
     sources = Sources(lambda _: text, manifest, load_seen_texts=lambda: [text])
     answer_format = EnvelopeFormat(STEP, {"type": "string"}, sources, are_compared=False, form=form)
     return _Question(opening.system.text, opening.message, answer_format)

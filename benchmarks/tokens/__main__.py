@@ -96,12 +96,12 @@ def _this_project(mode: Mode, runner: str | None = None, *, has_review: bool = T
 
 def _own_specialists(mode: Mode, *, has_review: bool = True) -> System:
     """Return the row with the instructions and the tool of the agents that are written by hand."""
-    read = "tools: [read_document]"
-    files = {"assistant": this_project.own_specialist("assistant", AGENT, read)}
+    tools_line = "tools: [read_document]"
+    files = {"assistant": this_project.own_specialist("assistant", AGENT, tools_line)}
     name = "this project, single, own specialist"
     if mode is Mode.TEAM:
         files = {
-            "worker": this_project.own_specialist("worker", WORKERS, read),
+            "worker": this_project.own_specialist("worker", WORKERS, tools_line),
             "author": this_project.own_specialist("author", WRITER, "tools: []", "claims: false"),
         }
         name = OWN_TEAM
@@ -109,7 +109,7 @@ def _own_specialists(mode: Mode, *, has_review: bool = True) -> System:
         name += NO_REVIEW
 
     def run(server: CountingServer, model: str) -> Sequence[str]:
-        return this_project.run(server, model, mode, own=files, has_review=has_review)
+        return this_project.run(server, model, mode, own_files=files, has_review=has_review)
 
     return System(
         name,
@@ -151,14 +151,14 @@ def _other_framework(
         module, *options = command
         line = [sys.executable, "-m", f"benchmarks.tokens.{module}", server.url, model, *options]
         paths = os.pathsep.join([str(BENCH), str(ROOT)])
-        done = subprocess.run(
+        process = subprocess.run(
             line,
             env={**os.environ, "PYTHONPATH": paths},
             stdout=subprocess.PIPE,
             timeout=PATIENCE_S,
             check=True,
         )
-        answers: list[str] = json.loads(done.stdout)
+        answers: list[str] = json.loads(process.stdout)
         return answers
 
     return System(name, script, run, is_team=is_team, package=package)

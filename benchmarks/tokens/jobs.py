@@ -143,12 +143,12 @@ def job_in(text: str) -> Job:
 def parts_in(text: str) -> Sequence[Part]:
     """Return the part whose task is in a text, or all parts of the job whose request is in it."""
     job = job_in(text)
-    named = []
+    named_parts = []
     for part in job.parts:
         if part.task in text:
-            named.append(part)
-    if len(named) == 1:
-        return named
+            named_parts.append(part)
+    if len(named_parts) == 1:
+        return named_parts
     return job.parts
 
 

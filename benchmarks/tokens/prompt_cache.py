@@ -32,9 +32,9 @@ models, and more for some.
 class Cached:
     """Tokens of a request: all, read from the cache, and written to the cache."""
 
-    all: int
-    read: int
-    written: int
+    all_tokens: int
+    read_tokens: int
+    written_tokens: int
     entries: tuple[str, ...]
     """Digests of the prefixes that the request writes."""
 
@@ -51,7 +51,7 @@ class PromptCache:
     def look_up(self, request: Json, job: str) -> Cached:
         """Return the tokens of a request of a job, and the entries that it will write."""
         digest = hashlib.sha256(str(request.get("model")).encode())
-        total = read = written_to = 0
+        total = read_tokens = written_to = 0
         entries: list[str] = []
         for text, tokens, mark in _segments(request):
             digest.update(text.encode())
@@ -60,13 +60,13 @@ class PromptCache:
                 continue
             key = digest.hexdigest()
             if key in self.entries:
-                read = total
+                read_tokens = total
             if mark:
                 written_to = total
                 entries.append(key)
                 self._jobs[key].add(job)
-        written = max(0, written_to - read)
-        return Cached(total, read, written, tuple(entries))
+        written_tokens = max(0, written_to - read_tokens)
+        return Cached(total, read_tokens, written_tokens, tuple(entries))
 
     def write(self, cached: Cached) -> None:
         """Make the entries of a request readable."""

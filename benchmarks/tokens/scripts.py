@@ -40,19 +40,19 @@ _WHY = "The parts are independent of each other."
 
 def answer_of_this_project(request: Json) -> Reply:
     """Reply to a role or a specialist of this project."""
-    wanted = answer_properties(request)
+    properties = answer_properties(request)
     text = first_message_text(request)
-    if "output" in wanted or not wanted:
-        return _specialist_reply(request, text, wanted)
+    if "output" in properties or not properties:
+        return _specialist_reply(request, text, properties)
     job = job_in(text)
-    if "route" in wanted:
+    if "route" in properties:
         route = "team" if len(job.parts) > 1 else "single"
         return json_reply({"route": route, "specialist": "generalist", "why": _WHY})
-    if "steps" in wanted:
-        return json_reply(_plan(job, wanted))
-    if "verdict" in wanted:
-        best = {"scores": _fill_schema(wanted["scores"], _definitions(request)), "verdict": "PASS"}
-        verdict = {**best, "revisions": [], "open_points": []}
+    if "steps" in properties:
+        return json_reply(_plan(job, properties))
+    if "verdict" in properties:
+        scores = _fill_schema(properties["scores"], _definitions(request))
+        verdict = {"scores": scores, "verdict": "PASS", "revisions": [], "open_points": []}
         return json_reply(_pick(verdict, _find_required_fields(request)))
     return json_reply({"decision": "go_on", "why": "The plan still fits."})
 
@@ -140,14 +140,14 @@ def _read_and_answer(request: Json, parts: Sequence[Part]) -> Reply:
     return text_reply(with_sources(parts))
 
 
-def _specialist_reply(request: Json, text: str, wanted: Json) -> Reply:
+def _specialist_reply(request: Json, text: str, properties: Json) -> Reply:
     """Reply to a specialist: the step that writes, a part, or the whole job."""
     if WRITE in text:
         job = job_in(text)
         sections: list[str] = []
         for step, part in zip(_RESULT.findall(text), job.parts, strict=True):
             sections.append(part.section(f"[{step}.c{{number}}]"))
-        return _result("\n\n".join(sections), (), wanted)
+        return _result("\n\n".join(sections), (), properties)
     parts = parts_in(text)
     unread = _parts_without_documents(request, parts)
     if unread:
@@ -159,27 +159,27 @@ def _specialist_reply(request: Json, text: str, wanted: Json) -> Reply:
         lines = [f"## {part.title}", ""]
         for number, fact in enumerate(part.facts, start=first + 1):
             lines.append(f"- {fact.statement} [c{number}]")
-            has_parts = wanted or PARTS in "".join(texts_of_system(request))
+            has_parts = properties or PARTS in "".join(texts_of_system(request))
             claims.append(_claim(f"c{number}", part, fact, has_parts=bool(has_parts)))
         sections.append("\n".join(lines))
-    return _result("\n\n".join(sections), claims, wanted)
+    return _result("\n\n".join(sections), claims, properties)
 
 
-def _result(output: str, claims: Sequence[Json], wanted: Json) -> Reply:
+def _result(output: str, claims: Sequence[Json], properties: Json) -> Reply:
     """Return a specialist's answer without the fields that the schema does not have, and
     without null for a field that the schema does not require.
     """
     result = specialist_result(output, claims=claims)
-    if not wanted:
+    if not properties:
         return text_reply(with_notes({"output": output, "claims": claims}))
-    shown: Json = {}
-    for name, schema in wanted.items():
+    fields: Json = {}
+    for name, schema in properties.items():
         if name in result and _is_allowed(result[name], schema):
-            shown[name] = result[name]
-    if "claims" in wanted:
-        item = wanted["claims"]["items"]
-        shown["claims"] = [_fields_of_schema(claim, item) for claim in claims]
-    return json_reply(shown)
+            fields[name] = result[name]
+    if "claims" in properties:
+        item = properties["claims"]["items"]
+        fields["claims"] = [_fields_of_schema(claim, item) for claim in claims]
+    return json_reply(fields)
 
 
 def _is_allowed(value: Any, schema: Json) -> bool:
@@ -191,13 +191,13 @@ def _fields_of_schema(claim: Json, schema: Json) -> Json:
     requires it, because a sentence of the output states it.
     """
     required = schema.get("required", ())
-    shown: Json = {}
+    fields: Json = {}
     for name in schema["properties"]:
         value = claim.get(name)
         is_useful = value is not None and name != "text"
         if is_useful or name in required:
-            shown[name] = value
-    return shown
+            fields[name] = value
+    return fields
 
 
 def _claim(name: str, part: Part, fact: Fact, *, has_parts: bool) -> Json:
@@ -219,11 +219,11 @@ def _claim(name: str, part: Part, fact: Fact, *, has_parts: bool) -> Json:
     }
 
 
-def _plan(job: Job, wanted: Json) -> Json:
+def _plan(job: Job, properties: Json) -> Json:
     """Return one step that is repeated for each part, and with several parts a step that writes the
     answer. Optional fields that are not needed are left out.
     """
-    offered = wanted["steps"]["items"]["properties"]["specialist"]["enum"]
+    offered = properties["steps"]["items"]["properties"]["specialist"]["enum"]
     specialists = next(pair for pair in TEAMS if pair[0] in offered)
     first, *others = job.parts
     report = {"id": "report", "specialist": specialists[0], "task": "{request}"}

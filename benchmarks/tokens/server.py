@@ -77,9 +77,9 @@ class CountingServer(MessagesServer):
             cached = self._cache.look_up(request, job_in(text_of_messages(request)).request)
         time.sleep(FIRST_TOKEN_S)
         reported = {
-            "input_tokens": cached.all - cached.read - cached.written,
-            "cache_read_input_tokens": cached.read,
-            "cache_creation_input_tokens": cached.written,
+            "input_tokens": cached.all_tokens - cached.read_tokens - cached.written_tokens,
+            "cache_read_input_tokens": cached.read_tokens,
+            "cache_creation_input_tokens": cached.written_tokens,
             "output_tokens": _tokens_of(reply.blocks),
         }
         usage = _PRICES.usage_with_cost(usage_of(reported), str(request["model"]))

@@ -32,7 +32,7 @@ def run(
     model: str,
     mode: Mode,
     runner: str | None = None,
-    own: Mapping[str, str] | None = None,
+    own_files: Mapping[str, str] | None = None,
     *,
     has_review: bool = True,
 ) -> list[str]:
@@ -40,10 +40,10 @@ def run(
 
     Args:
         runner: `runner` of all specialists; None: our own loop.
-        own: files of specialists by name. The jobs use only these.
+        own_files: files of specialists by name. The jobs use only these.
         has_review: False: a team has no review.
     """
-    files = dict(own or {})
+    files = dict(own_files or {})
     if runner is not None:
         for path in BUILT_IN.glob("*.md"):
             files[path.stem] = path.read_text().replace("---\n", f"---\nrunner: {runner}\n", 1)
@@ -58,7 +58,7 @@ def run(
                     job.request,
                     documents=job.documents,
                     mode=mode,
-                    specialists=tuple(own or ()),
+                    specialists=tuple(own_files or ()),
                     is_reviewed=has_review,
                 )
                 answers.append(_answer(system.jobs, request))

@@ -39,7 +39,7 @@ def test_a_job_ends_in_every_gap_of_chords(fork_server: ForkServer | None) -> No
     outcomes = try_gaps(OURS_WITH_GAPS, discard_line, fork_server)
 
     assert all(
-        outcome.calm and outcome.was_hit and outcome.ended for outcome in outcomes.values()
+        outcome.calm and outcome.was_hit and outcome.has_ended for outcome in outcomes.values()
     ), outcomes
 
 
@@ -50,7 +50,7 @@ def test_plain_chords_are_stuck_in_every_gap(fork_server: ForkServer | None) -> 
     for _ in range(9):
         outcomes = try_gaps(PLAIN_WITH_GAPS, discard_line, fork_server)
         for gap, outcome in outcomes.items():
-            if outcome.calm and outcome.was_hit and not outcome.ended:
+            if outcome.calm and outcome.was_hit and not outcome.has_ended:
                 stuck.add(gap)
         if stuck == set(Gap):
             break

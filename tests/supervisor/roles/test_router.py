@@ -205,7 +205,9 @@ def test_the_labels_are_many_unlike_each_other_and_name_specialists_that_exist()
     assert sum(label.held_out for label in labels) >= 20
     assert all((label.specialist is None) == label.team for label in labels)
     assert {
-        label.specialist for label in labels if not label.team and label.specialist not in label.own
+        label.specialist
+        for label in labels
+        if not label.team and label.specialist not in label.own_specialists
     } <= built_in
 
 
