@@ -212,13 +212,13 @@ class Conversation:
         return unanswered
 
     @property
-    def started(self) -> set[str]:
+    def started_ids(self) -> set[str]:
         """Ids of the last reply's calls that have started and are not safe to repeat."""
-        started_ids: set[str] = set()
+        ids: set[str] = set()
         for checkpoint in self.since_reply:
             if isinstance(checkpoint, ToolCallStarted):
-                started_ids.add(checkpoint.tool_use_id)
-        return started_ids
+                ids.add(checkpoint.tool_use_id)
+        return ids
 
     @property
     def has_acted(self) -> bool:

@@ -120,7 +120,7 @@ def json_object_in(text: str) -> dict[str, Any] | None:
             continue
         value, end = inside
         if not part[end:].strip():
-            return _whole(value, text)
+            return _without_lone_surrogates(value, text)
     return _largest_object(text)
 
 
@@ -135,7 +135,7 @@ def whole_object_in(text: str) -> dict[str, Any] | None:
     value, end = object_and_end
     if text[end:].strip(" \t\r\n`"):
         return None
-    return _whole(value, text)
+    return _without_lone_surrogates(value, text)
 
 
 def first_object_in(text: str) -> dict[str, Any] | None:
@@ -208,7 +208,7 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
     try:
         value = from_json(repaired, allow_partial="trailing-strings", allow_inf_nan=False)
         check_depth(value)
-        value = _whole(value, text)
+        value = _without_lone_surrogates(value, text)
         check_storable(value)  # from_json reads 1e999 as infinity
     except (ValueError, RecursionError):
         return None
@@ -230,7 +230,7 @@ def draft_in(text: str) -> str:
 _Value = TypeVar("_Value")
 
 
-def _whole(value: _Value, text: str) -> _Value:
+def _without_lone_surrogates(value: _Value, text: str) -> _Value:
     """Return the value, parsed from `text`, without lone surrogates. JSON can write them, and
     UTF-8 cannot.
     """
@@ -250,7 +250,7 @@ def _values(text: str) -> Iterator[Any]:
 
 def _parse_or_none(text: str) -> Any:
     try:
-        return _whole(STRICT.decode(text), text)
+        return _without_lone_surrogates(STRICT.decode(text), text)
     except ValueError:
         return None
 
@@ -318,5 +318,5 @@ def _largest_object(text: str) -> dict[str, Any] | None:
             best = (behind - position, value)
         position = text.find("{", behind)
     if best:
-        return _whole(best[1], text)
+        return _without_lone_surrogates(best[1], text)
     return None

@@ -135,7 +135,7 @@ class ToolCallRunner:
             return NO_TURNS_LEFT
         if reply.stop_reason == "max_tokens" and call is reply.content[-1]:
             return CUT_CALL
-        if call["id"] in conversation.started or conversation.may_have_run(call):
+        if call["id"] in conversation.started_ids or conversation.may_have_run(call):
             return MAY_HAVE_RUN
         if call["id"] not in first_ids:
             return TOO_MANY_CALLS

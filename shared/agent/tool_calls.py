@@ -248,7 +248,7 @@ class ToolThreads:
     def __init__(self, tools: dict[str, Tool], context: ToolContext) -> None:
         self._tools = tools
         self._context = context
-        self._done: SimpleQueue[tuple[str, ToolObserved | BaseException]] = SimpleQueue()
+        self._finished_calls: SimpleQueue[tuple[str, ToolObserved | BaseException]] = SimpleQueue()
         self._running: dict[str, _Running] = {}
 
     def results_of(
@@ -279,7 +279,7 @@ class ToolThreads:
                     on_start(call)
                     self._start(call)
                 try:
-                    call_id, result = self._done.get(timeout=self._wait_s())
+                    call_id, result = self._finished_calls.get(timeout=self._wait_s())
                 except Empty:
                     on_tick()
                 else:
@@ -329,7 +329,7 @@ class ToolThreads:
             thread.start()
         except RuntimeError:
             text = f"{label} was not run: the worker cannot start another thread"
-            self._done.put((call["id"], observe_result(call, text, is_error=True)))
+            self._finished_calls.put((call["id"], observe_result(call, text, is_error=True)))
 
     def _work(self, call: Block, label: str, abandoned: threading.Event) -> None:
         context = replace(self._context, is_abandoned=abandoned.is_set)
@@ -337,9 +337,9 @@ class ToolThreads:
             with telemetry().tool(call, label) as span:
                 result = run_tool(call, self._tools, context)
                 span.record_tool_result(result)
-            self._done.put((call["id"], result))
+            self._finished_calls.put((call["id"], result))
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it: a defect must not end as silence
-            self._done.put((call["id"], error))
+            self._finished_calls.put((call["id"], error))
 
     def _wait_s(self) -> float:
         """Return the seconds until the next tick or the next timeout."""

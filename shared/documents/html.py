@@ -99,7 +99,7 @@ class _Writer:
     """
 
     def __init__(self) -> None:
-        self._done: list[str] = []
+        self._blocks: list[str] = []
         """Blocks, each with its separator."""
         self._line: list[str] = []
         """Pieces of the current block. A piece `\\0` is a line break."""
@@ -125,7 +125,7 @@ class _Writer:
                     break
                 node = node.parent
         self._end_block("\n\n")
-        return re.sub(r"\n{3,}", "\n\n", "".join(self._done)).strip()
+        return re.sub(r"\n{3,}", "\n\n", "".join(self._blocks)).strip()
 
     def _enter(self, node: LexborNode) -> LexborNode | None:
         """Write the text that comes before the children of a node. Return the first child, or
@@ -170,9 +170,9 @@ class _Writer:
         else:
             text = "\n".join(map(_collapse_spaces, raw.split("\0"))).strip()
         if text.strip() and not _ONLY_MARK.fullmatch(text):
-            self._done.append(text + separator)
-        elif self._done and separator == "\n\n" and not self._done[-1].endswith("\n\n"):
-            self._done.append("\n")
+            self._blocks.append(text + separator)
+        elif self._blocks and separator == "\n\n" and not self._blocks[-1].endswith("\n\n"):
+            self._blocks.append("\n")
 
 
 def _is_hidden(node: LexborNode) -> bool:

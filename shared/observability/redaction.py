@@ -68,8 +68,10 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._whole = frozenset(secrets) - {""}
-        contained = {secret: HIDDEN for secret in self._whole if len(secret) >= MIN_CONTAINED_CHARS}
+        self._secrets = frozenset(secrets) - {""}
+        contained = {
+            secret: HIDDEN for secret in self._secrets if len(secret) >= MIN_CONTAINED_CHARS
+        }
         self._contained = SecretSpellings(contained)
 
     def text(self, text: str) -> str:
@@ -78,7 +80,7 @@ class Redactor:
 
     def without_values(self, text: str) -> str:
         """Return the text without the given values. Other texts that look like credentials stay."""
-        if text in self._whole:
+        if text in self._secrets:
             return HIDDEN
         return self._contained.replace_secrets_in(text)
 

@@ -145,7 +145,7 @@ class Trust:
         self._lock = threading.Lock()
         self._keyring = Keyring()
         self._private: PrivateKey | None = None
-        self._own: dict[str, PrivateKey] = {}
+        self._private_keys: dict[str, PrivateKey] = {}
         """The private keys of this process by their ids: the newest, and the one before it."""
         self._secrets_for: dict[str, ReaderSecrets] = {}
         """Secrets for the codes that this process makes, by their readers."""
@@ -358,10 +358,10 @@ class Trust:
         if not is_code or self._private_file is None:
             return None
         _ = self.signer  # reads the private key
-        if reader not in self._own:
+        if reader not in self._private_keys:
             return None
         signer, key = self._holder(key_id)
-        secret = self._own[reader].secret_with(key, key_id, reader)
+        secret = self._private_keys[reader].secret_with(key, key_id, reader)
         if secret is None:
             return None
         self._secrets_of[ends] = signer, secret
@@ -508,7 +508,7 @@ class Trust:
             if holder is None:
                 continue
             name, identity, _ = holder
-            self._own = {key.id: key for key in keys}
+            self._private_keys = {key.id: key for key in keys}
             self._private = private
             self._signer = Signer(name, identity, private.id)
             self._secrets_for.clear()

@@ -159,7 +159,7 @@ def _message(request: dict[str, Any], digest: str) -> dict[str, Any]:
             block["id"] = f"toolu_offline_{digest[:16]}_{index}"
             stop_reason = "tool_use"
     if _tokens_of(content) > request["max_tokens"]:
-        content, stop_reason = _cut(content, request["max_tokens"]), "max_tokens"
+        content, stop_reason = _cut_content(content, request["max_tokens"]), "max_tokens"
     input_parts: list[Any] = []
     for key in ("system", "messages", "tools", "output_config"):
         input_parts.append(request.get(key))
@@ -193,7 +193,7 @@ def _tokens_of(content: list[dict[str, Any]]) -> int:
     return _estimate(text)
 
 
-def _cut(content: list[dict[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
+def _cut_content(content: list[dict[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
     """Return the blocks cut to `max_tokens`. A tool call and all blocks after it are left out."""
     left = max_tokens * _CHARS_PER_TOKEN
     kept_blocks: list[dict[str, Any]] = []
