@@ -25,22 +25,22 @@ class Canvas:
         from benchmarks.canvas_tasks import job_of
 
         self._job_of = job_of
-        self._sent: list[tuple[Any, float]] = []
+        self._sent_jobs: list[tuple[Any, float]] = []
 
     def warm_up(self) -> None:
         self.run(1)
 
     def run(self, count: int) -> None:
-        self._sent = []
+        self._sent_jobs = []
         for n in range(count):
             sent_at = time.time()
-            self._sent.append((self._job_of(f"job{n}").apply_async(), sent_at))
-        for result, _ in self._sent:
+            self._sent_jobs.append((self._job_of(f"job{n}").apply_async(), sent_at))
+        for result, _ in self._sent_jobs:
             _wait_for(result)
 
     def each_s(self) -> list[float]:
         items: list[float] = []
-        for result, sent_at in self._sent:
+        for result, sent_at in self._sent_jobs:
             items.append(_utc(result.date_done) - sent_at)
         return items
 

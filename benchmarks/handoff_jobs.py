@@ -34,7 +34,7 @@ class HandoffJobs:
             signing_key = private_key_file(keys, CLIENT)
             settings = settings.model_copy(update={"keys": keys, "signing_key": signing_key})
         self._jobs = client.connect(url, settings)
-        self._sent: dict[JobId, float] = {}
+        self._sent_jobs: dict[JobId, float] = {}
 
     def warm_up(self) -> None:
         self.wait_for_workers()
@@ -51,8 +51,8 @@ class HandoffJobs:
         for n in range(count):
             requests.append(client.Request(f"Three parts of number {n}"))
         ids = self._jobs.submit_each(requests) if count > 1 else [self._jobs.submit(requests[0])]
-        self._sent = dict.fromkeys(ids, sent_at)
-        for job_id in self._sent:
+        self._sent_jobs = dict.fromkeys(ids, sent_at)
+        for job_id in self._sent_jobs:
             self._wait(job_id)
 
     def run_one(self, request: str) -> None:
@@ -64,7 +64,7 @@ class HandoffJobs:
 
     def each_s(self) -> list[float]:
         items: list[float] = []
-        for job_id, sent_at in self._sent.items():
+        for job_id, sent_at in self._sent_jobs.items():
             items.append(self._read_end_time(job_id) - sent_at)
         return items
 

@@ -251,7 +251,7 @@ class RunRecords:
         return frozenset(last.values())
 
     @cached_property
-    def _refused(self) -> Counter[CallKey]:
+    def _refusal_counts(self) -> Counter[CallKey]:
         """Number of planned refusals by call."""
         return Counter(call.key for call in self._refusals)
 
@@ -263,7 +263,7 @@ class RunRecords:
                 continue
             is_sure = handoff.is_needed and self.job_records[job.name].status != "cancelled"
             for key in keys_of(job, handoff):
-                tries = job.tries(key) + self._refused[key]
+                tries = job.tries(key) + self._refusal_counts[key]
                 if not is_sure:
                     tries = min(tries, len(self._copies_of(key)))
                 total += tries
@@ -281,7 +281,7 @@ class RunRecords:
         jobs = {job.name: job for job in self.everyone}
         for key in surplus:
             if job := jobs.get(key.job):
-                surplus[key] -= self._count_planned_tries(job, key) + self._refused[key]
+                surplus[key] -= self._count_planned_tries(job, key) + self._refusal_counts[key]
         return +surplus
 
     def _count_planned_tries(self, job: PlannedJob, key: CallKey) -> int:
@@ -314,7 +314,7 @@ class RunRecords:
         planned fault needs no explanation, and is left out.
         """
         copies = self._copies_of(key)
-        planned = len(copies) - self._surplus[key] - self._refused[key]
+        planned = len(copies) - self._surplus[key] - self._refusal_counts[key]
         pairs = [pair for pair in pairwise(copies) if pair[0] not in self._refusals]
         for first, second in pairs[max(0, planned - 1) :]:
             yield [strike for strike in self.strikes if self._explains(strike, first, second)]

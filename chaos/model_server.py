@@ -204,7 +204,7 @@ class Model(MessagesServer):
         self._tries: Counter[CallKey] = Counter()
         self._had_storm: set[tuple[str, str]] = set()
         """Handoffs, by job's name and id, of which a storm has refused a call."""
-        self._asked = CallAttribution()
+        self._attribution = CallAttribution()
         self._lock = threading.Lock()
         self.add(jobs)
 
@@ -229,7 +229,7 @@ class Model(MessagesServer):
             request: without the results of tools that the server has cleared.
         """
         with self._lock:
-            key = self._asked.key_of(request)
+            key = self._attribution.key_of(request)
             job = self._jobs[key.job]
             if key.handoff == RESOLVER:
                 key = replace(key, handoff=resolver_of(job))
