@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 
 from handoff_queue.shared.agent.quote_verification import FoldedText, Span
-from handoff_queue.shared.types.citation_markers import MARKER
+from handoff_queue.shared.types.citation_markers import MARKER, split_claim_ids
 from handoff_queue.shared.types.handoff import Claim
 
 MIN_CHARS = 8
@@ -41,7 +41,7 @@ def sentences_by_claim(output: str) -> dict[str, str]:
         if not last_end or output[last_end : match.start()].strip():
             sentence, sentence_end = None, match.start()
         last_end = match.end()
-        names = re.split(r"\s*[,;]\s*", match[1])
+        names = split_claim_ids(match[1])
         if not all(name in sentences for name in names):
             if sentence is None:
                 sentence = _sentence_before(output, sentence_end)

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from handoff_queue.shared.agent.claim_markers import sentences_by_claim
+from handoff_queue.shared.types.citation_markers import split_claim_ids
 
 PARTS = ("subject", "attribute", "value", "unit", "date")
 """Parts of a claim that states a value, in the order of a note."""
@@ -282,7 +283,7 @@ def _build_noted_answer(
         if entry.is_field:
             fields[entry.name] = " ".join(entry.text.split()).strip("*`")
             continue
-        for mark in re.split(r"\s*[,;]\s*", entry.name):
+        for mark in split_claim_ids(entry.name):
             name = mark
             if mark.isdigit():
                 bare.add(mark)

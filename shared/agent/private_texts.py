@@ -56,8 +56,8 @@ _YEAR = re.compile(r"(19|20)[0-9]{2}")
 _BASES = (
     (re.compile(r"[01]{8,60}"), 2),
     (re.compile(r"0o[0-7]{4,20}"), 8),
-    (re.compile(r"0x[0-9a-f]{3,16}|(?=.*[a-f])(?=.*[0-9])[0-9a-f]{3,12}"), 16),
-    (re.compile(r"(?=.*[a-z])(?=.*[0-9])[0-9a-z]{3,9}"), 36),
+    (re.compile(r"0x[0-9a-f]{3,16}|(?=.{0,11}[a-f])(?=.{0,11}[0-9])[0-9a-f]{3,12}"), 16),
+    (re.compile(r"(?=.{0,8}[a-z])(?=.{0,8}[0-9])[0-9a-z]{3,9}"), 36),
 )
 """Forms of a number in another base, and the base."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"

@@ -14,6 +14,11 @@ MARKER = re.compile(rf"\[({_NAME}(?:\s*[,;]\s*{_NAME})*)\]")
 _ID = re.compile(rf"^\[?({_NAME}|[0-9]{{1,4}})\]?$")
 
 
+def split_claim_ids(text: str) -> list[str]:
+    """Return the claim ids between the brackets of a marker."""
+    return [claim_id.strip() for claim_id in re.split("[,;]", text)]
+
+
 def qualify_claim_id(claim_id: str, step: StepId) -> str | None:
     """Return the id of a claim with its step, such as `step.c1` for `c1`, for `[c1]` and for
     `1`. An id with a step is returned unchanged. Return None if the text is not an id.
@@ -43,7 +48,7 @@ def qualify_markers(
 
     def rename(match: re.Match[str]) -> str:
         markers: list[str] = []
-        for claim_id in re.split(r"\s*[,;]\s*", match.group(1)):
+        for claim_id in split_claim_ids(match[1]):
             name = qualify_claim_id(claim_id, step)
             if name in known and name is not None:
                 used_ids[name] = None
@@ -63,7 +68,7 @@ def rename_markers(output: Any, names: Mapping[str, str]) -> Any:
     """
 
     def rename(match: re.Match[str]) -> str:
-        claim_ids = re.split(r"\s*[,;]\s*", match.group(1))
+        claim_ids = split_claim_ids(match[1])
         return f"[{', '.join(names.get(claim_id, claim_id) for claim_id in claim_ids)}]"
 
     return map_texts(output, lambda text: MARKER.sub(rename, text))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from handoff_queue.shared.text.word_forms import count_of
+from handoff_queue.shared.types.citation_markers import split_claim_ids
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import (
     Arbitrated,
@@ -163,7 +164,7 @@ def payloads_for_remarks(step: StepState) -> tuple[BlobRef, ...]:
 
 def claim_ids_in(marker: re.Match[str]) -> list[str]:
     """Return the claim ids in a match of `MARKER`."""
-    return re.split(r"\s*[,;]\s*", marker[1])
+    return split_claim_ids(marker[1])
 
 
 def claim_ids_with_step_in(marker: re.Match[str]) -> list[str]:

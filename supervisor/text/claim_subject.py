@@ -94,7 +94,7 @@ _FLOWS = frozenset(
     ).split()
 )
 """Attributes that add up over time: a quarter has a part of the amount of its year."""
-_PER = re.compile(r"\s*\b(?:per|each|every)\s+(hour|day|week|month|quarter|year)\b", re.IGNORECASE)
+_PER = re.compile(r" ?\b(?:per|each|every) (hour|day|week|month|quarter|year)\b", re.IGNORECASE)
 _PERIODIC = {
     "hour": "hourly",
     "day": "daily",
@@ -209,7 +209,7 @@ def _replace_phrases(text: str) -> str:
 
 def _move_head_last(text: str) -> str:
     """Return the phrase with its head last: "accuracy on the test set" -> "test set accuracy"."""
-    first, *others = re.split(r"\s+(?:of|in|on|at|for|by)(?:\s+|$)", text)
+    first, *others = re.split(r" (?:of|in|on|at|for|by)(?: |$)", text)
     return " ".join([*reversed(others), first])
 
 

@@ -52,7 +52,7 @@ def has_many(attribute: str) -> bool:
     """
     if _ALONE.search(attribute):
         return False
-    first = re.split(r"\s+(?:of|in|on|at|for|by)\b", attribute.casefold(), maxsplit=1)[0]
+    first = re.split(r"\s(?:of|in|on|at|for|by)\b", attribute.casefold(), maxsplit=1)[0]
     words = _LETTERS.findall(first)
     if not words:
         return False

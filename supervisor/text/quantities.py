@@ -71,7 +71,9 @@ _DEGREE = re.compile(
     re.IGNORECASE,
 )
 _SQUARE, _CUBIC = re.compile(r"^(?:square|sq\.?)\s+"), re.compile(r"^cubic\s+")
-_PER = re.compile(r"\s*/\s*|\s+per\s+|\s+a\s+(?=second|minute|hour|day|week|month|year)|^per\s+")
+_PER = re.compile(
+    r"(?<!\s)(?:\s*+/\s*|\s++per\s+|\s++a\s+(?=second|minute|hour|day|week|month|year))|^per\s+"
+)
 
 
 def _rows() -> Iterator[tuple[str, Unit]]:
@@ -452,7 +454,7 @@ def _range_of(first: str, second: str, unit: str | None) -> Quantity | None:
     return Quantity(low.amount, high.amount, high.unit or low.unit)
 
 
-_NEXT_NUMBER = re.compile(r"(?:,|\band\b)?\s*\d")
+_NEXT_NUMBER = re.compile(r"(?:(?:,|\band\b)\s*+|(?<!\s)\s++)?\d")
 """The beginning of the next amount in "1 h 30 min" or "1 h and 30 min"."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from handoff_queue.shared.agent.claim_markers import sentences_by_claim
 from handoff_queue.shared.agent.opening_message import BEFORE_NOTES
 from handoff_queue.shared.agent.system_prompt import MARKDOWN_RULES, NOTE_RULES
-from handoff_queue.shared.types.citation_markers import MARKER
+from handoff_queue.shared.types.citation_markers import MARKER, split_claim_ids
 
 _HEADING = re.compile(r"#{1,6}\s+(.+)")
 _HEADER = re.compile(r'^\{"source": "(?:[^"\\]|\\.)+", "chars": \d+\}$', re.MULTILINE)
@@ -19,8 +19,9 @@ _HEADER = re.compile(r'^\{"source": "(?:[^"\\]|\\.)+", "chars": \d+\}$', re.MULT
 _LISTED = re.compile(r"(.+?)(?: \([\d,]+ characters\)(?:: .*)?)?$")
 """Line of a document that is listed."""
 _NOTE = re.compile(r"^\[([^\]\s]+)\] (.*)$", re.MULTILINE)
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_SOURCE = re.compile(r'(?:^|; )((?:[^"\\;]|\\.)+): "')
+_STRING = re.compile(r'("(?:[^"\\]|\\.)*+")|".*')
+"""A string, or a string without its end."""
+_SOURCE = re.compile(r'(?:^|(?<!\\); )((?:[^"\\;]|\\.)+): "')
 """The source of the first quote of a note."""
 _SCHEMA_IN_WORDS = "matches this JSON Schema: "
 """Words before the schema in a system prompt. `shared.providers.anthropic.request` writes them
@@ -267,8 +268,12 @@ def _calls(messages: list[dict[str, Any]]) -> Iterator[Call]:
 
 def _results(text: str) -> Iterator[Result]:
     """Yield the results in the opening message."""
-    for tag, inner in re.findall(r"<result\b([^>]*)>(.*?)</result>", text, re.DOTALL):
-        attributes = dict(re.findall(r'(\w+)="([^"]*)"', tag))
+    for before_end in text.split("</result>")[:-1]:
+        begin = re.search(r"<result\b([^<>]*)>", before_end)
+        if begin is None:
+            continue
+        inner = before_end[begin.end() :]
+        attributes = dict(re.findall(r'\b(\w+)="([^"]*)"', begin[1]))
         data, _, behind = inner.partition(BEFORE_NOTES)
         data_text = _tag(f"{data}</data>", "data")
         output: Any = data_text
@@ -289,7 +294,7 @@ def _claims(notes: str, step: str, output: str) -> Iterator[Claim]:
     """
     headings, sentences = _headings_by_marker(output), sentences_by_claim(output)
     for name, note in _NOTE.findall(notes):
-        strings = [json.loads(string) for string in _STRING.findall(note)]
+        strings = [json.loads(string) for string in _STRING.findall(note) if string]
         source = ""
         if cited := _SOURCE.search(note):
             source = json.loads(f'"{cited[1]}"')
@@ -311,7 +316,7 @@ def _headings_by_marker(output: str) -> dict[str, str]:
         if match:
             heading = match.group(1)
         for markers in MARKER.findall(line):
-            for marker in re.split(r"[,;]\s*", markers):
+            for marker in split_claim_ids(markers):
                 headings.setdefault(marker, heading)
     return headings
 
@@ -339,10 +344,13 @@ def _tag(text: str, name: str) -> str:
     """Return the content of the first tag of this name, or "". The module
     `shared.agent.opening_message` writes `</` in the content as `<\\/`.
     """
-    match = re.search(rf"<{name}\b[^>]*>(.*?)</{name}>", text, re.DOTALL)
-    if match:
-        return _unescape_closing_tags(match.group(1)).strip()
-    return ""
+    begin = re.search(rf"<{name}\b[^<>]*>", text)
+    if begin is None:
+        return ""
+    content, end, _ = text[begin.end() :].partition(f"</{name}>")
+    if not end:
+        return ""
+    return _unescape_closing_tags(content).strip()
 
 
 def _unescape_closing_tags(text: str) -> str:

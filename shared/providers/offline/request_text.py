@@ -27,9 +27,9 @@ _COMPARISONS = (
     rf"(?P<subjects>{_WORD}(?:, {_WORD})*,? (?:or|and) {_WORD})",
 )
 _END_OF_NAMES = re.compile(
-    r"\s+(?:for|in terms of|with (?:regards?|respect) to|regarding|concerning|in|on|by|when|where"
+    r"\s(?:for|in terms of|with (?:regards?|respect) to|regarding|concerning|in|on|by|when|where"
     r"|if|so that|focus\w*|covering)\b|[.;](?:\s|$)|\s[-–—]\s"
-    r"|,?\s+(?:and|then)\s+(?:say|tell|recommend|suggest|write|explain|give)\b",
+    r"|,?\s(?:and|then)\s(?:say|tell|recommend|suggest|write|explain|give)\b",
     re.IGNORECASE,
 )
 _ASPECT_CUE = re.compile(
@@ -45,7 +45,7 @@ _AND = re.compile(
 )
 _QUESTION = r"(?:how|what|why|when|where|which|who|does|do|is|are|can|should)\b"
 _IMPERATIVE = re.compile(
-    r"(?:(?:and|then|also|finally|please),?\s+)*(?:(?:can|could|would) you\s+(?:please\s+)?)?"
+    r"(?:(?:and|then|also|finally|please),?\s+){0,5}(?:(?:can|could|would) you\s+(?:please\s+)?)?"
     r"(?:explain|describe|summari[sz]e|outline|define|discuss|tell (?:me|us) about"
     r"|(?:give|write)(?: me| us)? (?:an? )?(?:short |brief )?"
     r"(?:overview|summary|report|introduction|account) (?:of|on|about|to))\s+",
@@ -162,7 +162,7 @@ def _names_in(text: str) -> tuple[str, ...]:
     """Return the names in `A, B and C for a team that ...`."""
     head = _END_OF_NAMES.split(text, maxsplit=1)[0]
     names = []
-    for item in items_of(re.sub(r"\s+(?:with|to)\s+", ", ", head)):
+    for item in items_of(re.sub(r"\s(?:with|to)\s", ", ", head)):
         name = re.sub(r"^(?:the|a|an|using|both|either|how)\s+", "", item, flags=re.IGNORECASE)
         words = name.split()
         first_proper_words = list(takewhile(_is_proper, words))

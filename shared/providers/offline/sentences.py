@@ -23,7 +23,7 @@ semicolons than commas.
 """
 _MAX_QUOTE_CHARS = 2_000
 """Characters of the longest quote that a citation takes (`shared.types.handoff.Citation`)."""
-_SEPARATOR = re.compile(r"[\s|:-]*-[\s|:-]*")
+_SEPARATOR = re.compile(r"[\s|:]*+-[\s|:-]*+")
 
 
 def delimiter_of(source: str, text: str) -> str | None:
@@ -120,7 +120,7 @@ _LABELLED = re.compile(r"[^\W\d][\w ()/%-]{0,30}:\s+\S")
 _MAX_LABELLED_WORDS = 12
 _ITEM = re.compile(r"(?:[-*+]|\d{1,2}[.)])\s+(.*)")
 _LOG_LINE = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]")
-_HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*$")
+_HEADING = re.compile(r"(#{1,6})\s+(\S.*)")
 _UNDERLINE = re.compile(r"={3,}|-{3,}")
 _HIDDEN = re.compile(
     r"\A---\n.*?\n---\n|^(?P<fence>```|~~~).*?(?:^(?P=fence)\s*$|\Z)", re.DOTALL | re.MULTILINE
@@ -289,13 +289,18 @@ def _raw_blocks(text: str) -> Iterator[tuple[str, str, str]]:
             yield kind, folded, ""
             kind, lines = "text", []
         if heading:
-            yield str(len(heading.group(1))), heading.group(2), ""
+            yield str(len(heading[1])), _without_closing_marks(heading[2]), ""
         elif is_row(stripped):
             table.append(stripped)
         elif item:
             kind, lines = "item", [item]
         elif stripped and not re.fullmatch(r"[=*_-]{3,}", stripped):
             lines.append(stripped.removeprefix("> "))
+
+
+def _without_closing_marks(heading: str) -> str:
+    """Return the text of a heading without the marks at its end: `Pumps` for `Pumps ##`."""
+    return heading.rstrip("#").rstrip() or heading
 
 
 def _item_in(line: str) -> str | None:

@@ -1,0 +1,42 @@
+"""A request whose material looks like the tags of a request is read in a short time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from handoff_queue.shared.agent.opening_message import BEFORE_NOTES
+from handoff_queue.shared.providers.offline.conversation import Conversation
+from tests.machine_pace import slowdown
+
+BACKSLASH = "\\"
+
+
+@pytest.mark.parametrize(
+    "material",
+    [
+        "<documents>" * 40_000,
+        "<documents " * 40_000,
+        "<result>" * 40_000,
+        "<result " * 40_000,
+        f"<result {'a' * 400_000}></result>",
+        f"<result><data>x{BEFORE_NOTES}[c1] {BACKSLASH}; "
+        + f"{BACKSLASH}; " * 100_000
+        + "</result>",
+        f'<result><data>x{BEFORE_NOTES}[c1] "' + f'{BACKSLASH}"' * 200_000 + "</result>",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_tags_without_an_end_take_little_time(material: str) -> None:
+    request = {
+        "model": "offline",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": f"<task>Compare the pumps.</task> {material}"}],
+    }
+    before = time.process_time()
+
+    conversation = Conversation.from_request(request)
+
+    assert time.process_time() - before < 2 * slowdown()
+    assert conversation.task == "Compare the pumps."
