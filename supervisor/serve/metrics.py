@@ -21,6 +21,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.metrics import OTHER, Backlog, Count
@@ -28,6 +29,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import ROLES, queue_of
 from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats, stats_now
 from handoff_queue.supervisor.serve.authentication import Reads
+from handoff_queue.supervisor.text.sanitizing import plain
 
 PREFIX = "handoff_"
 BUCKETS = (
@@ -279,6 +281,7 @@ class StoreMetrics(Collector):
             _gauge_of_unplanned_jobs(stats, self._store.presence.count_unplanned_jobs())
         )
         for family in families:
+            family.samples = list(filter(_is_readable, family.samples))
             if self._tenant is None:
                 yield family
             elif "tenant" in _LABELS[family.name]:
@@ -291,6 +294,13 @@ class StoreMetrics(Collector):
             if sample.labels["tenant"] == self._tenant != OTHER:
                 filtered.samples.append(sample)
         return filtered
+
+
+def _is_readable(sample: Sample) -> bool:
+    """Return whether no label has a control character. Other programs wrote such a label: no name
+    of a tenant, a role or a model has one.
+    """
+    return all(plain(value) == value for value in sample.labels.values())
 
 
 def _labels_by_name() -> dict[str, tuple[str, ...]]:

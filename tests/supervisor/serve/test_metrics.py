@@ -31,6 +31,7 @@ from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.supervisor.serve.metrics import BUCKETS
+from handoff_queue.supervisor.text.sanitizing import plain
 from tests.doubles.jobs import (
     a_job,
     claim,
@@ -424,6 +425,26 @@ def test_a_count_that_is_not_a_number_begins_again_and_does_not_stop_a_job(
     ended = {"tenant": "default", "role": "researcher", "outcome": "ok"}
     assert value(scrape(http), "handoff_handoffs_total", **ended) == counted
     assert store.connection.redis.hget(keys.METRICS, field) == b"%d" % counted
+
+
+@pytest.mark.parametrize("unsafe", ["\x1b]0;evil\x07", "a\rb", "a\nb", "\u202eb", "\x9b2J"])
+def test_a_time_series_with_a_control_character_in_a_label_is_left_out(
+    store: Store, http: TestClient, unsafe: str
+) -> None:
+    """A worker can write any label. A terminal that shows the page would obey the character."""
+    life_of_a_job(store)
+    forged = {
+        f"handoffs\t{unsafe}\tresearcher\tok": 3,
+        f"turn_duration_seconds\t1\t{unsafe}": 3,
+    }
+    store.connection.redis.hset(keys.METRICS, mapping=forged)
+
+    response = http.get("/metrics")
+
+    assert plain(response.text) == response.text
+    ended = {"tenant": "default", "role": "researcher", "outcome": "ok"}
+    assert value(scrape(http), "handoff_handoffs_total", **ended) == 1
+    assert unsafe not in response.text
 
 
 def test_a_job_goes_on_although_the_counts_are_of_another_type(
