@@ -4,19 +4,19 @@ Flower itself lists the queues of the workers that answered its last inspection,
 starts an inspection by hand.
 
 Every program that reaches Redis can publish an event. Flower stores the fields of an event as they
-are, and a field of another type ends each page that sorts or formats it with status 500.
+are. A field of another type, or a text that is not UTF-8, ends each page that shows it with status
+500. Long texts and many names fill the memory.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from celery.events.receiver import EventReceiver
 from flower.api.tasks import GetQueueLengths
-from flower.events import Events
+from flower.events import Events, PrometheusMetrics
 from flower.urls import handlers
 from flower.views.broker import BrokerView
 from tornado.ioloop import IOLoop
@@ -35,7 +35,11 @@ from handoff_queue.shared.types.names import (
 )
 
 PERMANENT_QUEUES = frozenset({SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE, UNROUTED_QUEUE})
-_KIND = re.compile(r"(?:task|worker)-[a-z]{1,32}")
+_KINDS = frozenset({
+    "task-failed", "task-received", "task-rejected", "task-retried", "task-revoked", "task-sent",
+    "task-started", "task-succeeded", "worker-heartbeat", "worker-offline", "worker-online",
+})  # fmt: skip
+"""The types of the events that Celery sends."""
 _TEXTS = frozenset({
     "args", "eta", "exception", "exchange", "expires", "hostname", "kwargs", "name", "parent_id",
     "queue", "result", "root_id", "routing_key", "sw_ident", "sw_sys", "sw_ver", "traceback",
@@ -46,8 +50,15 @@ _NUMBERS = frozenset({
     "rejected", "requeue", "retries", "retried", "revoked", "runtime", "sent", "signum", "started",
     "succeeded", "terminated", "timestamp", "utcoffset",
 })  # fmt: skip
-MAX_CHARS = 100_000
-"""Characters of the longest text of an event. Events of this project have a few hundred."""
+MAX_CHARS = 500
+"""Characters of the longest text of an event. Events of this project have at most 100. Flower keeps
+20,000 tasks, each with about 20 texts, and has two copies of the texts that it searches.
+"""
+MAX_NAMES = 5_000
+"""Names of tasks, and names of processes with a type of event, that Flower keeps without end."""
+MAX_SERIES = 20_000
+"""Combinations of process, type and task for which Flower has metrics. It keeps them without end.
+"""
 MAX_NUMBER = 4e9
 """The largest number of an event. It is a time in Unix seconds in the year 2096."""
 MAX_CLOCK = 10**15
@@ -126,11 +137,18 @@ class _GetQueueLengths(_AllQueues, GetQueueLengths):  # type: ignore[misc]
 
 
 def check_events() -> None:
-    """Have Flower keep only the usable part of each event."""
+    """Have Flower keep only the usable part of each event, and a bounded number of names."""
     keep = Events.on_event
+    names: set[tuple[str, ...]] = set()
 
     def on_event(self: Any, event: Any) -> None:
-        if clean := usable_event(event):
+        clean = usable_event(event)
+        if clean is None:
+            return
+        new = [(clean["hostname"], clean["type"])]
+        if "name" in clean:
+            new.append((clean["name"],))
+        if _add(names, new, MAX_NAMES):
             keep(self, clean)
 
     Events.on_event = on_event
@@ -140,6 +158,24 @@ def check_events() -> None:
         return read_event(self, with_usable_clock(body), *args, **kwargs)
 
     EventReceiver.event_from_message = event_from_message
+    count = PrometheusMetrics.observe_task
+    series: set[tuple[str, ...]] = set()
+
+    def observe_task(self: Any, worker: str, event: Any, task: Any) -> None:
+        name = event.get("name") or task.name or ""
+        if _add(series, [(worker, event["type"], name)], MAX_SERIES):
+            count(self, worker, event, task)
+
+    PrometheusMetrics.observe_task = observe_task
+
+
+def _add(known: set[tuple[str, ...]], entries: list[tuple[str, ...]], most: int) -> bool:
+    """Add entries to a set. Return False, and add nothing, if the set would have too many."""
+    new = set(entries) - known
+    if len(known) + len(new) > most:
+        return False
+    known.update(entries)
+    return True
 
 
 def with_usable_clock(event: Any) -> Any:
@@ -164,7 +200,7 @@ def usable_event(event: object) -> dict[str, Any] | None:
     needed = {"type", "hostname", "timestamp", "local_received", "clock"}
     if str(clean.get("type")).startswith("task-"):
         needed.add("uuid")
-    if not needed <= clean.keys() or not _KIND.fullmatch(clean["type"]):
+    if not needed <= clean.keys() or clean["type"] not in _KINDS:
         return None
     return clean
 
@@ -172,7 +208,7 @@ def usable_event(event: object) -> dict[str, Any] | None:
 def _is_usable(name: object, value: object) -> bool:
     """Return whether a field is known and its value has the right type."""
     if name in _TEXTS:
-        return isinstance(value, str) and len(value) <= MAX_CHARS
+        return isinstance(value, str) and len(value) <= MAX_CHARS and _is_writable(value)
     if name in _NUMBERS:
         return _is_number(value)
     if name == "clock":
@@ -180,6 +216,15 @@ def _is_usable(name: object, value: object) -> bool:
     if name == "loadavg":
         return isinstance(value, list | tuple) and all(map(_is_number, value))
     return False
+
+
+def _is_writable(text: str) -> bool:
+    """Return whether a page can contain a text. JSON can contain half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_clock(value: object) -> bool:

@@ -237,7 +237,11 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         if problem:
             log.warning("dropped", exchange=exchange, why=problem)
             return False
-        return super()._deliver_fanout_message(message, exchange)
+        try:
+            return super()._deliver_fanout_message(message, exchange)
+        except KeyError as error:
+            # kombu would take it for the loss of the connection, and connect again
+            raise ValueError(f"a message without {error}") from error
 
     def _receive_one(self, subscription: Any) -> Any:
         """Receive one broadcast message. If kombu cannot read the message, log and drop it:
