@@ -476,17 +476,39 @@ def test_an_agent_takes_no_message_of_a_user_that_was_replaced(server: Server) -
             claimed.take_messages(1)
 
 
-def test_false_entries_among_the_paused_handoffs_stop_no_unpause(store: Store) -> None:
+def test_false_entries_among_the_paused_handoffs_stop_no_unpause(server: Server) -> None:
     """Workers of the role write this set. Their entries come before and behind the honest one."""
-    job_id = a_job(store)
-    issue(store, job_id, "a.1")
-    store.pauses.pause("researcher", "down")
-    paused_handoff = HandoffId("a.1")
-    redis, paused = store.connection.redis, f"{keys.PAUSED_HANDOFFS}researcher"
-    redis.hset(handoff_key(store, job_id, paused_handoff), "waits", "1")
-    redis.zadd(paused, {b"x": 1, b"\xff/": 2, b"/": 3, f"{job_id}/a.1": 4, b"": 5, b"x/y": 6})
+    with server.store("supervisor") as supervisor, server.store("console") as console:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        issue(supervisor, job_id, "write.1", role="writer")
+        console.pauses.pause("analyst", "down")
+        redis, paused = supervisor.connection.redis, f"{keys.PAUSED_HANDOFFS}analyst"
+        redis.hset(keys.handoff(job_id, "analyst", HandoffId("find.1")), "waits", "1")
+        redis.hset(keys.handoff(job_id, "writer", HandoffId("write.1")), "waits", "1")
+        names = (b"x", b"\xff/", b"/", b"x/y", f"{job_id}/no.1", f"{job_id}/find.1", b"", b"y/z")
+        places = {name: place for place, name in enumerate((*names, f"{job_id}/write.1"))}
+        with server.connected_as("worker-analyst") as attacker:
+            attacker.zadd(paused, places)
 
-    store.pauses.unpause("researcher")
+        console.pauses.unpause("analyst")
 
-    assert not redis.exists(paused)
-    assert not redis.hexists(handoff_key(store, job_id, paused_handoff), "waits")
+        assert not redis.exists(paused)
+        assert not redis.hexists(keys.handoff(job_id, "analyst", HandoffId("find.1")), "waits")
+        assert redis.hexists(keys.handoff(job_id, "writer", HandoffId("write.1")), "waits")
+
+
+@pytest.mark.parametrize("key", [f"{keys.WAITING}analyst", f"{keys.OUT}analyst"])
+def test_a_worker_marks_no_handoff_of_another_role_as_lost(server: Server, key: str) -> None:
+    with server.store("supervisor") as supervisor, server.connected_as("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        issue(supervisor, job_id, "write.1", role="writer")
+        worker.zadd(f"{keys.WAITING}analyst", {f"{job_id}/write.1": 1})
+        worker.zadd(key, {f"{job_id}/write.1": 1})
+
+        supervisor.due_work.sweep()
+
+        redis = supervisor.connection.redis
+        assert not redis.hexists(keys.handoff(job_id, "writer", HandoffId("write.1")), "lost")
+        assert redis.zscore(f"{keys.WAITING}analyst", f"{job_id}/write.1") is None

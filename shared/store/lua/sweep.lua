@@ -204,13 +204,19 @@ local function evaluate_set(set, role)
   end
 end
 
+-- Return whether a handoff may wait in a queue. Workers write the waiting set of their role, and
+-- may name handoffs of other roles there.
+local function may_wait_in(queue, handoff)
+  return handoff.set == (queue == 'roles' and due or 'handoff:due:' .. queue)
+end
+
 evaluate_set(due)
 for _, queue in ipairs(redis.call('HKEYS', queues)) do
   evaluate_set('handoff:due:' .. queue, queue)
   local lost = lost_in(queue, grace)
   for _, member in ipairs(lost) do
     local handoff = find_handoff(member)
-    if not handoff or not handoff.is_issued then
+    if not handoff or not handoff.is_issued or not may_wait_in(queue, handoff) then
       leave_queue(queue, member)
     elseif may_wake(handoff.job) then
       redis.call('HSET', handoff.h, 'lost', 1)

@@ -6,12 +6,15 @@ if redis.call('HDEL', paused, ARGV[1]) == 0 then return -1 end
 local at = now_ms()
 local members = redis.call('ZRANGE', handoffs, 0, -1)
 for _, member in ipairs(members) do
-  -- A worker of the role may have written any member.
+  -- A worker of the role may have written any member, also an unknown handoff, which no user may
+  -- change, and a handoff of another role.
   local job, handoff = string.match(member, '^(.-)/(.+)$')
-  local h = job and handoff_key(key_of(job), handoff)
-  if h and redis.call('HDEL', h, 'waits') == 1 then
-    redis.call('HSET', h, 'lost', 1)
-    redis.call('ZADD', due_of(key_of(job), handoff), at, member)
+  if job and role_of(key_of(job), handoff) == ARGV[1] then
+    local h = handoff_key(key_of(job), handoff)
+    if redis.call('HDEL', h, 'waits') == 1 then
+      redis.call('HSET', h, 'lost', 1)
+      redis.call('ZADD', due_of(key_of(job), handoff), at, member)
+    end
   end
 end
 redis.call('DEL', handoffs)
