@@ -138,6 +138,7 @@ UNTRIED = {
     "job_summary": "reads only",
     "find_jobs": "reads only",
     "list_jobs": "reads only",
+    "read_memory_notes": "reads only",
     "tenant_backlogs": "reads only",
     "push_dead_letter": "no job depends on a letter; a second one may come with a repeated message",
     "count_jobs": "reads only",

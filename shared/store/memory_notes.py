@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, unpack
 from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.script_arguments import rows
 from handoff_queue.shared.types.errors import MalformedMessage, NotesFull, StoreError
 from handoff_queue.shared.types.memory_notes import MAX_NOTES, Note
 
+MAX_PATH_BYTES = 200
+"""Bytes of the longest path. A path of `NOTE_PATH` has at most 129."""
+MAX_STORED_BYTES = 60_000
+"""Bytes of the longest stored note. Its text and its quote have at most 24,000 bytes in UTF-8. All
+notes of a tenant are read at once.
+"""
 SCOPE = "notes"
 """Scope of the texts, see `Sealing`."""
 
@@ -30,16 +37,17 @@ class Notes:
 
     def all(self, tenant: str) -> list[StoredNote]:
         """Return the notes of a tenant that have not expired, in the order of their paths. A
-        note that cannot be read is left out. If there are more than `MAX_NOTES` entries, a worker
-        that was taken over has written them, and no note is returned.
+        note that cannot be read, or is too long, is left out. If there are more than `MAX_NOTES`
+        entries, a worker that was taken over has written them, and no note is returned.
         """
         now = self._connection.now()
-        with self._connection.translate_errors():
-            if self._connection.redis.hlen(keys.notes(tenant)) > MAX_NOTES:
-                return []
-            entries = self._connection.redis.hgetall(keys.notes(tenant))
+        entries = self._connection.script(
+            "read_memory_notes",
+            [keys.notes(tenant)],
+            [MAX_NOTES, MAX_PATH_BYTES, MAX_STORED_BYTES],
+        )
         notes: list[StoredNote] = []
-        for path, stored_bytes in entries.items():
+        for path, stored_bytes in rows(entries, 2):
             note = self._read(tenant, path.decode(errors="replace"), stored_bytes)
             if note is not None and note.expires_at > now:
                 notes.append(StoredNote(note, stored_bytes))
@@ -53,7 +61,9 @@ class Notes:
     def find(self, tenant: str, path: str) -> StoredNote | None:
         """Return a note, or None if the tenant has no readable note at this path."""
         with self._connection.translate_errors():
-            stored_bytes = self._connection.redis.hget(keys.notes(tenant), path)
+            if self._connection.redis.hstrlen(keys.notes(tenant), path) > MAX_STORED_BYTES:
+                return None
+            stored = self._connection.redis.hget(keys.notes(tenant), path)
         if stored_bytes is None:
             return None
         note = self._read(tenant, path, stored_bytes)

@@ -319,7 +319,10 @@ def worker_access(specialists: Sequence[str]) -> Access:
             Selector(("incrby", "pexpire"), (_MONTHS,)),
             Selector(LABELS, (_LABELS,)),
             Selector(PLACES, _LINES),
-            Selector(("hget", "hgetall", "hset", "hdel", "hlen", "pexpireat"), (keys.notes("*"),)),
+            Selector(
+                ("hget", "hset", "hdel", "hlen", "hkeys", "hstrlen", "pexpireat"),
+                (keys.notes("*"),),
+            ),
             Selector(("zadd", "zrem", "zrange", "zrangebyscore", "pexpireat"), (_NOTE_EXPIRY,)),
             Selector(("zadd", "zrem"), tuple(map(keys.due, specialists))),
             Selector(("lpush", "ltrim", "pexpire"), tuple(map(keys.history, specialists))),

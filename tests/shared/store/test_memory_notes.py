@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store import keys, memory_notes
-from handoff_queue.shared.store.memory_notes import StoredNote
+from handoff_queue.shared.store.memory_notes import MAX_STORED_BYTES, StoredNote
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import NotesFull
-from handoff_queue.shared.types.memory_notes import KEEP_S, Note
+from handoff_queue.shared.types.memory_notes import KEEP_S, MAX_NOTE_CHARS, Note
 from handoff_queue.shared.types.origins import USER
 
 PATH = "qdrant/licence"
@@ -128,3 +128,17 @@ def test_a_tenant_is_forgotten_with_its_notes(store: Store) -> None:
 
     assert store.notes.forget("acme") == 1
     assert store.notes.all("acme") == []
+
+
+@pytest.mark.parametrize("path", [PATH, "x" * 1_000])
+def test_an_entry_that_is_longer_than_any_note_is_not_read(store: Store, path: str) -> None:
+    """A worker that was taken over may write entries of 500 MB, and all notes are read at once."""
+    note = a_note(store, text="\U0001f600" * MAX_NOTE_CHARS, path="qdrant/longest")
+    store.notes.write("acme", note, None)
+    text = "x" if path != PATH else "x" * (MAX_STORED_BYTES + 1)
+    store.connection.redis.hset(keys.notes("acme"), path, text)
+    store.connection.redis.config_resetstat()
+
+    assert [entry.note for entry in store.notes.all("acme")] == [note]
+    assert store.notes.find("acme", path) is None
+    assert int(store.connection.redis.info("stats")["total_net_output_bytes"]) < MAX_STORED_BYTES
