@@ -145,7 +145,7 @@ def check_events() -> None:
         clean = usable_event(event)
         if clean is None:
             return
-        new = [(clean["hostname"], clean["type"])]
+        new: list[tuple[str, ...]] = [(clean["hostname"], clean["type"])]
         if "name" in clean:
             new.append((clean["name"],))
         if _add(names, new, MAX_NAMES):

@@ -63,7 +63,7 @@ class Notes:
         with self._connection.translate_errors():
             if self._connection.redis.hstrlen(keys.notes(tenant), path) > MAX_STORED_BYTES:
                 return None
-            stored = self._connection.redis.hget(keys.notes(tenant), path)
+            stored_bytes = self._connection.redis.hget(keys.notes(tenant), path)
         if stored_bytes is None:
             return None
         note = self._read(tenant, path, stored_bytes)

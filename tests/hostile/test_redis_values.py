@@ -28,7 +28,6 @@ from tests.doubles.jobs import (
     a_job,
     finish,
     granted_claim,
-    handoff_key,
     issue,
     model_reply,
     reservation_answer,
