@@ -1,8 +1,8 @@
 """Growth of the time of regular expressions with the length of a text.
 
 A pattern that needs quadratic time holds the interpreter lock, and so stops all jobs of a process.
-The texts come from the characters and the words of the pattern itself: long runs of one character,
-of two characters and of the beginning of a match, with and without an end that does not fit.
+The texts come from the characters and the words of the pattern itself. They are long runs of one
+character, of two characters or of the beginning of a match. Some have an end that does not fit.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SIZES = (25, 50, 100, 200, 400, 1_600)
 """Characters. A pattern is not measured at the next size once its time has grown too fast, because
 exponential time would not end.
 """
-MOST_GROWTH = 2.2
+MAX_GROWTH = 2.2
 """Times that the time may grow in relation to the length. It is 1 for linear time, and 4 for
 quadratic time from one size to a size four times larger.
 """
-LEAST_S = 1e-5
+MIN_S = 1e-5
 """Shorter times are too inexact for a ratio."""
 TRIES = 4
 MAX_TEXTS = 150
@@ -72,7 +72,7 @@ def fast_growing(pattern: re.Pattern[Any], *, is_search: bool) -> Repetition | N
         for number, size in enumerate(SIZES):
             seconds = _seconds(pattern, repetition, size, is_search=is_search)
             smaller = SIZES[number - 1] if number else 0
-            limit = MOST_GROWTH * max(before, LEAST_S) * size / max(smaller, 1)
+            limit = MAX_GROWTH * max(before, MIN_S) * size / max(smaller, 1)
             if number and seconds > limit and _grows(pattern, repetition, size, is_search):
                 return repetition
             before = seconds
@@ -85,7 +85,7 @@ def _grows(pattern: re.Pattern[Any], repetition: Repetition, size: int, is_searc
     """
     small, large = size // 4, size
     shortest = min(_seconds(pattern, repetition, small, is_search=is_search) for _ in range(TRIES))
-    limit = MOST_GROWTH * 4 * max(shortest, LEAST_S)
+    limit = MAX_GROWTH * 4 * max(shortest, MIN_S)
     for _ in range(TRIES):
         if _seconds(pattern, repetition, large, is_search=is_search) < limit:
             return False
@@ -189,15 +189,15 @@ def _repetitions(pattern: re.Pattern[Any]) -> Iterator[Repetition]:
     parts.read(parser.parse(source, flags), "")
     chars = _alphabet(parts.sets)
     words = [word for word in dict.fromkeys(parts.words) if 0 < len(word) < 60][:MAX_WORDS]
-    found = [Repetition("", char) for char in chars]
+    repetitions = [Repetition("", char) for char in chars]
     for before, body in dict.fromkeys(parts.runs):
-        found += [Repetition(before, body, last) for last in ("", MISFIT)]
-        found += [Repetition(before, char, MISFIT) for char in chars[:4]]
-    found += [Repetition("", word) for word in words]
-    found += [Repetition("", word + char) for word in words for char in chars[:2]]
-    found += [Repetition("", word, second=char) for word in words[:6] for char in chars[:4]]
-    found += [Repetition("", one + other) for one in chars[:8] for other in chars[:8]]
-    yield from list(dict.fromkeys(found))[:MAX_TEXTS]
+        repetitions += [Repetition(before, body, last) for last in ("", MISFIT)]
+        repetitions += [Repetition(before, char, MISFIT) for char in chars[:4]]
+    repetitions += [Repetition("", word) for word in words]
+    repetitions += [Repetition("", word + char) for word in words for char in chars[:2]]
+    repetitions += [Repetition("", word, second=char) for word in words[:6] for char in chars[:4]]
+    repetitions += [Repetition("", first + second) for first in chars[:8] for second in chars[:8]]
+    yield from list(dict.fromkeys(repetitions))[:MAX_TEXTS]
 
 
 def _alphabet(sets: list[frozenset[str]]) -> list[str]:
