@@ -145,9 +145,9 @@ def _draw(only: str | None) -> Draw | None:
     if names == [FEATURES]:
         return drawing.ONLY_FEATURES
     known = [mode.value for mode in Mode]
-    unknown = [name for name in names if name not in known]
-    if unknown:
+    unknown_names = [name for name in names if name not in known]
+    if unknown_names:
         otherwise = f"name modes, or {CHORDS} or {FEATURES} alone"
-        fix = suggestion(unknown[0], known, otherwise=otherwise)
-        raise UserError(f"--only {unknown[0]!r:.80} is not a mode: {fix}")
+        fix = suggestion(unknown_names[0], known, otherwise=otherwise)
+        raise UserError(f"--only {unknown_names[0]!r:.80} is not a mode: {fix}")
     return drawing.only([Mode(name) for name in names])

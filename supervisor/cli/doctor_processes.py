@@ -110,8 +110,8 @@ def _facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Findin
     for process in processes:
         node = process.node
         models = _join_names(sorted(set(node.models.values())))
-        same = (process.kind, node.version, node.broker, node.model, node.server, models)
-        alike[same].append(process)
+        facts = (process.kind, node.version, node.broker, node.model, node.server, models)
+        alike[facts].append(process)
     for (_, version, broker, provider, server, models), group in alike.items():
         slots = sum(process.node.slots for process in group)
         if provider == OFFLINE_MODEL:

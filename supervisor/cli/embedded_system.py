@@ -135,12 +135,12 @@ class EmbeddedSystem:
         Raises:
             UserError, StoreUnavailable: a process has ended, and is not started again.
         """
-        broken = self._processes.log_ends_of_broken_children()
-        if "redis" in broken:
+        broken_children = self._processes.log_ends_of_broken_children()
+        if "redis" in broken_children:
             raise StoreUnavailable(
-                f"the private Redis has ended: {broken['redis'].splitlines()[-1]}"
+                f"the private Redis has ended: {broken_children['redis'].splitlines()[-1]}"
             )
-        if broken:
+        if broken_children:
             raise UserError(self._error_in_logs())
 
     def _make_keys(self) -> None:

@@ -260,15 +260,15 @@ def _store_summary(jobs: Client, report: EvaluationReport, golden: str) -> None:
 
 def _announce(plan: EvaluationPlan, options: EvaluationOptions, *, is_free: bool) -> None:
     """Print the number of jobs and their highest cost before the first job starts."""
-    graded = ""
+    grader_calls = ""
     if plan.grades:
-        graded = f", and at most {plan.grades} grader calls"
+        grader_calls = f", and at most {plan.grades} grader calls"
     requests = count_text(len(plan.cases), "request")
     modes = count_text(len(plan.variants), "mode")
     times = count_text(plan.repeat, "time")
     count = count_text(len(plan.trials), "job")
     print_progress(
-        f"{plan.name}: {requests}, {modes}, {times} each: {count}{graded};"
+        f"{plan.name}: {requests}, {modes}, {times} each: {count}{grader_calls};"
         f" {options.at_once} at once"
     )
     limit = None

@@ -149,22 +149,22 @@ def follow_to_end(
     draft = None
     if not as_json and not output:
         draft = Draft(onlooker)
-    followed = partial(follow, onlooker, job_id, check=check, reconnect_for_s=reconnect_for_s)
+    follow_updates = partial(follow, onlooker, job_id, check=check, reconnect_for_s=reconnect_for_s)
 
     def updates() -> Iterable[JobUpdate]:
         if is_private:
-            return without_commands(followed(), unserved)
-        return followed()
+            return without_commands(follow_updates(), unserved)
+        return follow_updates()
 
-    answered = 0 if asks or is_private else None
+    answered_version = 0 if asks or is_private else None
     try:
-        question = _show_until_question(updates(), draft, answered)
+        question = _show_until_question(updates(), draft, answered_version)
         while question is not None:
             if not asks:
                 raise NoTerminal(f"{job_id} waits for a person, and there is no terminal to ask in")
             ask_in_place(jobs, job_id, question, is_private=is_private)
-            answered = question.version
-            question = _show_until_question(updates(), draft, answered)
+            answered_version = question.version
+            question = _show_until_question(updates(), draft, answered_version)
     except BrokenPipe as error:
         raise KeyboardInterrupt from error
     onlooker.store.connection.close()
@@ -207,22 +207,22 @@ def without_commands(
 
 
 def _show_until_question(
-    updates: Iterable[JobUpdate], draft: Draft | None, answered: int | None
+    updates: Iterable[JobUpdate], draft: Draft | None, answered_version: int | None
 ) -> Question | None:
     """Show the job until its next question, and return the question. Return None at the end.
 
     Args:
-        answered: version of the last answered question. None: do not stop at questions.
+        answered_version: version of the last answered question. None: do not stop at questions.
     """
     from handoff_queue.supervisor.cli.display.screen import Screen
 
     with Screen(draft) as screen:
         for update in updates:
             screen.show(update)
-            if answered is None or update.view.state is None:
+            if answered_version is None or update.view.state is None:
                 continue
             for question in _open_questions(update.view.state):
-                if question.version > answered:
+                if question.version > answered_version:
                     return question
     return None
 

@@ -34,6 +34,6 @@ def show_help(
         return OK
     root = context.find_root()
     assert isinstance(root.command, Commands)
-    name, described, _ = root.command.resolve_command(root, [command])
-    described.make_context(name, ["--help"], parent=root)  # prints the help, and raises `Exit`
+    name, click_command, _ = root.command.resolve_command(root, [command])
+    click_command.make_context(name, ["--help"], parent=root)  # prints the help, and raises `Exit`
     return OK

@@ -158,10 +158,10 @@ def _workers_in(options: Sequence[str]) -> dict[str, list[str]]:
     """
     workers: dict[str, list[str]] = {}
     for option in options:
-        name, _, listed = option.partition("=")
+        name, _, list_text = option.partition("=")
         specialists = [name]
         if "=" in option:
-            specialists = listed.split(",")
+            specialists = list_text.split(",")
         for text in (name, *specialists):
             if not re.fullmatch(NAME_PATTERN, text):
                 raise UserError(f"--specialist {option[:64]!r}: name a specialist")

@@ -44,12 +44,12 @@ def pause(
 
 def unpause(role: Role) -> int:
     """Unpause a specialist or a role."""
-    released = client_of_broker().unpause(role)
-    if released is None:
+    released_count = client_of_broker().unpause(role)
+    if released_count is None:
         print_message(f"{shorten(role, 64)} was not paused")
     else:
         waited = ""
-        if released:
-            waited = f" with {count_text(released, 'handoff')} that waited"
+        if released_count:
+            waited = f" with {count_text(released_count, 'handoff')} that waited"
         write_line(f"{role} is unpaused{waited}")
     return OK

@@ -453,13 +453,13 @@ def _wait(processes: Processes) -> None:
 def _stay(processes: Processes) -> int:
     """Wait until Ctrl-C, or until a process has died too often. Return the exit code."""
     known = processes.pids()
-    while not (broken := processes.log_ends_of_broken_children()):
+    while not (broken_children := processes.log_ends_of_broken_children()):
         time.sleep(_CHECK_EVERY_S)
         for name, pid in processes.pids().items():
             if known.get(name, pid) != pid:
                 print_progress(f"{name} died and was started again; see {processes.log_of(name)}")
             known[name] = pid
-    for name, tail in broken.items():
+    for name, tail in broken_children.items():
         print_message(
             f"{name} has died too often, and everything is stopped: {join_lines(tail)[-300:]}"
         )

@@ -88,11 +88,11 @@ def activity_line(view: JobView) -> str | None:
     if len(activities) > MAX_HANDOFFS_A_LINE:
         visible_activities.append(f"and {len(activities) - MAX_HANDOFFS_A_LINE} more")
     so_far = ", ".join(usage_and_limits(view.job, view.state.submitted.limits))
-    quoted = ""
+    quote_text = ""
     quote = usage_and_quote(view)
     if quote:
-        quoted = f" ({quote})"
-    return f"so far {so_far}{quoted}; running: {'; '.join(visible_activities)}"
+        quote_text = f" ({quote})"
+    return f"so far {so_far}{quote_text}; running: {'; '.join(visible_activities)}"
 
 
 def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:

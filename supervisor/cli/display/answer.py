@@ -165,9 +165,9 @@ def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
     upper_bound = upper_bound_remark(result)
     if upper_bound:
         parts.append(Text(upper_bound, style="yellow"))
-    quoted = quote_remark(result)
-    if quoted:
-        parts.append(Text(quoted))
+    quote_text = quote_remark(result)
+    if quote_text:
+        parts.append(Text(quote_text))
     parts.append(Text(total(result), style="bold"))
     return Group(*parts)
 

@@ -138,10 +138,10 @@ def new_claims(before: JobView, after: JobView) -> Iterator[str]:
         earlier_claims = earlier.claims if earlier else 0
         if is_over or info.claims <= earlier_claims:
             continue
-        again = ""
+        claim_text = ""
         if info.claims > 1:
-            again = f" (claim {info.claims})"
-        yield f"{name_of(issued[handoff_id])}: works{again}, in {info.worker}"
+            claim_text = f" (claim {info.claims})"
+        yield f"{name_of(issued[handoff_id])}: works{claim_text}, in {info.worker}"
 
 
 def new_waits(before: JobView, after: JobView) -> Iterator[str]:

@@ -238,18 +238,18 @@ def _count_lines(outline: JobOutline) -> Iterator[str]:
     yield f"journal: {count_text(outline.events, 'event')}"
 
 
-def _print_handoffs(title: str, some: Sequence[dict[str, Any]], of: int | None) -> None:
+def _print_handoffs(title: str, handoffs: Sequence[dict[str, Any]], of: int | None) -> None:
     """Print a section with some of the handoffs of a kind, or nothing without such handoffs.
 
     Args:
         of: number of all handoffs of the kind. None: unknown.
     """
-    if not some:
+    if not handoffs:
         return
-    if of is not None and of > len(some):
-        title += f" ({len(some)} of {of:,})"
+    if of is not None and of > len(handoffs):
+        title += f" ({len(handoffs)} of {of:,})"
     lines: list[str] = []
-    for handoff in some:
+    for handoff in handoffs:
         lines += _handoff_lines(handoff)
     section(title, "\n".join(lines))
 

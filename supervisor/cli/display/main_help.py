@@ -26,16 +26,16 @@ class Entry:
     panel: str
 
 
-def print_main_help(entries: Mapping[str, Entry], described: str) -> None:
-    """Print the commands of the panel `described` with their lines, and the names of the others.
+def print_main_help(entries: Mapping[str, Entry], panel_name: str) -> None:
+    """Print the commands of the panel `panel_name` with their lines, and the names of the others.
 
     Click ends the last line.
     """
     console = stdout()
     console.print("Usage: handoff COMMAND [OPTIONS]\n")
     panels = _commands_by_panel(entries)
-    first = panels.pop(described)
-    console.print(Text(described, "bold"))
+    first = panels.pop(panel_name)
+    console.print(Text(panel_name, "bold"))
     _print_lines(first)
     console.print()
     width = max(map(len, panels))

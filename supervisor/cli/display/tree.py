@@ -100,9 +100,9 @@ class JobTree:
         head = Text(self.headline, style="bold")
         width = max(_GUIDE + 1, options.max_width) - _GUIDE
         height = options.size.height
-        quoted: list[Text] = []
+        quote_lines: list[Text] = []
         if self.quoted:
-            quoted = [Text(f"quoted: {self.quoted}", style="dim")]
+            quote_lines = [Text(f"quoted: {self.quoted}", style="dim")]
         max_reasons = len(self.missing)
         if console.is_terminal:
             max_reasons = max(1, height // 4)
@@ -112,14 +112,14 @@ class JobTree:
             inside = options.update(width=width, height=None)
             room = height - self.below - _height(console, inside, reasons)
             above = _height(console, options.update(height=None), [head])
-            above += _height(console, inside, quoted)
+            above += _height(console, inside, quote_lines)
             if room - above < _MIN_ROWS:  # with few lines, the steps come first
                 head = _cut_at_line_end(head)
-                quoted = []
+                quote_lines = []
                 above = 1
             room = max(1, room - above)
         tree = Tree(head, guide_style="dim")
-        for line in (*quoted, *_lines(self.rows, width, room), *reasons):
+        for line in (*quote_lines, *_lines(self.rows, width, room), *reasons):
             tree.add(line)
         yield tree
 
