@@ -31,14 +31,16 @@ class AnswerDraft:
         self.returned_text = ""
         """The text that was returned so far."""
 
-    def more(self, job_id: JobId, writer: HandoffId, finished: Iterable[HandoffFinished]) -> str:
+    def more(
+        self, job_id: JobId, writer: HandoffId, finished_events: Iterable[HandoffFinished]
+    ) -> str:
         """Return the new part of the draft, or an empty text.
 
         The text is also empty if the model has started the draft again.
 
         Args:
             writer: the newest handoff of the synthesizer.
-            finished: the results of the job so far.
+            finished_events: the results of the job so far.
 
         Raises:
             StoreUnavailable: Redis is away.
@@ -46,14 +48,14 @@ class AnswerDraft:
         draft = self._store.payloads.draft(job_id, writer)
         if not draft:
             return ""
-        self._learn_claims(job_id, finished)
+        self._learn_claims(job_id, finished_events)
         text = plain(stable_part(draft, self._claims))
         if not text.startswith(self.returned_text):
             return ""
         new, self.returned_text = text[len(self.returned_text) :], text
         return new
 
-    def _learn_claims(self, job_id: JobId, finished: Iterable[HandoffFinished]) -> None:
+    def _learn_claims(self, job_id: JobId, finished_events: Iterable[HandoffFinished]) -> None:
         """Read the claims of the results that ended since the last call. The result of a step
         decides about the claims with its name.
 
@@ -61,7 +63,7 @@ class AnswerDraft:
             StoreUnavailable: Redis is away.
         """
         results: dict[HandoffId, str] = {}
-        for event in finished:
+        for event in finished_events:
             if event.claims and event.handoff_id not in self._read_handoffs:
                 results[event.handoff_id] = event.result.digest
         texts = self._store.payloads.get(job_id, [], results=list(results.values()))

@@ -139,15 +139,15 @@ def _call_of(
     """Return the call of a tool that a question is about; None: it is about something else."""
     if question_event.call is None:
         return None
-    edited = None
+    edited_arguments = None
     if isinstance(answer, Approved) and answer.arguments:
-        edited = json.loads(payloads[answer.arguments.digest])
+        edited_arguments = json.loads(payloads[answer.arguments.digest])
     return {
         "handoff_id": question_event.call.handoff_id,
         "tool": question_event.call.tool,
         "arguments": _json_in(payloads[question_event.call.arguments.digest]),
         "origins": {name: list(origins) for name, origins in question_event.call.origins.items()},
-        "edited": edited,
+        "edited": edited_arguments,
     }
 
 
@@ -245,13 +245,17 @@ def _approve_call(
 ) -> None:
     """Approve a call of a tool. `arguments`: see `approve`."""
     texts = _texts(note)
-    edited = None
+    edited_arguments = None
     if arguments is not None:
         edited_text = arguments_text(store, about, arguments)
         texts.append(edited_text)
-        edited = ref(edited_text)
+        edited_arguments = ref(edited_text)
     approved = Approved(
-        asked=about.version, note=_ref(note), arguments=edited, call=about.reference, actor=actor
+        asked=about.version,
+        note=_ref(note),
+        arguments=edited_arguments,
+        call=about.reference,
+        actor=actor,
     )
     _answer_about_call(store, events, about, approved, texts)
 
@@ -274,18 +278,19 @@ def find_steps(
         candidates = tuple(state.steps)
     plan = _plan_of(store, state)
     step_ids: dict[StepId, None] = {}
-    unknown: list[str] = []
+    unknown_names: list[str] = []
     for name in steps or candidates:
         copies = _copies_of(plan, candidates, name)
         step_ids.update(dict.fromkeys(copies))
         if not copies:
-            unknown.append(name)
-    if unknown:
+            unknown_names.append(name)
+    if unknown_names:
         does, its = "has no", "its steps are"
         if question.what is ApprovalOf.STEP:
             does, its = "does not ask about", "it asks about"
         raise UserError(
-            f"{state.job_id} {does} step {', '.join(unknown)}: {its} {', '.join(candidates):.1000}"
+            f"{state.job_id} {does} step {', '.join(unknown_names)}:"
+            f" {its} {', '.join(candidates):.1000}"
         )
     if rows:
         return _with_keys(state.job_id, plan, list(step_ids), rows)
@@ -326,9 +331,9 @@ def _with_keys(
     copies: dict[StepId, None] = {}
     for key in keys:
         if key not in by_key:
-            some = ", ".join(list(by_key)[:MAX_KEYS_IN_ERROR]) or "none"
+            known_keys = ", ".join(list(by_key)[:MAX_KEYS_IN_ERROR]) or "none"
             raise UserError(
-                f"{job_id} has no row {key!r:.80} among these steps (known: {some:.500})"
+                f"{job_id} has no row {key!r:.80} among these steps (known: {known_keys:.500})"
             )
         copies.update(dict.fromkeys(by_key[key]))
     return tuple(copies)
@@ -362,8 +367,10 @@ def reject(
     about = find_question_about_call(job_id, events, question_version)
     if about is not None:
         refuse_parts(about, {"plan": plan, "steps": steps, "rows": rows})
-        rejected = Rejected(asked=about.version, note=_ref(note), call=about.reference, actor=actor)
-        _answer_about_call(store, events, about, rejected, _texts(note))
+        rejection = Rejected(
+            asked=about.version, note=_ref(note), call=about.reference, actor=actor
+        )
+        _answer_about_call(store, events, about, rejection, _texts(note))
         return
     state, question, earlier = _waiting(job_id, events, question_version)
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
@@ -407,9 +414,9 @@ def _own_plan(
             " edited: leave out plan (--edit)"
         )
     served = store.presence.load_served_specialists()
-    edited = parse_edited_plan(plan, state, served)
+    edited_plan = parse_edited_plan(plan, state, served)
     event, text = make_plan_event(
-        edited,
+        edited_plan,
         is_reviewed=state.is_reviewed,
         acting=acting(served),
         origins=origins_of_plan(state),
@@ -436,16 +443,16 @@ def parse_edited_plan(value: JsonValue, state: JobState, served: Collection[str]
             advice = suggestion(name, sorted(known))
             problems.append((f"a plan has no field {name}: {advice}", (name,)))
     given_steps = tuple(earlier.step for earlier in state.submitted.given)
-    counted = _with_counted_joins(entries, given_steps)
-    problems += _problems_of_steps(counted, given_steps, state, served)
+    counted_entries = _with_counted_joins(entries, given_steps)
+    problems += _problems_of_steps(counted_entries, given_steps, state, served)
     if problems:
         raise PlanRefused(problems)
     plan: dict[str, Any] = {}
     for name in fields.keys() & _OF_A_PLAN:
         plan[name] = fields[name]
-    plan |= {"steps": counted, "given": given_steps}
+    plan |= {"steps": counted_entries, "given": given_steps}
     if "join" in plan:
-        plan["join"] = join_as_json(plan["join"], _count_of_sinks(counted))
+        plan["join"] = join_as_json(plan["join"], _count_of_sinks(counted_entries))
     try:
         return Plan.model_validate_json(json.dumps(plan))
     except ValidationError as error:
@@ -516,14 +523,14 @@ def _with_counted_joins(
     """Return the steps with numbers in their joins. A person may write a percentage, such as
     `80%`.
     """
-    counted: list[JsonValue] = []
+    counted_entries: list[JsonValue] = []
     for entry in entries:
         if not isinstance(entry, dict) or "join" not in entry:
-            counted.append(entry)
+            counted_entries.append(entry)
             continue
         awaited = [name for name in _dependencies(entry) if name not in given_steps]
-        counted.append({**entry, "join": join_as_json(entry["join"], len(awaited))})
-    return counted
+        counted_entries.append({**entry, "join": join_as_json(entry["join"], len(awaited))})
+    return counted_entries
 
 
 def _count_of_sinks(entries: Sequence[JsonValue]) -> int:
@@ -538,10 +545,10 @@ def _count_of_sinks(entries: Sequence[JsonValue]) -> int:
 
 def _dependencies(step: Mapping[str, JsonValue]) -> list[str]:
     """Return the texts in `depends_on` of a step that was not checked yet."""
-    listed = step.get("depends_on")
-    if not isinstance(listed, list):
+    dependencies = step.get("depends_on")
+    if not isinstance(dependencies, list):
         return []
-    return [name for name in listed if isinstance(name, str)]
+    return [name for name in dependencies if isinstance(name, str)]
 
 
 def _answer_about_call(

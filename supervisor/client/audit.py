@@ -75,15 +75,15 @@ def actions_in(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntr
     jobs and of the clock are left out, and so are answers to questions that had an answer.
     """
     questions: dict[int, str] = {}
-    answered: set[int] = set()
+    answered_versions: set[int] = set()
     entries: list[AuditEntry] = []
     for recorded in events:
         if isinstance(recorded.event, ApprovalAsked):
             questions[recorded.version] = _subject(recorded.event)
         if isinstance(recorded.event, Approved | Rejected):
-            if recorded.event.asked in answered:
+            if recorded.event.asked in answered_versions:
                 continue
-            answered.add(recorded.event.asked)
+            answered_versions.add(recorded.event.asked)
         action = _action_of(recorded, questions)
         if action is not None:
             kind, detail, actor = action

@@ -39,13 +39,13 @@ def describe_context_use(turns: Iterable[Checkpoint]) -> str:
     parts: list[str] = []
     if cleared:
         provider_remark = _by_provider(cleared_there, cleared)
-        counted = f"{count_of(cleared, 'result')} cleared{provider_remark}"
-        parts.append(f"{counted}, about {cleared_tokens:,} tokens")
+        counted_items = f"{count_of(cleared, 'result')} cleared{provider_remark}"
+        parts.append(f"{counted_items}, about {cleared_tokens:,} tokens")
     if summaries:
-        counted = "1 summary" if summaries == 1 else f"{summaries} summaries"
+        counted_items = "1 summary" if summaries == 1 else f"{summaries} summaries"
         provider_remark = _by_provider(summaries_there, summaries)
         parts.append(
-            f"{counted} of earlier turns{provider_remark}, about {summarized_tokens:,} tokens"
+            f"{counted_items} of earlier turns{provider_remark}, about {summarized_tokens:,} tokens"
         )
     if cached_tokens:
         parts.append(f"{cached_tokens:,} tokens cached for one hour")

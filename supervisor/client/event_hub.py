@@ -203,11 +203,11 @@ class EventHub:
         """
         for start in range(0, len(job_ids), MAX_JOBS_A_CHECK):
             slice_ = job_ids[start : start + MAX_JOBS_A_CHECK]
-            deleted = set(slice_)
+            deleted_jobs = set(slice_)
             job_infos = self._store.jobs.read(slice_)
             unread: dict[JobId, int] = {}
             for info in job_infos:
-                deleted.discard(info.job_id)
+                deleted_jobs.discard(info.job_id)
                 position = self._position_of(info.job_id)
                 if position is not None and position < info.version:
                     unread[info.job_id] = position
@@ -216,7 +216,7 @@ class EventHub:
             for info in job_infos:
                 if info.status.has_ended:
                     self._tell([info.job_id], has_ended=True)
-            for job_id in deleted:
+            for job_id in deleted_jobs:
                 self._tell([job_id], error=UnknownJob.for_job(job_id))
 
     def _position_of(self, job_id: JobId) -> int | None:

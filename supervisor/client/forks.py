@@ -85,8 +85,12 @@ def prepare_fork(
     assert state.plan is not None
     submission_blobs, results = _payloads_of(state, fork)
     kept_specs = [digest for name, digest in fork.specialists.items() if name not in specs]
-    needed = [state.plan.plan.digest, *(blob.digest for blob in submission_blobs), *kept_specs]
-    texts = store.payloads.get(job_id, needed, results=[blob.digest for blob in results])
+    needed_digests = [
+        state.plan.plan.digest,
+        *(blob.digest for blob in submission_blobs),
+        *kept_specs,
+    ]
+    texts = store.payloads.get(job_id, needed_digests, results=[blob.digest for blob in results])
     plan = plan_of_fork(Plan.from_json(texts[state.plan.plan.digest]), fork, options.task).to_json()
     event = submission_of_fork(state, fork, ref(plan), options)
     copied = [texts[blob.digest] for blob in (*submission_blobs, *results)]

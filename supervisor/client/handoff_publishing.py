@@ -101,7 +101,7 @@ class Dispatcher:
         waited before.
         """
         with self._log_broker_errors(job_id):
-            self._publish(job_id, outgoing, again=True)
+            self._publish(job_id, outgoing, is_repeat=True)
             return True
         return False
 
@@ -195,9 +195,9 @@ class Dispatcher:
             )
 
     def _publish(
-        self, job_id: JobId, outgoing: Sequence[OutgoingHandoff], *, again: bool = False
+        self, job_id: JobId, outgoing: Sequence[OutgoingHandoff], *, is_repeat: bool = False
     ) -> None:
-        """Publish the messages. `again`: put them in front of later messages."""
+        """Publish the messages. `is_repeat`: put them in front of later messages."""
         queues: set[str] = set()
         fan_ins: dict[str, Mapping[str, Any]] = {}
         for item in outgoing:
@@ -209,7 +209,7 @@ class Dispatcher:
         messages: list[TaskMessage] = []
         for item in with_pauses(outgoing):
             part = ChordPart(f"{job_id}:{item.group}", item.index, fan_ins[item.group])
-            messages.append(self._task_message(item.handoff, item.text, part, is_first=again))
+            messages.append(self._task_message(item.handoff, item.text, part, is_first=is_repeat))
         publish_each(self._app, messages)
 
     def _task_message(

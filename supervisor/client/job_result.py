@@ -451,10 +451,10 @@ def _results(record: JobRecord) -> tuple[dict[str, Any], ...]:
 
 def _quote(events: Sequence[RecordedEvent]) -> dict[str, Any] | None:
     """Return the last quote as JSON, or None."""
-    quoted = _events_of(events, Quoted)
-    if not quoted:
+    events_with_quote = _events_of(events, Quoted)
+    if not events_with_quote:
         return None
-    return quote_as_json(quoted[-1].quote)
+    return quote_as_json(events_with_quote[-1].quote)
 
 
 def _working_time_s(record: JobRecord) -> float | None:
@@ -478,13 +478,13 @@ def _citations(answer: Answer | None) -> tuple[dict[str, Any], ...]:
     if answer is None:
         return ()
     citations: list[dict[str, Any]] = []
-    for numbered in answer.citations:
+    for numbered_citation in answer.citations:
         citations.append(
             {
-                "n": numbered.n,
-                **numbered.citation.model_dump(),
-                "claim": numbered.claim,
-                "step": numbered.step,
+                "n": numbered_citation.n,
+                **numbered_citation.citation.model_dump(),
+                "claim": numbered_citation.claim,
+                "step": numbered_citation.step,
             }
         )
     return tuple(citations)
@@ -720,14 +720,14 @@ def _records_of(
         if re.fullmatch(HANDOFF_ID_PATTERN, handoff_id):
             well_formed.append(handoff_id)
     records = store.job_summaries.handoffs(job_id, well_formed)
-    unknown: list[str] = []
+    unknown_ids: list[str] = []
     for handoff_id in handoff_ids:
         if handoff_id not in records:
-            unknown.append(repr(handoff_id[:MAX_ID_CHARS]))
-    if unknown:
+            unknown_ids.append(repr(handoff_id[:MAX_ID_CHARS]))
+    if unknown_ids:
         get_job_info(store, job_id)
         raise UserError(
-            f"{job_id} has no handoff {', '.join(unknown)}: an id looks like `check_0107.1`",
+            f"{job_id} has no handoff {', '.join(unknown_ids)}: an id looks like `check_0107.1`",
             command=f"handoff show {job_id}",
         )
     return records

@@ -64,14 +64,14 @@ def unpause(store: Store, role: str, actor: Actor | None = None) -> int | None:
         return audit_change(
             store, actor, AuditAction.UNPAUSE, role, lambda: store.pauses.unpause(role)
         )
-    released = store.pauses.unpause(role)
-    if released is None and role not in _find_known_roles(
+    released_count = store.pauses.unpause(role)
+    if released_count is None and role not in _find_known_roles(
         store, store.presence.load_served_specialists()
     ):
         if paused := close_names(role, store.pauses.all()):
             raise UserError(f"{role[:64]!r} is not paused: did you mean {paused[0]}?")
         check_pausable(store, role)
-    return released
+    return released_count
 
 
 def _find_known_roles(store: Store, served: Iterable[str]) -> set[str]:

@@ -63,14 +63,14 @@ def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
         return []
     digest = state.plan.plan.digest
     plan = Plan.from_json(store.payloads.get(job_id, [digest])[digest])
-    repeated = copies_of_step(plan)
+    repeated_steps = copies_of_step(plan)
     names: dict[str, None] = {}
-    for repeated_step in repeated:
+    for repeated_step in repeated_steps:
         if repeated_step.row:
             names[repeated_step.row.step] = None
     chosen_steps = choose_steps(names, last_repeated_steps(plan), step)
     copies: list[Step] = []
-    for repeated_step in repeated:
+    for repeated_step in repeated_steps:
         if repeated_step.row and repeated_step.row.step in chosen_steps:
             copies.append(repeated_step)
     digests = _result_digests(state, copies)
@@ -120,7 +120,7 @@ def _status(step: StepState) -> str:
 
 
 def choose_steps(
-    repeated: Collection[str], last: frozenset[str], step: str | None
+    repeated_names: Collection[str], last: frozenset[str], step: str | None
 ) -> frozenset[str]:
     """Return the repeated steps to show: `step`, or the last ones.
 
@@ -129,8 +129,8 @@ def choose_steps(
     """
     if step is None:
         return last
-    if step not in repeated:
-        known = ", ".join(repeated) or "none"
+    if step not in repeated_names:
+        known = ", ".join(repeated_names) or "none"
         raise UserError(f"{step!r:.60} is not a for_each step of the job (known: {known:.300})")
     return frozenset({step})
 
@@ -146,7 +146,7 @@ def copies_of_step(plan: Plan) -> list[Step]:
 
 def last_repeated_steps(plan: Plan) -> frozenset[str]:
     """Return the repeated steps that no step over the same kind of items depends on."""
-    names, followed = set[str](), set[str]()
+    names, followed_names = set[str](), set[str]()
     for step in copies_of_step(plan):
         assert step.row is not None
         names.add(step.row.step)
@@ -155,8 +155,8 @@ def last_repeated_steps(plan: Plan) -> frozenset[str]:
             if dependency in plan.by_id:
                 earlier = plan.by_id[dependency].row
             if earlier and earlier.each == step.row.each:
-                followed.add(earlier.step)
-    return frozenset(names - followed)
+                followed_names.add(earlier.step)
+    return frozenset(names - followed_names)
 
 
 _FORMULA = re.compile(r"^[=@+\t\n＝＠＋－]|^-(?![0-9.]+$)")

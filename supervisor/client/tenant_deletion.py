@@ -65,7 +65,7 @@ def delete_tenant(
     tokens = _revoke_tokens(store, tenant)
     schedules = _remove_schedules(store, tenant)
     letters = _drop_letters(store, tenant)
-    deleted = 0
+    deleted_count = 0
     cancelled: set[JobId] = set()
     until = time.monotonic() + wait_s
     while True:
@@ -74,7 +74,7 @@ def delete_tenant(
                 with suppress(UnknownJob):
                     cancel(job_id)
                 cancelled.add(job_id)
-        deleted += _delete_ended(store, tenant)
+        deleted_count += _delete_ended(store, tenant)
         left = sum(store.jobs.counts(JobFilter(tenant=tenant)).values())
         if not left or time.monotonic() > until:
             break
@@ -90,7 +90,7 @@ def delete_tenant(
         tenant=tenant,
         is_complete=not left,
         open_jobs=left,
-        jobs=deleted,
+        jobs=deleted_count,
         schedules=schedules,
         tokens=tokens,
         letters=letters,
@@ -136,7 +136,7 @@ def _delete_ended(store: Store, tenant: str) -> int:
     """Delete the jobs of a tenant that have ended. Return their number."""
     ended_statuses = frozenset(status for status in JobStatus if status.has_ended)
     job_ids = store.jobs.matching(JobFilter(statuses=ended_statuses, tenant=tenant))
-    deleted = 0
+    deleted_count = 0
     while part := list(islice(job_ids, JOBS_AT_ONCE)):
         documents = store.tenants.documents_of(part)
         known = [name for name, problem in documents.items() if not problem]
@@ -144,8 +144,8 @@ def _delete_ended(store: Store, tenant: str) -> int:
         for job_id in part:
             with suppress(UserError):  # a child job of a retried job may be open again
                 delete_job(store, job_id)
-                deleted += 1
-    return deleted
+                deleted_count += 1
+    return deleted_count
 
 
 def _delete_documents(store: Store, tenant: str) -> tuple[int, int]:
@@ -162,9 +162,9 @@ def _delete_documents(store: Store, tenant: str) -> tuple[int, int]:
         part = list(islice(job_ids, JOBS_AT_ONCE))
         if not part:
             break
-        needed = store.tenants.documents_of(part)
-        if any(needed.values()):  # a job with unknown documents may hold every document
+        needed_documents = store.tenants.documents_of(part)
+        if any(needed_documents.values()):  # a job with unknown documents may hold every document
             return 0, len(noted)
-        unneeded -= set(needed)
-    deleted = store.tenants.drop_documents(sorted(unneeded), since_ms)
-    return deleted, len(noted) - len(unneeded)
+        unneeded -= set(needed_documents)
+    deleted_count = store.tenants.drop_documents(sorted(unneeded), since_ms)
+    return deleted_count, len(noted) - len(unneeded)
