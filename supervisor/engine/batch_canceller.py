@@ -23,7 +23,7 @@ class BatchCanceller:
 
     def __init__(
         self,
-        unwanted: UnwantedBatches,
+        unwanted_batches: UnwantedBatches,
         batches: Callable[[], Batches | None],
         prices: Prices,
     ) -> None:
@@ -32,7 +32,7 @@ class BatchCanceller:
         Args:
             batches: returns the batches of the account. None: there are none.
         """
-        self._unwanted = unwanted
+        self._unwanted = unwanted_batches
         self._batches = batches
         self._prices = prices
         self._thread: threading.Thread | None = None
@@ -45,9 +45,9 @@ class BatchCanceller:
         """
         if self._thread is not None and self._thread.is_alive():
             return
-        if unwanted := self._unwanted.oldest():
+        if unwanted_batches := self._unwanted.oldest():
             self._thread = threading.Thread(
-                target=self._cancel, args=(unwanted,), name="batches", daemon=True
+                target=self._cancel, args=(unwanted_batches,), name="batches", daemon=True
             )
             self._thread.start()
 
@@ -56,13 +56,13 @@ class BatchCanceller:
         if self._thread is not None:
             self._thread.join()
 
-    def _cancel(self, unwanted: list[UnwantedBatch]) -> None:
+    def _cancel(self, unwanted_batches: list[UnwantedBatch]) -> None:
         """Cancel the batches, and settle the calls of ended batches. The next call of `start`
         asks again about the other batches.
         """
         try:
             batches = self._batches()
-            for batch in unwanted:
+            for batch in unwanted_batches:
                 if batches is None:
                     self._unwanted.settle(batch, None)
                 else:

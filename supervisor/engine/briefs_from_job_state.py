@@ -73,17 +73,17 @@ def replanning(
     answer.
     """
     step_states: dict[StepId, str] = {}
-    settled: list[StepId] = []
+    settled_steps: list[StepId] = []
     for step_id, step in state.steps.items():
         step_states[step_id] = _state_in_words(step)
         if step.status is StepStatus.SETTLED:
-            settled.append(step_id)
+            settled_steps.append(step_id)
     limit, left = max_new_steps(state), state.submitted.limits.max_rounds - state.patches.changes
     task = replan_brief(
         request, plan, step_states, unseen_results(state), candidates, limit, left, known
     )
     names = [candidate.name for candidate in candidates]
-    return task, (*plan.given, *settled), patch_schema(names, patchable_steps(state), limit)
+    return task, (*plan.given, *settled_steps), patch_schema(names, patchable_steps(state), limit)
 
 
 def _state_in_words(step: StepState) -> str:
@@ -264,14 +264,14 @@ class RoleBriefs:
             return Plan.from_json(self._loader.text(state, ref))
 
         briefs: list[RejectedPlanBrief] = []
-        for rejected in state.rejected_plans:
+        for rejected_plan in state.rejected_plans:
             note = ""
-            if rejected.note:
-                note = self._loader.text(state, rejected.note)
+            if rejected_plan.note:
+                note = self._loader.text(state, rejected_plan.note)
             own_plan = None
-            if rejected.own_plan:
-                own_plan = plan(rejected.own_plan)
-            briefs.append(RejectedPlanBrief(plan(rejected.plan), note, own_plan))
+            if rejected_plan.own_plan:
+                own_plan = plan(rejected_plan.own_plan)
+            briefs.append(RejectedPlanBrief(plan(rejected_plan.plan), note, own_plan))
         return briefs
 
 

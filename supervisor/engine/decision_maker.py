@@ -242,16 +242,16 @@ class DecisionMaker:
         decision, commit, ready = following
         claiming = ready.claiming if ready else None
         try:
-            followed = self._store.claims.end_and_commit(claim, end, commit, claiming)
+            reply = self._store.claims.end_and_commit(claim, end, commit, claiming)
         except StoreError:
             # Redis may have stored the end. A repeated end has no further effect.
             return claim.finish(end), None
-        if not followed.recorded:
-            return followed.finished, None
+        if not reply.recorded:
+            return reply.finished, None
         role = None
-        if ready and followed.claim:
-            role = ClaimedRole(ready, followed.claim)
-        return followed.finished, self._complete_commit(decision, followed.recorded, role)
+        if ready and reply.claim:
+            role = ClaimedRole(ready, reply.claim)
+        return reply.finished, self._complete_commit(decision, reply.recorded, role)
 
     def _following(
         self, committed: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
@@ -351,9 +351,9 @@ class DecisionMaker:
             capability = specialist.spec.capability
             if capability:
                 loads[name] = SpecialistLoad(capability, specialist.queued, specialist.slots)
-        answered = [call.handoff_id for call in state.asked_calls if call.is_answered]
+        answered_ids = [call.handoff_id for call in state.asked_calls if call.is_answered]
         known = [suspect for suspect in suspects if suspect in state.open]
-        handoff_ids = list(dict.fromkeys([*known, *state.step_index.outside_chords, *answered]))
+        handoff_ids = list(dict.fromkeys([*known, *state.step_index.outside_chords, *answered_ids]))
         handoffs: dict[HandoffId, ObservedHandoff] = {}
         for handoff_id, info in self._store.jobs.handoffs(state.job_id, handoff_ids).items():
             handoffs[handoff_id] = _make_observed_handoff(info)
@@ -379,11 +379,11 @@ def seconds_until_next_try(waited_s: float) -> float:
 def _find_answered_calls(before: JobState, events: Sequence[Event]) -> tuple[AnsweredCall, ...]:
     """Return the questions about tool calls that these events answer."""
     handoffs = {call.version: call.handoff_id for call in before.open_calls}
-    answered: list[AnsweredCall] = []
+    answered_calls: list[AnsweredCall] = []
     for place, event in enumerate(events, 1):
         if isinstance(event, Approved) and event.asked in handoffs:
-            answered.append(AnsweredCall(event.asked, handoffs[event.asked], place))
-    return tuple(answered)
+            answered_calls.append(AnsweredCall(event.asked, handoffs[event.asked], place))
+    return tuple(answered_calls)
 
 
 def _amounts_of_results(state: JobState) -> VerifiedAmounts | None:

@@ -463,16 +463,16 @@ class DecisionRecorder:
         return not effects.isdisjoint(spec.tools)
 
     def _abandon(self, state: JobState, command: AbandonSteps, writes: UnitOfWork) -> None:
-        abandoned: list[AbandonedStep] = []
+        abandoned_steps: list[AbandonedStep] = []
         for step_id in command.steps:
             step = state.steps[step_id]
             failed_result = result_by_code(
                 state.job_id, step_id, max(1, step.attempt), command.why, StopReason.CANCELLED
             )
-            abandoned.append(
+            abandoned_steps.append(
                 AbandonedStep(step=step_id, result=writes.ref(failed_result.to_json()))
             )
-        writes.events.append(StepsAbandoned(steps=tuple(abandoned), why=command.why))
+        writes.events.append(StepsAbandoned(steps=tuple(abandoned_steps), why=command.why))
 
     def _check_conditions(
         self, state: JobState, command: CheckConditions | SkipSteps, writes: UnitOfWork

@@ -120,10 +120,10 @@ class Deliveries:
         the thread.
         """
         with self._lock:
-            unused = [key for key in self._reserved if key[0] == job_id]
-            for key in unused:
+            unused_keys = [key for key in self._reserved if key[0] == job_id]
+            for key in unused_keys:
                 del self._reserved[key]
-            if unused and any(map(self._is_free, self._waiting)):
+            if unused_keys and any(map(self._is_free, self._waiting)):
                 self._start_thread(job_id, None)
 
     def start(

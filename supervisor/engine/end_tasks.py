@@ -77,11 +77,11 @@ class EndTasks:
                 state, _make_end_task_tried(state, attempt, False, str(error)), "of the end", ""
             )
             return
-        delivered, detail = False, not_sent
+        is_delivered, detail = False, not_sent
         if not not_sent:
-            delivered, detail = self._publish(task, state)
+            is_delivered, detail = self._publish(task, state)
         self._record(
-            state, _make_end_task_tried(state, attempt, delivered, detail), task.task, text
+            state, _make_end_task_tried(state, attempt, is_delivered, detail), task.task, text
         )
 
     def _text(self, state: JobState) -> str:
@@ -94,24 +94,24 @@ class EndTasks:
         digest = state.submitted.on_end.digest
         return self._payload_cache.payloads(state.job_id, [digest])[digest]
 
-    def _record(self, state: JobState, tried: EndTaskTried, task: str, text: str) -> None:
+    def _record(self, state: JobState, event: EndTaskTried, task: str, text: str) -> None:
         """Record the outcome of a try. Make a dead letter after the last try.
 
         Args:
             task: name of the task.
             text: the task as JSON.
         """
-        self._store.journal.append(state.job_id, tried)
-        if not tried.delivered and tried.attempt >= len(WEBHOOK_BACKOFF_S):
-            reason = f"the task {task} of {state.job_id} was not sent: {tried.detail}"
+        self._store.journal.append(state.job_id, event)
+        if not event.delivered and event.attempt >= len(WEBHOOK_BACKOFF_S):
+            reason = f"the task {task} of {state.job_id} was not sent: {event.detail}"
             self._store.dead_letters.add(DEAD_LETTER_QUEUE, reason, text)
         log.info(
             "end task",
             job_id=state.job_id,
             task=task,
-            attempt=tried.attempt,
-            delivered=tried.delivered,
-            detail=tried.detail,
+            attempt=event.attempt,
+            delivered=event.delivered,
+            detail=event.detail,
         )
 
     def _publish(self, task: EndTask, state: JobState) -> tuple[bool, str]:
@@ -146,10 +146,10 @@ class EndTasks:
 
 
 def _make_end_task_tried(
-    state: JobState, attempt: int, delivered: bool, detail: str
+    state: JobState, attempt: int, is_delivered: bool, detail: str
 ) -> EndTaskTried:
     return EndTaskTried(
-        attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
+        attempt=attempt, delivered=is_delivered, detail=detail, end=state.ended_version
     )
 
 

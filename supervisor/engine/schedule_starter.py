@@ -60,7 +60,7 @@ class ScheduleStarter:
             if not advance(self._store, self._dispatcher, self._settings, stored_schedule):
                 return
             tenant, name = stored_schedule.schedule.tenant, stored_schedule.schedule.name
-            again = self._store.schedules.find(tenant, name)
-            if again is None:
+            newest_schedule = self._store.schedules.find(tenant, name)
+            if newest_schedule is None:
                 return
-            stored_schedule = again
+            stored_schedule = newest_schedule

@@ -78,13 +78,13 @@ class Webhooks:
         """Record that a try failed before it was sent. The next try comes after the usual time."""
         self._record(state, attempt, False, detail)
 
-    def _record(self, state: JobState, attempt: int, delivered: bool, detail: str) -> None:
-        tried = WebhookTried(
-            attempt=attempt, delivered=delivered, detail=detail, end=state.ended_version
+    def _record(self, state: JobState, attempt: int, is_delivered: bool, detail: str) -> None:
+        event = WebhookTried(
+            attempt=attempt, delivered=is_delivered, detail=detail, end=state.ended_version
         )
-        self._store.journal.append(state.job_id, tried)
+        self._store.journal.append(state.job_id, event)
         log.info(
-            "webhook", job_id=state.job_id, attempt=attempt, delivered=delivered, detail=detail
+            "webhook", job_id=state.job_id, attempt=attempt, delivered=is_delivered, detail=detail
         )
 
     def ask(self, state: JobState) -> None:
@@ -106,12 +106,12 @@ class Webhooks:
             waits["steps"] = list(question.steps)
         if state.open_calls:
             waits["tools"] = [call.tool for call in state.open_calls]
-        delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
+        is_delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
         log.info(
             "webhook",
             job_id=state.job_id,
             asks=question.what,
-            delivered=delivered,
+            delivered=is_delivered,
             detail=detail,
         )
 
