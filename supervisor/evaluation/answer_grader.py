@@ -155,22 +155,22 @@ class AnswerGrader:
         )
 
 
-def scores_in(graded: JobResult, rubric: Rubric) -> tuple[Score, ...]:
+def scores_in(grader_result: JobResult, rubric: Rubric) -> tuple[Score, ...]:
     """Return the first valid score for each criterion; empty if the grader failed."""
-    return _scores(_raw_scores(graded), rubric)
+    return _scores(_raw_scores(grader_result), rubric)
 
 
-def duel_in(graded: JobResult, rubric: Rubric) -> PairwiseGrade | None:
+def duel_in(grader_result: JobResult, rubric: Rubric) -> PairwiseGrade | None:
     """Return the grade, or None if the grader failed."""
-    if not isinstance(graded.answer, dict):
+    if not isinstance(grader_result.answer, dict):
         return None
     try:
-        better = Preference(str(graded.answer.get("better")))
+        better = Preference(str(grader_result.answer.get("better")))
     except ValueError:
         return None
     first: list[Any] = []
     second: list[Any] = []
-    for score in _raw_scores(graded):
+    for score in _raw_scores(grader_result):
         side = None
         if isinstance(score, dict):
             side = score.get("answer")
@@ -178,20 +178,22 @@ def duel_in(graded: JobResult, rubric: Rubric) -> PairwiseGrade | None:
             first.append(score)
         elif side == Preference.SECOND.value:
             second.append(score)
-    why = clip(str(graded.answer.get("why") or ""), MAX_WHY_CHARS)
+    why = clip(str(grader_result.answer.get("why") or ""), MAX_WHY_CHARS)
     return PairwiseGrade(better, why, _scores(first, rubric), _scores(second, rubric))
 
 
-def settle(in_order: PairwiseGrade | None, swapped: PairwiseGrade | None) -> Preference | None:
+def settle(
+    in_order: PairwiseGrade | None, in_swapped_order: PairwiseGrade | None
+) -> Preference | None:
     """Return the answer that is better in both orders, or neither if the orders disagree.
     None: an order was not graded.
 
     Args:
-        swapped: grade with the second answer shown first.
+        in_swapped_order: grade with the second answer shown first.
     """
-    if in_order is None or swapped is None:
+    if in_order is None or in_swapped_order is None:
         return None
-    if in_order.better is swapped.better.mirrored:
+    if in_order.better is in_swapped_order.better.mirrored:
         return in_order.better
     return Preference.NEITHER
 
@@ -224,10 +226,10 @@ def _scores(values: Sequence[Any], rubric: Rubric) -> tuple[Score, ...]:
     return tuple(scores.values())
 
 
-def _raw_scores(graded: JobResult) -> list[Any]:
+def _raw_scores(grader_result: JobResult) -> list[Any]:
     """Return the scores in the grader's answer unchanged; empty if there is no list."""
-    if isinstance(graded.answer, dict):
-        scores = graded.answer.get("scores")
+    if isinstance(grader_result.answer, dict):
+        scores = grader_result.answer.get("scores")
         if isinstance(scores, list):
             return scores
     return []

@@ -96,15 +96,15 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
         good, bad = (first, second) if better is Preference.FIRST else (second, first)
         price = _price_clause(good, bad)
         return f"Take {good.name}: its answer was found better in both orders{price}."
-    same = "both pass, and more was not graded"
+    reason = "both pass, and more was not graded"
     if better:
-        same = "no difference was found that holds in both orders"
+        reason = "no difference was found that holds in both orders"
     measure, (first_price, second_price) = _prices(first, second)
     if first_price == second_price:
-        return f"Take either: {same}, at the same price."
+        return f"Take either: {reason}, at the same price."
     cheap, dear = (first, second) if first_price < second_price else (second, first)
     ratio = times(max(first_price, second_price), min(first_price, second_price))
-    return f"Take {cheap.name}: {same}, and {dear.name} takes {ratio} the {measure}."
+    return f"Take {cheap.name}: {reason}, and {dear.name} takes {ratio} the {measure}."
 
 
 def _price_clause(good: ComparedAnswer, bad: ComparedAnswer) -> str:
@@ -162,17 +162,17 @@ class ComparisonRun:
             f"{first_job.key} graded",
             self.grader.duel(self.request, self.rubric, first_result, second_result),
         )
-        swapped = EvaluationJob(
+        in_swapped_order = EvaluationJob(
             f"{second_job.key} graded",
             self.grader.duel(self.request, self.rubric, second_result, first_result),
         )
-        self.runner.add([in_order, swapped])
+        self.runner.add([in_order, in_swapped_order])
         self._collect()
-        graded: list[JobResult] = []
-        for job in (in_order, swapped):
+        grader_results: list[JobResult] = []
+        for job in (in_order, in_swapped_order):
             if job.key in self._results:
-                graded.append(self._results[job.key])
-        return _make_comparison(first, second, graded, self.rubric)
+                grader_results.append(self._results[job.key])
+        return _make_comparison(first, second, grader_results, self.rubric)
 
     def _collect(self) -> None:
         """Run the added jobs, and keep their results."""
@@ -194,32 +194,35 @@ class ComparisonRun:
 
 
 def _make_comparison(
-    first: ComparedAnswer, second: ComparedAnswer, graded: Sequence[JobResult], rubric: Rubric
+    first: ComparedAnswer,
+    second: ComparedAnswer,
+    grader_results: Sequence[JobResult],
+    rubric: Rubric,
 ) -> Comparison:
     """Return the comparison with its grades.
 
     Args:
-        graded: results of the grader's jobs, first for this order and then for the swapped order.
-            Without two of them, the answers count as not graded.
+        grader_results: results of the grader's jobs, first for this order and then for the swapped
+            order. Without two of them, the answers count as not graded.
     """
-    duels = [duel_in(result, rubric) for result in graded]
-    in_order = swapped = None
+    duels = [duel_in(result, rubric) for result in grader_results]
+    in_order = in_swapped_order = None
     if len(duels) == 2:
-        in_order, swapped = duels
+        in_order, in_swapped_order = duels
     first_scores: list[Score] = []
     second_scores: list[Score] = []
     if in_order:
         first_scores += in_order.first
         second_scores += in_order.second
-    if swapped:
-        first_scores += swapped.second
-        second_scores += swapped.first
-    grader_usage = total_usage(usage_of(result) for result in graded)
+    if in_swapped_order:
+        first_scores += in_swapped_order.second
+        second_scores += in_swapped_order.first
+    grader_usage = total_usage(usage_of(result) for result in grader_results)
     return Comparison(
         first=replace(first, score=mean_of(first_scores)),
         second=replace(second, score=mean_of(second_scores)),
-        better=settle(in_order, swapped),
+        better=settle(in_order, in_swapped_order),
         duels=tuple(duels),
         grader_usage=grader_usage,
-        graded_by=tuple(result.job_id for result in graded),
+        graded_by=tuple(result.job_id for result in grader_results),
     )

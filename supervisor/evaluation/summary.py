@@ -92,16 +92,16 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
     The advice is the variant with the fewest tokens among the best variant and those whose
     interval overlaps its interval.
     """
-    measured: list[tuple[SummaryRow, Estimate]] = []
+    rows_with_rate: list[tuple[SummaryRow, Estimate]] = []
     for row in rows:
         if row.passing is not None:
-            measured.append((row, row.passing))
-    if len(measured) < 2:
+            rows_with_rate.append((row, row.passing))
+    if len(rows_with_rate) < 2:
         return None
-    best, best_rate = max(measured, key=_rate_and_thrift)
+    best, best_rate = max(rows_with_rate, key=_rate_and_thrift)
     if not best.passed:
         return "Take no mode: each mode fails every request."
-    as_good = [row for row, passing in measured if passing.overlaps(best_rate)]
+    as_good = [row for row, passing in rows_with_rate if passing.overlaps(best_rate)]
     chosen_row = min(as_good, key=_tokens)
     name = chosen_row.variant.name
     if len(as_good) == 1:
@@ -128,9 +128,9 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
 _tokens = attrgetter("tokens")
 
 
-def _rate_and_thrift(measured: tuple[SummaryRow, Estimate]) -> tuple[float, float]:
+def _rate_and_thrift(row_and_rate: tuple[SummaryRow, Estimate]) -> tuple[float, float]:
     """Return the key of the best variant: the highest rate, and then the fewest tokens."""
-    row, passing = measured
+    row, passing = row_and_rate
     return passing.value, -row.tokens
 
 
@@ -152,8 +152,8 @@ def shortfalls(
                 passes = f"passes {row.passing.value:.1%}"
             sentences.append(f"{row.variant.name} {passes}, at least {min_pass_rate:.1%} is wanted")
         if min_score is not None and (row.score is None or row.score.value < min_score):
-            scored = "was not scored"
+            score_text = "was not scored"
             if row.score:
-                scored = f"is scored {row.score.value:.2f}"
-            sentences.append(f"{row.variant.name} {scored}, at least {min_score:.2f} is wanted")
+                score_text = f"is scored {row.score.value:.2f}"
+            sentences.append(f"{row.variant.name} {score_text}, at least {min_score:.2f} is wanted")
     return sentences

@@ -191,11 +191,11 @@ class Evaluation:
             self.runner.add([job])
         for job, result in self.runner.run():
             if job.key in self._ungraded:
-                trial, answered = self._ungraded.pop(job.key)
+                trial, answer_result = self._ungraded.pop(job.key)
                 scores = self._scores(trial, result)
                 if is_cut(result) and not scores:
                     self._cut_graders += 1
-                yield _outcome(trial, answered, scores, result)
+                yield _outcome(trial, answer_result, scores, result)
                 continue
             trial = self._trials[job.key]
             if self.plan.is_graded(trial) and text_of(result) and not is_cut(result):
@@ -205,8 +205,8 @@ class Evaluation:
             else:
                 yield _outcome(trial, result)
         # The budget did not suffice for the grader of these answers.
-        for trial, answered in self._ungraded.values():
-            yield _outcome(trial, answered)
+        for trial, answer_result in self._ungraded.values():
+            yield _outcome(trial, answer_result)
 
     @property
     def not_run(self) -> tuple[Trial, ...]:
@@ -222,24 +222,27 @@ class Evaluation:
         """Return the number of answers for whose grader the budget did not suffice."""
         return len(self._ungraded) + self._cut_graders
 
-    def _scores(self, trial: Trial, graded: JobResult) -> tuple[Score, ...]:
+    def _scores(self, trial: Trial, grader_result: JobResult) -> tuple[Score, ...]:
         assert trial.case.rubric is not None
-        return scores_in(graded, trial.case.rubric)
+        return scores_in(grader_result, trial.case.rubric)
 
 
 def _outcome(
-    trial: Trial, result: JobResult, scores: tuple[Score, ...] = (), graded: JobResult | None = None
+    trial: Trial,
+    result: JobResult,
+    scores: tuple[Score, ...] = (),
+    grader_result: JobResult | None = None,
 ) -> TrialOutcome:
     """Return the outcome of a trial.
 
     Args:
-        graded: result of the grader's job; None: there was none.
+        grader_result: result of the grader's job; None: there was none.
     """
     graded_by = None
     grader_usage = ResourceUse()
-    if graded:
-        graded_by = graded.job_id
-        grader_usage = usage_of(graded)
+    if grader_result:
+        graded_by = grader_result.job_id
+        grader_usage = usage_of(grader_result)
     return TrialOutcome(
         trial=trial,
         job_id=result.job_id,
