@@ -200,8 +200,10 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
     if is_form:
         value, citations = number_form(parts[0].output, claims)
         notes |= dict.fromkeys(notes_on_code(citations))
-        unproven = unproven_figures(_as_text(parts[0].output), claims)
-        return AnswerContent("", _as_text(value), value, citations, is_form, tuple(notes), unproven)
+        unproven_sentences = unproven_figures(_as_text(parts[0].output), claims)
+        return AnswerContent(
+            "", _as_text(value), value, citations, is_form, tuple(notes), unproven_sentences
+        )
     body = body_of(state, parts)
     text, cited = number_citations(body, claims)
     citations = number_rest(claims, cited)
@@ -209,8 +211,8 @@ def content_of(state: JobState, texts: ResultTexts) -> AnswerContent:
     if rest:
         notes[note_on_rest(rest)] = None
     notes |= dict.fromkeys(notes_on_code(citations))
-    unproven = unproven_figures(body, claims)
-    return AnswerContent(body, text, None, citations, is_form, tuple(notes), unproven)
+    unproven_sentences = unproven_figures(body, claims)
+    return AnswerContent(body, text, None, citations, is_form, tuple(notes), unproven_sentences)
 
 
 def _is_form(state: JobState, parts: Sequence[HandoffResult]) -> bool:
@@ -316,24 +318,24 @@ def _as_text(output: JsonValue) -> str:
 def _open_points(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
     """Return the open points of the review, of the gates and of the fact-check, a sentence each."""
     points = [*_points_of_review(state, texts), *texts.vetoes(state.gated)]
-    checked = state.fact_checks.outcome
-    if checked and checked.wrong and checked.result:
-        for objection in texts.objections(checked.result):
+    fact_check = state.fact_checks.outcome
+    if fact_check and fact_check.wrong and fact_check.result:
+        for objection in texts.objections(fact_check.result):
             points.append(f"The fact-checker: {objection}")
     return tuple(points)
 
 
-def _points_of_figures(state: JobState, unproven: Sequence[str]) -> tuple[str, ...]:
+def _points_of_figures(state: JobState, unproven_sentences: Sequence[str]) -> tuple[str, ...]:
     """Return the open point about figures without a checked source. The gate `cited` has its own
     objection to them.
     """
     gates = state.submitted.gates
-    if not unproven or (gates and gates.cited):
+    if not unproven_sentences or (gates and gates.cited):
         return ()
-    subject = f"{len(unproven):,} statements with figures have"
-    if len(unproven) == 1:
+    subject = f"{len(unproven_sentences):,} statements with figures have"
+    if len(unproven_sentences) == 1:
         subject = "1 statement with a figure has"
-    quotes = quote_sentences(unproven)
+    quotes = quote_sentences(unproven_sentences)
     return (f"{subject} no source that could be checked: {quotes}.",)
 
 

@@ -78,20 +78,20 @@ def apply_approval_event(
         return {}
     if isinstance(event, ApprovalReminded):
         return {"question": question.model_copy(update={"reminders": event.number})}
-    answered: dict[str, Any] = {"question": None}
+    changes: dict[str, Any] = {"question": None}
     if question.what is not ApprovalOf.STEP:  # `evolve` counts the wait of a question about steps
-        answered["waited_s"] = state.waited_s + max(0.0, recorded.at - question.at)
+        changes["waited_s"] = state.waited_s + max(0.0, recorded.at - question.at)
     if isinstance(event, Rejected):
-        answered_state = state.model_copy(update=answered)
-        return answered | _apply_rejection(answered_state, question, event, recorded.at)
+        answered_state = state.model_copy(update=changes)
+        return changes | _apply_rejection(answered_state, question, event, recorded.at)
     if question.what in (ApprovalOf.STEP, ApprovalOf.FAILURE):
         steps = _release_steps(state, question)
         if question.what is ApprovalOf.STEP:
             steps = _with_answer(state, question, event.steps, is_approved=True)
-        return {**answered, "steps": steps}
+        return {**changes, "steps": steps}
     if event.plan and question.what is ApprovalOf.PLAN:
-        answered |= {**apply_plan(event.plan), "quote": None}
-    return {**answered, "approved": (*state.approved, question.what)}
+        changes |= {**apply_plan(event.plan), "quote": None}
+    return {**changes, "approved": (*state.approved, question.what)}
 
 
 def open_call_questions(state: JobState, handoffs: Container[HandoffId]) -> tuple[AskedCall, ...]:
@@ -147,13 +147,15 @@ def _apply_rejection(
     match question.what:
         case ApprovalOf.PLAN if not is_last and can_plan_again(state) and state.plan:
             mode = state.mode if state.mode is Mode.ADAPTIVE else Mode.TEAM
-            rejected = RejectedPlan(plan=state.plan.plan, note=event.note, own_plan=event.own_plan)
+            rejected_plan = RejectedPlan(
+                plan=state.plan.plan, note=event.note, own_plan=event.own_plan
+            )
             return {
                 "plan": None,
                 "steps": {},
                 "phase": Phase.PLANNING,
                 "mode": mode,
-                "rejected_plans": (*state.rejected_plans, rejected),
+                "rejected_plans": (*state.rejected_plans, rejected_plan),
                 "quote": None,
             }
         case ApprovalOf.STEP:
@@ -218,10 +220,10 @@ def _with_answer(
     """
     about = _steps_of_question(state, question)
     named_ids = about.keys() & {*step_ids}
-    answered: dict[StepId, StepState] = {}
+    answered_steps: dict[StepId, StepState] = {}
     for step_id in named_ids or about.keys():
-        answered[step_id] = about[step_id].model_copy(update={"is_approved": is_approved})
-    return state.steps | answered
+        answered_steps[step_id] = about[step_id].model_copy(update={"is_approved": is_approved})
+    return state.steps | answered_steps
 
 
 def _steps_of_question(state: JobState, question: Question) -> dict[StepId, StepState]:
@@ -235,10 +237,10 @@ def _steps_of_question(state: JobState, question: Question) -> dict[StepId, Step
 
 def _release_steps(state: JobState, question: Question) -> PersistentMap[StepId, StepState]:
     """Return all steps. The job continues without results of the question's steps."""
-    released: dict[StepId, StepState] = {}
+    released_steps: dict[StepId, StepState] = {}
     for step_id, step in _steps_of_question(state, question).items():
-        released[step_id] = step.model_copy(update={"is_released": True})
-    return state.steps | released
+        released_steps[step_id] = step.model_copy(update={"is_released": True})
+    return state.steps | released_steps
 
 
 def _retry_steps(
@@ -252,11 +254,11 @@ def _retry_steps(
     """
     about = _steps_of_question(state, question)
     named_ids = about.keys() & {*event.steps}
-    retried: dict[StepId, StepState] = {}
+    retried_steps: dict[StepId, StepState] = {}
     for step_id, step in about.items():
         if step_id in named_ids or (not named_ids and not step.acted):
             remark = AttemptFeedback(author="user", result=event.note, previous=step.result)
-            reopened = reopen_step(step, remark, is_named=True)
+            reopened_step = reopen_step(step, remark, is_named=True)
             as_untried = {"failures": 0, "tried": (), "given_to": None}
-            retried[step_id] = reopened.model_copy(update=as_untried)
-    return _release_steps(state, question) | retried
+            retried_steps[step_id] = reopened_step.model_copy(update=as_untried)
+    return _release_steps(state, question) | retried_steps

@@ -141,13 +141,13 @@ def release_question(state: JobState, commands: Sequence[Command]) -> tuple[Comm
     The end with an answer becomes the question that must be answered first. Other commands
     need no approval.
     """
-    released: list[Command] = []
+    released_commands: list[Command] = []
     for command in commands:
         if isinstance(command, EndJob):
-            released.extend(ask_first(state, (command,)))
+            released_commands.extend(ask_first(state, (command,)))
         else:
-            released.append(command)
-    return tuple(released)
+            released_commands.append(command)
+    return tuple(released_commands)
 
 
 def _costs_too_much(state: JobState) -> bool:

@@ -100,11 +100,11 @@ def describe_child_job_shortage(state: JobState, first: WorstCase) -> str:
     if not has_child_jobs(state):
         return ""
     limits = first_child_limits(state)
-    needed = {"max_turns": SHARES_OF_A_CHILD, "max_handoffs": SHARES_OF_A_CHILD}
+    least_amounts = {"max_turns": SHARES_OF_A_CHILD, "max_handoffs": SHARES_OF_A_CHILD}
     for measure in MEASURES:
-        needed.setdefault(measure.limit, measure.worst(first))
+        least_amounts.setdefault(measure.limit, measure.worst(first))
     shortages: list[str] = []
-    for name, least in needed.items():
+    for name, least in least_amounts.items():
         limit = getattr(limits, name)
         if limit is not None and limit < least:
             shortages.append(

@@ -76,8 +76,8 @@ def number_form(
     of its other claims, which have no marker, follow.
     """
     numbers: _Numbers = {}
-    numbered = map_texts(form, lambda text: _with_numbers(text, claims, numbers))
-    return numbered, number_rest(claims, tuple(numbers.values()))
+    numbered_form = map_texts(form, lambda text: _with_numbers(text, claims, numbers))
+    return numbered_form, number_rest(claims, tuple(numbers.values()))
 
 
 def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
@@ -86,13 +86,13 @@ def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
     """
     figures: dict[str, None] = {}
     for marker in MARKER.finditer(text):
-        marked: list[Claim] = []
+        marked_claims: list[Claim] = []
         for claim_id in claim_ids_with_step_in(marker):
             if claim_id in claims:
-                marked.append(claims[claim_id])
-        if any(claim.sources for claim in marked):
+                marked_claims.append(claims[claim_id])
+        if any(claim.sources for claim in marked_claims):
             continue
-        for claim in marked:
+        for claim in marked_claims:
             if has_figure(claim.text) or re.search(r"\d", claim.value or ""):
                 figures[" ".join(claim.text.split())] = None
     return tuple(figures)
@@ -101,8 +101,8 @@ def unproven_figures(text: str, claims: Mapping[str, Claim]) -> tuple[str, ...]:
 def _index_by_place(citations: Sequence[NumberedCitation]) -> _Numbers:
     """Return the citations by their places in documents."""
     numbers: _Numbers = {}
-    for numbered in citations:
-        numbers[_place_of(numbered.citation)] = numbered
+    for numbered_citation in citations:
+        numbers[_place_of(numbered_citation.citation)] = numbered_citation
     return numbers
 
 

@@ -152,18 +152,18 @@ class Dispute:
         first = self.conflict.claims[0]
         return f"{first.subject}, {first.attribute}"
 
-    def line(self, *, marked: bool) -> str:
+    def line(self, *, has_markers: bool) -> str:
         """Return the line for the reader of the answer.
 
         Args:
-            marked: True to refer to claims by markers, which become numbers; False to name their
-                sources.
+            has_markers: True to refer to claims by markers, which become numbers; False to name
+                their sources.
         """
         if not self.is_settled:
-            sides = "; against: ".join(_texts(self.conflict.claims, marked=marked))
+            sides = "; against: ".join(_texts(self.conflict.claims, has_marker=has_markers))
             return f"{self.about}: {sides}"
-        stands = ", ".join(_texts(self.stands, marked=marked))
-        falls = ", ".join(_texts(self.falls, marked=marked))
+        stands = ", ".join(_texts(self.stands, has_marker=has_markers))
+        falls = ", ".join(_texts(self.falls, has_marker=has_markers))
         why = ""
         if self.settlement.why:
             why = f" {self.settlement.why}"
@@ -217,17 +217,17 @@ def disputes_section(disputes: Collection[Dispute], body: str) -> str:
     used_claims: set[str] = set()
     for marker in MARKER.finditer(body):
         used_claims.update(claim_ids_in(marker))
-    disputed = _block("Disputed", _open_disputes(disputes))
-    settled = _block(
+    disputed_block = _block("Disputed", _open_disputes(disputes))
+    settled_block = _block(
         "Contradicted, and settled", _disputes_with_rejected_claim_in(disputes, used_claims)
     )
-    return f"{disputed}{settled}"
+    return f"{disputed_block}{settled_block}"
 
 
 def _block(title: str, disputes: Sequence[Dispute]) -> str:
     if not disputes:
         return ""
-    lines = "\n".join(f"- {dispute.line(marked=True)}" for dispute in disputes)
+    lines = "\n".join(f"- {dispute.line(has_markers=True)}" for dispute in disputes)
     return f"\n\n**{title}:**\n\n{lines}"
 
 
@@ -235,9 +235,9 @@ def dispute_notes(disputes: Collection[Dispute], form: HandoffResult) -> tuple[s
     """Return the disputes as notes, for an answer that is a form."""
     notes: list[str] = []
     for dispute in _open_disputes(disputes):
-        notes.append(f"Disputed: {dispute.line(marked=False)}")
+        notes.append(f"Disputed: {dispute.line(has_markers=False)}")
     for dispute in _disputes_with_rejected_claim_in(disputes, _ids(form.claims)):
-        notes.append(f"Contradicted, and settled: {dispute.line(marked=False)}")
+        notes.append(f"Contradicted, and settled: {dispute.line(has_markers=False)}")
     return tuple(notes)
 
 
@@ -253,11 +253,11 @@ def _disputes_with_rejected_claim_in(
     return [dispute for dispute in disputes if not in_use.isdisjoint(_ids(dispute.falls))]
 
 
-def _texts(claims: Iterable[Claim], *, marked: bool) -> list[str]:
-    return [_text(claim, marked=marked) for claim in claims]
+def _texts(claims: Iterable[Claim], *, has_marker: bool) -> list[str]:
+    return [_text(claim, has_marker=has_marker) for claim in claims]
 
 
-def _text(claim: Claim, *, marked: bool) -> str:
+def _text(claim: Claim, *, has_marker: bool) -> str:
     """Return a claim with its value, unless its text has the value, and with its source."""
     text = " ".join(claim.text.split()).rstrip(".")
     parts = list(filter(None, (claim.value, claim.unit)))
@@ -265,7 +265,7 @@ def _text(claim: Claim, *, marked: bool) -> str:
         if not _has_separate_word(text, part):
             text = f"{text}: {' '.join(parts)}"
             break
-    if marked:
+    if has_marker:
         return f"{text} [{claim.id}]"
     sources = dict.fromkeys(source.source for source in claim.sources)
     return f"{text} ({', '.join(sources) or 'no source'})"

@@ -335,14 +335,14 @@ def _groups(state: JobState, ready: list[StepId], observations: Observations) ->
     if not ready:
         return []
     dependents = state.dependents
-    reassigned = find_reassignments(state, ready, observations)
+    reassignments = find_reassignments(state, ready, observations)
     by_dependents: dict[frozenset[StepId], list[StepId]] = {}
     for step_id in ready:
         by_dependents.setdefault(dependents[step_id], []).append(step_id)
     groups: list[Command] = []
     for number, steps in enumerate(by_dependents.values(), start=state.groups + 1):
-        instead = tuple((step, reassigned[step]) for step in steps if step in reassigned)
-        groups.append(IssueGroup(f"g{number}", tuple(steps), instead))
+        replacements = tuple((step, reassignments[step]) for step in steps if step in reassignments)
+        groups.append(IssueGroup(f"g{number}", tuple(steps), replacements))
     return groups
 
 

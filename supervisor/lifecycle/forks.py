@@ -52,10 +52,10 @@ def fork_of(
             f" {', '.join(state.steps) or 'not planned yet'}"
         )
     first = StepId(from_step)
-    repeated = {first, *state.downstream(frozenset({first}))}
+    repeated_ids = {first, *state.downstream(frozenset({first}))}
     kept_steps: list[KeptStep] = []
     for step_id, step in state.steps.items():
-        if step_id in repeated:
+        if step_id in repeated_ids:
             _refuse_second_action(state, step_id, step, is_named=step_id == first)
         elif step.is_settled and step.result and step.result_status:
             kept_steps.append(_make_kept_step(step_id, step))

@@ -163,10 +163,10 @@ def _check_sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
     if not sources:
         yield "It has no sources."
         return
-    unproven = text.count(UNPROVEN)
-    if unproven:
-        point = "points to a claim" if unproven == 1 else "point to claims"
-        yield f"{unproven:,} of its statements {point} without a source."
+    unproven_count = text.count(UNPROVEN)
+    if unproven_count:
+        point = "points to a claim" if unproven_count == 1 else "point to claims"
+        yield f"{unproven_count:,} of its statements {point} without a source."
 
 
 def _check_sentences(
@@ -212,9 +212,9 @@ def with_requirements(state: JobState, step_id: StepId, task: str, max_chars: in
         if state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE:
             return task  # the synthesizer writes the answer
         heading = f"Your result is one of {len(state.sinks)} parts of the answer. {REQUIREMENTS}"
-    listed = "\n".join(f"- {line}" for line in requirements)[:MAX_CHARS]
-    above = task[: max_chars - len(heading) - len(listed) - 3]
-    return f"{above}\n\n{heading}\n{listed}"
+    requirement_lines = "\n".join(f"- {line}" for line in requirements)[:MAX_CHARS]
+    above = task[: max_chars - len(heading) - len(requirement_lines) - 3]
+    return f"{above}\n\n{heading}\n{requirement_lines}"
 
 
 def _gates_in_words(gates: Gates) -> Iterator[str]:

@@ -52,7 +52,7 @@ def find_reassignments(
     name. Steps that were tried before stay with their specialists.
     """
     handoff_counts = Counter[str]()
-    reassigned: dict[StepId, str] = {}
+    reassignments: dict[StepId, str] = {}
 
     def busy(name: str) -> float:
         """Return the handoffs of a specialist for each of its slots."""
@@ -69,8 +69,8 @@ def find_reassignments(
             )
             handoff_counts[chosen_name] += 1
             if chosen_name != planned_name:
-                reassigned[step_id] = chosen_name
-    return reassigned
+                reassignments[step_id] = chosen_name
+    return reassignments
 
 
 def context_for(state: JobState, depends_on: Sequence[StepId]) -> tuple[ContextResult, ...]:
@@ -113,7 +113,7 @@ def step_handoff(
     Raises:
         HandoffError: a settled dependency has no result.
     """
-    planned = contract or spec
+    planned_spec = contract or spec
     current = state.steps[step.id]
     ended_steps: list[StepId] = []
     inputs: list[StepId] = []
@@ -127,7 +127,7 @@ def step_handoff(
     if answer_schema is not None and state.sinks == (step.id,):
         form = dict(answer_schema)
     else:
-        form = planned.output_schema
+        form = planned_spec.output_schema
     task = with_requirements(state, step.id, _task(step, ended_steps), MAX_TASK_CHARS)
     feedback: list[Feedback] = []
     for remark in remarks_on_step(state, step.id):
@@ -148,9 +148,9 @@ def step_handoff(
         artifacts=artifacts(state),
         expected_output_format=form,
         fallback_instruction=step.fallback,
-        limits=_limits(_within(spec, planned), max_turns, max_tokens, state.working_deadline),
+        limits=_limits(_within(spec, planned_spec), max_turns, max_tokens, state.working_deadline),
         compared=_is_compared(state, spec),
-        acts_with=_effects_allowed(state, step.id, spec, planned),
+        acts_with=_effects_allowed(state, step.id, spec, planned_spec),
         call_approval_s=_call_approval_s(state),
         model=state.submitted.model,
         depth=state.submitted.depth,
@@ -193,7 +193,7 @@ def _max_turns(state: JobState, spec: SpecialistSpec) -> int:
 
 
 def _effects_allowed(
-    state: JobState, step_id: StepId, spec: SpecialistSpec, planned: SpecialistSpec
+    state: JobState, step_id: StepId, spec: SpecialistSpec, planned_spec: SpecialistSpec
 ) -> tuple[str, ...] | None:
     """Return the tools with effects that an attempt may use. None: all tools of `spec`.
 
@@ -204,8 +204,8 @@ def _effects_allowed(
     is_of_child_job = state.steps[step_id].outline.specialist == CHILD_JOB_SPECIALIST
     if state.submitted.parent or is_of_child_job or step_id in helpers_of(state):
         return ()
-    if planned is not spec:
-        return planned.tools
+    if planned_spec is not spec:
+        return planned_spec.tools
     return None
 
 

@@ -111,15 +111,15 @@ def reserve_for_closing_roles(state: JobState, foreseen: Sequence[WorstCase]) ->
         if measure.counts_calls:
             reserve = min(turns, (limit - 1) // 2)  # the steps get at least one
         else:
-            needed = sum(measure.worst(call) for call in foreseen)
-            reserve = _reserve(needed, limit)
+            needed_amount = sum(measure.worst(call) for call in foreseen)
+            reserve = _reserve(needed_amount, limit)
         if reserve:
             reserves[measure.kept] = reserve
     return reserves
 
 
-def _reserve(needed: int, limit: int) -> int:
+def _reserve(needed_amount: int, limit: int) -> int:
     """Return the part of a budget for the roles that end the job: what their calls need, but
     at least a fifth and at most half of the budget.
     """
-    return max(limit // RESERVE_DIVISOR, min(needed, limit // MAX_RESERVE_DIVISOR))
+    return max(limit // RESERVE_DIVISOR, min(needed_amount, limit // MAX_RESERVE_DIVISOR))

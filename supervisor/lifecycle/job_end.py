@@ -109,17 +109,17 @@ def _fail(state: JobState) -> EndJob:
     """
     if state.spent is not None:
         return EndJob(JobStatus.FAILED, f"{why_over(state)}, and {NOTHING_USABLE}")
-    skipped = 0
+    skipped_count = 0
     for step_id, step in state.steps.items():
         if step.is_skipped:
-            skipped += 1
+            skipped_count += 1
         elif step.trouble and not step.outline.depends_on:
             ended_itself = step.stop_reason in (None, StopReason.FINISHED)
             outcome = step.result_status if ended_itself else step.stop_reason
             specialists = " and ".join(step.tried or (step.specialist,))
             why = f"{NOTHING_USABLE} ({step_id} by {specialists}: {outcome})"
             return EndJob(JobStatus.FAILED, why, step.trouble)
-    if skipped and skipped == len(state.steps):
+    if skipped_count and skipped_count == len(state.steps):
         return EndJob(JobStatus.FAILED, NOTHING_MET)
     return EndJob(JobStatus.FAILED, NOTHING_USABLE)
 

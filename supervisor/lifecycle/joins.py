@@ -159,10 +159,10 @@ def abandon_late_steps(state: JobState, now: float) -> tuple[AbandonSteps, ...]:
         join, why = state_of_join(state, fan_in, now)
         if join is not JoinState.MET:
             continue
-        late = _late_for(state, fan_in)
-        if late:
+        late_steps = _late_for(state, fan_in)
+        if late_steps:
             waiting = fan_in.step or "the answer"
-            return (AbandonSteps(late, f"not waited for: {why} for {waiting}"),)
+            return (AbandonSteps(late_steps, f"not waited for: {why} for {waiting}"),)
     return ()
 
 
@@ -187,12 +187,12 @@ def fan_ins_to_count(state: JobState, dependents: frozenset[StepId]) -> tuple[Co
     """
     if dependents and not any(state.steps[dependent].outline.join for dependent in dependents):
         return ()  # thousands of steps may share a fan-in without a join: do not build its parts
-    counted: list[CountedFanIn] = []
+    counted_fan_ins: list[CountedFanIn] = []
     for fan_in in _fan_ins_of(state, sorted(dependents)):
         if fan_in.join:
             wakes_from = _wakes_from(fan_in.join, len(fan_in.parts))
-            counted.append(CountedFanIn(fan_in=fan_in.step or LAST, wakes_from=wakes_from))
-    return tuple(counted)
+            counted_fan_ins.append(CountedFanIn(fan_in=fan_in.step or LAST, wakes_from=wakes_from))
+    return tuple(counted_fan_ins)
 
 
 def _fan_ins_with_join(state: JobState) -> list[FanIn]:
@@ -213,17 +213,17 @@ def _late_for(state: JobState, fan_in: FanIn) -> tuple[StepId, ...]:
     other waiting step waits, in the plan's order.
     """
     dependents = state.dependents
-    late: set[StepId] = set()
+    late_steps: set[StepId] = set()
     frontier = list(fan_in.parts)
     while frontier:
         step_id = frontier.pop()
-        if step_id in late or state.steps[step_id].is_settled:
+        if step_id in late_steps or state.steps[step_id].is_settled:
             continue
-        others = dependents[step_id] - late - {fan_in.step}
+        others = dependents[step_id] - late_steps - {fan_in.step}
         if not _is_any_waiting(state, others):
-            late.add(step_id)
+            late_steps.add(step_id)
             frontier += state.steps[step_id].outline.depends_on
-    return tuple(step_id for step_id in state.steps if step_id in late)
+    return tuple(step_id for step_id in state.steps if step_id in late_steps)
 
 
 def _is_any_waiting(state: JobState, step_ids: Collection[StepId]) -> bool:

@@ -35,21 +35,21 @@ def end_hopeless_steps(state: JobState, now: float) -> tuple[AbandonSteps | Skip
 
     A step is skipped if each dependency without a usable result was skipped.
     """
-    broken: dict[str, list[StepId]] = {}
-    skipped: list[StepId] = []
+    broken_steps: dict[str, list[StepId]] = {}
+    skipped_steps: list[StepId] = []
     for step_id in state.step_index.next:
         if state.steps[step_id].outline.depends_on:
             fan_in = fan_in_of(state, step_id)
             join, why = state_of_join(state, fan_in, now)
             if join is JoinState.BROKEN and _lacks_only_skipped_parts(state, fan_in):
-                skipped.append(step_id)
+                skipped_steps.append(step_id)
             elif join is JoinState.BROKEN:
-                broken.setdefault(why, []).append(step_id)
+                broken_steps.setdefault(why, []).append(step_id)
     commands: list[AbandonSteps | SkipSteps] = []
-    for why, steps in broken.items():
+    for why, steps in broken_steps.items():
         commands.append(AbandonSteps(tuple(steps), why))
-    if skipped:
-        commands.append(SkipSteps(tuple(skipped), ALL_SKIPPED))
+    if skipped_steps:
+        commands.append(SkipSteps(tuple(skipped_steps), ALL_SKIPPED))
     return tuple(commands)
 
 

@@ -242,13 +242,13 @@ def _apply_webhook_tried(state: JobState, event: WebhookTried, at: float) -> dic
 def _apply_end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str, Any]:
     if event.end != state.ended_version:
         return {}  # about an end before a retry: the task for the coming end has not been sent
-    tried = Delivery(
+    delivery = Delivery(
         attempts=event.attempt,
         tried_at=at,
         delivered=event.delivered,
         under_way=event.under_way,
     )
-    return {"end_task": tried}
+    return {"end_task": delivery}
 
 
 def _step_changes(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)

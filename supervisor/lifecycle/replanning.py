@@ -137,13 +137,13 @@ def apply_patch(
     dropped_ids = _steps_to_drop(plan, patch, unbegun)
     changeable, absent = set(unbegun), set(dropped_ids)
     changed_steps: dict[StepId, Step] = {}
-    late = dict.fromkeys(step_id for step_id in patch.drop if step_id not in changeable)
+    late_ids = dict.fromkeys(step_id for step_id in patch.drop if step_id not in changeable)
     for step in patch.change:
         if step.id not in changeable:
-            late[step.id] = None
+            late_ids[step.id] = None
         elif step.id not in absent:
             changed_steps[step.id] = step
-    too_late = tuple(late)
+    too_late = tuple(late_ids)
     added_steps: tuple[Step, ...] = ()
     synthesis = plan.synthesis
     if patch.add and not patch.finalize:

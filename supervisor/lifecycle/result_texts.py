@@ -253,13 +253,13 @@ class ResultTexts:
             return title_of("; ".join(reasons), WHY_CHARS)
         return None
 
-    def why_unchecked(self, checked: FactsChecked) -> str | None:
+    def why_unchecked(self, event: FactsChecked) -> str | None:
         """Return why the fact-check failed, or else the fact-checker's own reason, in one line
         of at most WHY_CHARS characters; None if there is no reason.
         """
-        reason = self.why(checked.result)
-        if not reason and checked.result:
-            check = self.fact_check(checked.result)
+        reason = self.why(event.result)
+        if not reason and event.result:
+            check = self.fact_check(event.result)
             reason = check.why if check else None
         if not reason:
             return None
@@ -375,11 +375,11 @@ def _reasons(result: HandoffResult) -> list[str]:
         return [STOPPED_BY[result.stop_reason]]
     if result.status is not ResultStatus.PARTIAL:
         return []
-    unproven = [claim for claim in result.claims if not claim.sources]
-    if unproven:
-        verb = "has" if len(unproven) == 1 else "have"
+    unproven_claims = [claim for claim in result.claims if not claim.sources]
+    if unproven_claims:
+        verb = "has" if len(unproven_claims) == 1 else "have"
         claims = count_of(len(result.claims), "claim")
-        return [f"{len(unproven)} of its {claims} {verb} no source that could be checked"]
+        return [f"{len(unproven_claims)} of its {claims} {verb} no source that could be checked"]
     return [UNEXPLAINED]
 
 

@@ -123,11 +123,11 @@ def rulings_of(state: JobState, texts: ResultTexts) -> dict[StepId, Ruling]:
     Args:
         texts: payloads of `payloads_for_arbitration`.
     """
-    disputed = set(disagreements(state))
+    disputed_steps = set(disagreements(state))
     rulings: dict[StepId, Ruling] = {}
     for result in texts.results(payloads_for_arbitration(state)):
         for ruling in Rulings.of(result.output).rulings:
-            if ruling.step in disputed:
+            if ruling.step in disputed_steps:
                 rulings[ruling.step] = ruling
     return rulings
 
@@ -162,10 +162,10 @@ def notes_on_settled_points(state: JobState, texts: ResultTexts) -> tuple[str, .
     if verdict is None:
         return ()
     rulings = rulings_of(state, texts)
-    settled = disputes_settled_for_writer(state)
+    settled_steps = disputes_settled_for_writer(state)
     notes: list[str] = []
     for revision in verdict.revisions:
-        if revision.step in settled:
+        if revision.step in settled_steps:
             why = rulings[revision.step].why or "no reason given"
             notes.append(
                 f"Settled for the writer: {revision.step}: {revision.problem} (the judge: {why})"

@@ -65,20 +65,20 @@ def find_blocked_steps(state: JobState) -> tuple[AbandonSteps, ...]:
     without_review: frozenset[StepId] = frozenset()
     if (state.review_over or not state.is_reviewed) and not is_passed(state):
         without_review = after_review(state)
-    not_passed: list[StepId] = []
-    rejected: list[StepId] = []
-    acted: list[StepId] = []
+    unreviewed_steps: list[StepId] = []
+    rejected_steps: list[StepId] = []
+    acted_steps: list[StepId] = []
     for step_id in state.step_index.next:
         if step_id in without_review:
-            not_passed.append(step_id)
+            unreviewed_steps.append(step_id)
         if state.steps[step_id].is_approved is False:
-            rejected.append(step_id)
+            rejected_steps.append(step_id)
         if state.steps[step_id].acted:
-            acted.append(step_id)
+            acted_steps.append(step_id)
     for step_ids, why in (
-        (not_passed, NOT_PASSED),
-        (rejected, NOT_APPROVED),
-        (acted, CUT_SHORT),
+        (unreviewed_steps, NOT_PASSED),
+        (rejected_steps, NOT_APPROVED),
+        (acted_steps, CUT_SHORT),
     ):
         if step_ids:
             return (AbandonSteps(tuple(step_ids), why),)
@@ -173,10 +173,10 @@ def _put_acting_steps_after_review(
     steps: Sequence[Step], acting: Collection[str]
 ) -> tuple[Step, ...]:
     """Return the steps, with the acting steps after the review."""
-    marked: list[Step] = []
+    marked_steps: list[Step] = []
     for step in steps:
         if step.specialist in acting and step.after is None:
-            marked.append(step.model_copy(update={"after": AFTER_REVIEW}))
+            marked_steps.append(step.model_copy(update={"after": AFTER_REVIEW}))
         else:
-            marked.append(step)
-    return tuple(marked)
+            marked_steps.append(step)
+    return tuple(marked_steps)

@@ -59,25 +59,27 @@ def make_conditions_event(
     Args:
         texts: payloads of `results_for_conditions`.
     """
-    met: list[StepId] = []
-    skipped: list[HandoffResult] = []
-    undecided: list[HandoffResult] = []
+    met_steps: list[StepId] = []
+    skipped_results: list[HandoffResult] = []
+    undecided_results: list[HandoffResult] = []
     for step_id in steps:
         try:
             is_met, why = _evaluate_condition(state, plan.by_id[step_id], texts)
         except Undecided as problem:
-            undecided.append(
+            undecided_results.append(
                 _make_result_by_code(state, step_id, f"its condition can't be decided: {problem}")
             )
             continue
         if is_met:
-            met.append(step_id)
+            met_steps.append(step_id)
         else:
-            skipped.append(_make_skip_result(state, step_id, why))
+            skipped_results.append(_make_skip_result(state, step_id, why))
     event = ConditionsChecked(
-        met=tuple(met), skipped=_references(skipped), undecided=_references(undecided)
+        met=tuple(met_steps),
+        skipped=_references(skipped_results),
+        undecided=_references(undecided_results),
     )
-    return event, [*skipped, *undecided]
+    return event, [*skipped_results, *undecided_results]
 
 
 def make_skip_event(

@@ -132,9 +132,11 @@ def reason_of_failure(state: JobState, steps: Sequence[StepId]) -> str:
         f"{', '.join(steps)} failed: approve to continue without a result, or reject with a note to"
         " try again"
     )
-    acted = [step_id for step_id in steps if state.steps[step_id].acted]
-    if acted:
-        reason += f"; {', '.join(acted)} may have acted already: name the step to run it again"
+    acted_steps = [step_id for step_id in steps if state.steps[step_id].acted]
+    if acted_steps:
+        reason += (
+            f"; {', '.join(acted_steps)} may have acted already: name the step to run it again"
+        )
     return reason
 
 

@@ -49,11 +49,11 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
     if event.status is not ResultStatus.OK:
         trouble = event.result
     failures = step.failures
-    tried = step.tried
+    tried_specialists = step.tried
     if event.status is ResultStatus.FAILED:
         failures += 1
-        if step.specialist not in tried:
-            tried = (*tried, step.specialist)
+        if step.specialist not in tried_specialists:
+            tried_specialists = (*tried_specialists, step.specialist)
     may_have_acted = bool(event.acted)
     if event.stop_reason in BY_CODE:
         may_have_acted = may_have_acted or step.acted
@@ -70,7 +70,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "trouble": trouble,
             "acted": may_have_acted,
             "failures": failures,
-            "tried": tried,
+            "tried": tried_specialists,
         }
     )
 
@@ -176,16 +176,16 @@ def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
     """
     steps: dict[StepId, StepState] = {}
     open_steps = {handoff.step_id for handoff in state.open.values()}
-    for abandoned in event.steps:
-        step = steps.get(abandoned.step) or state.steps[abandoned.step]
-        came_later = step.is_settled and abandoned.step not in open_steps
+    for abandoned_step in event.steps:
+        step = steps.get(abandoned_step.step) or state.steps[abandoned_step.step]
+        came_later = step.is_settled and abandoned_step.step not in open_steps
         if came_later and event.why != UNREADABLE:
             continue
         if step.sent_back is not None and step.sent_back != step.result:
-            steps[abandoned.step] = restore_earlier_result(step, abandoned.result, None)
+            steps[abandoned_step.step] = restore_earlier_result(step, abandoned_step.result, None)
         else:
-            steps[abandoned.step] = _with_result_by_code(
-                step, abandoned.result, ResultStatus.FAILED
+            steps[abandoned_step.step] = _with_result_by_code(
+                step, abandoned_step.result, ResultStatus.FAILED
             )
     still_open: dict[HandoffId, HandoffIssued] = {}
     for handoff_id, handoff in state.open.items():
@@ -219,16 +219,18 @@ def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any
     steps: dict[StepId, StepState] = {}
     for step_id in event.met:
         steps[step_id] = state.steps[step_id].model_copy(update={"is_met": True})
-    for skipped in event.skipped:
-        step = state.steps[skipped.step]
-        steps[skipped.step] = _with_result_by_code(step, skipped.result, ResultStatus.SKIPPED)
-    for undecided in event.undecided:
-        step = state.steps[undecided.step]
+    for skipped_step in event.skipped:
+        step = state.steps[skipped_step.step]
+        steps[skipped_step.step] = _with_result_by_code(
+            step, skipped_step.result, ResultStatus.SKIPPED
+        )
+    for undecided_step in event.undecided:
+        step = state.steps[undecided_step.step]
         if step.sent_back is not None:
-            steps[undecided.step] = restore_earlier_result(step, undecided.result, None)
+            steps[undecided_step.step] = restore_earlier_result(step, undecided_step.result, None)
         else:
-            steps[undecided.step] = _with_result_by_code(
-                step, undecided.result, ResultStatus.FAILED
+            steps[undecided_step.step] = _with_result_by_code(
+                step, undecided_step.result, ResultStatus.FAILED
             )
     after = state.steps | steps
     return {"steps": after, "question": keep_open_question(state.question, after)}

@@ -126,14 +126,14 @@ def find_uncited_sentences(
 
 def quote_sentences(sentences: Sequence[str]) -> str:
     """Return the first sentences in quotation marks, and the number of the others."""
-    quoted: list[str] = []
+    quotes: list[str] = []
     for sentence in sentences[:_MAX_QUOTED]:
         if len(sentence) > _MAX_QUOTED_CHARS:
             sentence = f"{sentence[:_MAX_QUOTED_CHARS]}…"  # noqa: PLW2901 (the same sentence, cut)
-        quoted.append(f'"{sentence}"')
+        quotes.append(f'"{sentence}"')
     if len(sentences) > _MAX_QUOTED:
-        quoted.append(f"and {len(sentences) - _MAX_QUOTED:,} more")
-    return "; ".join(quoted)
+        quotes.append(f"and {len(sentences) - _MAX_QUOTED:,} more")
+    return "; ".join(quotes)
 
 
 def has_figure(sentence: str) -> bool:

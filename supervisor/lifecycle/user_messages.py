@@ -164,5 +164,5 @@ def request_with_messages(request: str, messages: Sequence[tuple[UserMessage, st
         if left < 0:
             break
         parts.insert(0, part)
-    listed = "\n\n".join(parts)
-    return f"{request}\n\nThe user has added since, as a part of the request:\n\n{listed}"
+    messages_text = "\n\n".join(parts)
+    return f"{request}\n\nThe user has added since, as a part of the request:\n\n{messages_text}"
