@@ -130,11 +130,11 @@ def quote_of(
     half_prices: list[float] = []
     durations: list[float] = []
     for _ in range(draws):
-        drawn = _draw(work, samples, random)
-        durations.append(spent_s + drawn.seconds)
-        if drawn.cost is not None and spent_microusd is not None:
-            costs.append(spent_microusd + drawn.cost)
-            half_prices.append(drawn.half_price)
+        draw = _draw(work, samples, random)
+        durations.append(spent_s + draw.seconds)
+        if draw.cost is not None and spent_microusd is not None:
+            costs.append(spent_microusd + draw.cost)
+            half_prices.append(draw.half_price)
     cost_scores: list[tuple[float, float]] = []
     time_scores: list[tuple[float, float]] = []
     for score in past.scores:
@@ -232,12 +232,12 @@ def _sum(prices: Sequence[float | None]) -> float | None:
     return total
 
 
-def _estimate(drawn: Sequence[float], scores: Sequence[tuple[float, float]]) -> Estimate:
+def _estimate(figures: Sequence[float], scores: Sequence[tuple[float, float]]) -> Estimate:
     """Return the estimate of a simulated figure.
 
     `scores`: for each earlier quote, the real figure divided by the simulated `likely` and `most`.
     """
-    drawn_likely, drawn_most = _quantile(drawn, 0.5), _quantile(drawn, 0.9)
+    drawn_likely, drawn_most = _quantile(figures, 0.5), _quantile(figures, 0.9)
     likely, most = drawn_likely, COLD * drawn_most
     if len(scores) >= MIN_SCORES:
         likely = drawn_likely * _quantile([ratio for ratio, _ in scores], 0.5)
@@ -255,8 +255,8 @@ def _quantile(values: Sequence[float], level: float) -> float:
     return sorted(values)[min(place, len(values)) - 1]
 
 
-def _ratio(real: float, drawn: float) -> float:
-    """Return `real / drawn`; 1 if both figures are zero."""
-    if real == drawn == 0:
+def _ratio(real: float, drawn_figure: float) -> float:
+    """Return `real / drawn_figure`; 1 if both figures are zero."""
+    if real == drawn_figure == 0:
         return 1.0
-    return real / max(drawn, 1e-9)
+    return real / max(drawn_figure, 1e-9)

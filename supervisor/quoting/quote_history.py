@@ -89,16 +89,16 @@ def quote_as_json(quote: Quote) -> dict[str, Any]:
     cost = _estimate_as_json(quote.microusd, MICROUSD, "usd")
     if cost is not None and quote.half_price_microusd is not None:
         cost["half_price_usd"] = quote.half_price_microusd / MICROUSD
-    quoted: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "cost": cost,
         "time": _estimate_as_json(quote.seconds, 1.0, "s"),
         "handoffs": quote.handoffs,
         "jobs": quote.jobs,
     }
     if quote.deadline_s is not None:
-        quoted["time_without_batches"] = _estimate_as_json(quote.live_seconds, 1.0, "s")
-        quoted["deadline_s"] = quote.deadline_s
-    return quoted
+        fields["time_without_batches"] = _estimate_as_json(quote.live_seconds, 1.0, "s")
+        fields["deadline_s"] = quote.deadline_s
+    return fields
 
 
 def _estimate_as_json(estimate: Estimate | None, unit: float, name: str) -> dict[str, float] | None:
