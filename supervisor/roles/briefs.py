@@ -149,13 +149,13 @@ def plan_brief(
     request: str,
     candidates: Sequence[Candidate],
     max_steps: int,
-    rejected: Sequence[RejectedPlanBrief] = (),
+    rejected_plans: Sequence[RejectedPlanBrief] = (),
     context: JobContext = JobContext(),
 ) -> str:
     """Return the planner's brief.
 
     Args:
-        rejected: plans that the user rejected, the latest last.
+        rejected_plans: plans that the user rejected, the latest last.
     """
     job = f"Make the plan for the request below, with at most {max_steps} steps."
     if context.given_results:
@@ -163,14 +163,14 @@ def plan_brief(
             " The known results exist already, and are in your context: a step that needs a result"
             " names its id in `depends_on`."
         )
-    if rejected:
+    if rejected_plans:
         job += (
             " The user has rejected the plans below: follow the notes about them, and change"
             " nothing else without need."
         )
     plans: list[JsonValue] = []
     has_own_plan = False
-    for plan in rejected:
+    for plan in rejected_plans:
         plans.append(plan.item())
         has_own_plan = has_own_plan or plan.own_plan is not None
     if has_own_plan:
@@ -257,10 +257,10 @@ def replan_brief(
         left: number of changes that the plan can still have, including this one.
     """
     if left == 1:
-        again = "this is the last time that it can be changed"
+        remark = "this is the last time that it can be changed"
     else:
-        again = f"it can be changed {left} more times"
-    note = f"There are new results of {', '.join(news)}. Add at most {limit} new steps; {again}."
+        remark = f"it can be changed {left} more times"
+    note = f"There are new results of {', '.join(news)}. Add at most {limit} new steps; {remark}."
     return _brief(
         "Decide what the plan needs now.",
         request,
@@ -290,12 +290,12 @@ def assessment_brief(
         about: steps whose results are reviewed; the other steps wait for the verdict. Empty: all
             steps.
     """
-    again = "nothing can be sent back any more"
+    rounds_text = "nothing can be sent back any more"
     if left == 1:
-        again = "work may be sent back 1 more time"
+        rounds_text = "work may be sent back 1 more time"
     elif left:
-        again = f"work may be sent back {left} more times"
-    note = f"This is round {round_number}: {again}."
+        rounds_text = f"work may be sent back {left} more times"
+    note = f"This is round {round_number}: {rounds_text}."
     criteria: list[JsonValue] = []
     for criterion in rubric.criteria:
         criteria.append({"criterion": criterion.name, "means": criterion.means})
@@ -342,7 +342,7 @@ def synthesis_brief(
 
 def _candidate_items(candidates: Sequence[Candidate]) -> list[JsonValue]:
     """Return the JSON items of the candidates, sorted by name."""
-    offered: list[JsonValue] = []
+    items: list[JsonValue] = []
     for candidate in sorted(candidates, key=attrgetter("name")):
         item: dict[str, JsonValue] = {
             "name": candidate.name,
@@ -350,8 +350,8 @@ def _candidate_items(candidates: Sequence[Candidate]) -> list[JsonValue]:
         }
         if candidate.tools:
             item["tools"] = list(candidate.tools)
-        offered.append(item)
-    return offered
+        items.append(item)
+    return items
 
 
 def _waiting(candidates: Sequence[Candidate]) -> list[JsonValue]:

@@ -84,15 +84,15 @@ def arbitration_brief(state: JobState, texts: ResultTexts) -> str:
     Args:
         texts: payloads of `payloads_for_judge(state)`.
     """
-    disputed = disagreements(state)
+    disputed_steps = disagreements(state)
     verdict = None
     if state.last_round:
         verdict = texts.verdict(state.last_round)
     points: list[Revision] = []
     if verdict:
-        points = [revision for revision in verdict.revisions if revision.step in disputed]
+        points = [revision for revision in verdict.revisions if revision.step in disputed_steps]
     results: dict[StepId, HandoffResult] = {}
-    for step in disputed:
+    for step in disputed_steps:
         if ref := state.steps[step].result:
             results[step] = texts.result(ref)
     lines = [_JOB]
@@ -184,8 +184,8 @@ class RulingFormat:
             )
         rulings: list[Ruling] = []
         for point in self.points:
-            undecided = Ruling(step=StepId(point), right=Side.NEITHER)
-            rulings.append(rulings_by_point.get(point, undecided))
+            undecided_ruling = Ruling(step=StepId(point), right=Side.NEITHER)
+            rulings.append(rulings_by_point.get(point, undecided_ruling))
         output = Rulings(rulings=tuple(rulings)).model_dump(mode="json")
         return AcceptedAnswer(ResultStatus.OK, output)
 

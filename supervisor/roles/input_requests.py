@@ -230,10 +230,10 @@ def needs_format_of_schema(schema: Mapping[str, Any], state: JobState, plan: Pla
     """Return the answer format of a handoff with this `NeedsFormat.schema`, for the steps and
     specialists in the schema.
     """
-    offered = _item_of(schema).get("specialist", {}).get("enum", ())
+    specialists = _item_of(schema).get("specialist", {}).get("enum", ())
     return NeedsFormat(
         steps_of_schema(schema),
-        tuple(filter(None, offered)),
+        tuple(filter(None, specialists)),
         steps_left(state),
         plan.steps,
         helpers_of(state),

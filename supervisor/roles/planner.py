@@ -206,10 +206,10 @@ class PlanAnswer(LenientAnswer):
         steps: list[tuple[str, StepAnswer]] = []
         copies: dict[str, list[tuple[str, str]]] = {}
         for raw in self.steps:
-            repeated = raw.copies(most + 1)
-            steps += repeated
+            step_copies = raw.copies(most + 1)
+            steps += step_copies
             if raw.for_each:
-                ids = [(text, copy.id) for text, copy in repeated]
+                ids = [(text, copy.id) for text, copy in step_copies]
                 copies[_name_without_item(raw.id)] = ids
         return [_with_copied_dependencies(step, text, copies) for text, step in steps]
 
@@ -399,20 +399,20 @@ def _replace_unknown_specialists(
     steps: Sequence[Step], specialists: Collection[str]
 ) -> tuple[list[Step], list[str]]:
     """Return the steps with offered specialists only, and notes about the changes."""
-    instead = default_specialist(specialists)
-    offered = {*specialists, instead}
-    reassigned: list[Step] = []
+    replacement = default_specialist(specialists)
+    known_specialists = {*specialists, replacement}
+    new_steps: list[Step] = []
     notes: list[str] = []
     for step in steps:
-        if step.specialist in offered:
-            reassigned.append(step)
+        if step.specialist in known_specialists:
+            new_steps.append(step)
             continue
-        reassigned.append(step.model_copy(update={"specialist": instead}))
+        new_steps.append(step.model_copy(update={"specialist": replacement}))
         notes.append(
             f"step {step.id} was meant for {step.specialist}, which is not an available specialist:"
-            f" {instead} takes it"
+            f" {replacement} takes it"
         )
-    return reassigned, notes
+    return new_steps, notes
 
 
 def _synthesis_of(text: str | None) -> Synthesis:

@@ -285,8 +285,8 @@ class PatchFormat:
         if problems := [*requested.problems, *self._problems(requested)]:
             raise InvalidAnswer("the plan cannot be changed so: " + "; ".join(problems))
         repeats = repeats_in(requested.add, requested.remaining_steps(self.plan))
-        repeated = {repeat.step for repeat in repeats}
-        repeats += twice_in([step for step in requested.add if step.id not in repeated])
+        repeated_ids = {repeat.step for repeat in repeats}
+        repeats += twice_in([step for step in requested.add if step.id not in repeated_ids])
         if repeats and not last_try:
             raise InvalidAnswer(Defect("; ".join(map(self._repeat_message, repeats)), _INSTEAD))
         return _accept_patch(_patch(requested, repeats), requested.notes)
@@ -396,12 +396,12 @@ _INSTEAD = "use the existing results, ask for new work only, or answer with your
 
 def _patch(requested: _RequestedChanges, repeats: Sequence[Repeat]) -> Patch:
     """Return the patch without repeats. Dependents of a repeat depend on the earlier step."""
-    instead = {repeat.step: repeat.earlier for repeat in repeats}
-    new_steps = [step for step in requested.add if step.id not in instead]
+    replacements = {repeat.step: repeat.earlier for repeat in repeats}
+    new_steps = [step for step in requested.add if step.id not in replacements]
     why = clip(" ".join(map(_sentence, requested.whys)), MAX_WHY_CHARS)
     return Patch(
-        add=_waiting_for(new_steps, instead),
-        change=_waiting_for(requested.change, instead),
+        add=_waiting_for(new_steps, replacements),
+        change=_waiting_for(requested.change, replacements),
         drop=tuple(requested.drop),
         repeats=tuple(repeats),
         why=why,
@@ -414,13 +414,13 @@ def _sentence(text: str) -> str:
     return f"{text}."
 
 
-def _waiting_for(steps: Iterable[Step], instead: Mapping[StepId, StepId]) -> tuple[Step, ...]:
+def _waiting_for(steps: Iterable[Step], replacements: Mapping[StepId, StepId]) -> tuple[Step, ...]:
     """Return the steps with each repeated dependency replaced by the earlier step."""
     waiting: list[Step] = []
     for step in steps:
         depends_on: dict[StepId, None] = {}
         for dependency in step.depends_on:
-            depends_on[instead.get(dependency, dependency)] = None
+            depends_on[replacements.get(dependency, dependency)] = None
         waiting.append(step.model_copy(update={"depends_on": tuple(depends_on)}))
     return tuple(waiting)
 

@@ -95,11 +95,11 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
         case "router":
             return (_make_routed_event(result, result_ref),), ()
         case "planner" if state.plan is None:
-            offered = specialists_of_plan_schema(schema)
-            planned, text = _make_plan_or_fallback_event(
-                state, result, result_ref, request, offered, acting
+            known_specialists = specialists_of_plan_schema(schema)
+            event, text = _make_plan_or_fallback_event(
+                state, result, result_ref, request, known_specialists, acting
             )
-            return (hide_titles(state, planned),), (text,)
+            return (hide_titles(state, event),), (text,)
         case "planner":
             resolved, new_plan = _make_needs_resolved_event(
                 state, steps_of_schema(schema), result, result_ref, texts
@@ -124,7 +124,7 @@ def _make_plan_or_fallback_event(
     result: HandoffResult,
     result_ref: BlobRef,
     request: str,
-    offered: tuple[str, ...],
+    known_specialists: tuple[str, ...],
     acting: Collection[str],
 ) -> tuple[PlanMade, str]:
     """Return the event of the planner's plan, and the payload of the plan. After a failed
@@ -132,11 +132,11 @@ def _make_plan_or_fallback_event(
 
     Args:
         result_ref: reference to `result`.
-        offered: the specialists in the schema of the handoff.
+        known_specialists: the specialists in the schema of the handoff.
     """
     plan = _plan(result)
     if plan is None:
-        fallback = fallback_plan(request, offered, answers_in(state.submitted.given))
+        fallback = fallback_plan(request, known_specialists, answers_in(state.submitted.given))
         fallback = with_effects_after_review(fallback, acting)
         return make_plan_event(
             fallback, result_ref, is_reviewed=_has_review(state, fallback), acting=acting
@@ -159,11 +159,11 @@ def _make_judged_event(result: HandoffResult, ref: BlobRef) -> Judged:
     """Return the event of the judge's decisions about conflicts, or of its failure."""
     with suppress(HandoffError):
         if result.status is ResultStatus.OK:
-            settled: list[str] = []
+            settled_conflicts: list[str] = []
             for settlement in Settlements.of(result.output).settlements:
                 if settlement.stands:
-                    settled.append(settlement.conflict)
-            return Judged(result=ref, settled=tuple(settled))
+                    settled_conflicts.append(settlement.conflict)
+            return Judged(result=ref, settled=tuple(settled_conflicts))
     return Judged(result=ref, problem="the judge failed")
 
 
@@ -299,7 +299,7 @@ def _make_needs_resolved_event(
             for resolution in Resolutions.of(result.output).resolutions:
                 resolutions[resolution.step] = resolution
     repeats: list[StepId] = []
-    answered: list[StepId] = []
+    answered_steps: list[StepId] = []
     given_up: list[StepId] = []
     by: dict[StepId, Step] = {}
     for step_id in map(StepId, needy_steps):
@@ -310,11 +310,11 @@ def _make_needs_resolved_event(
         if resolution.by and not is_repeat:
             by[step_id] = resolution.by
         elif resolution.answer and not is_repeat:
-            answered.append(step_id)
+            answered_steps.append(step_id)
         else:
             given_up.append(step_id)
     event = NeedsResolved(
-        result=ref, answered=tuple(answered), given_up=tuple(given_up), repeats=tuple(repeats)
+        result=ref, answered=tuple(answered_steps), given_up=tuple(given_up), repeats=tuple(repeats)
     )
     if by and state.plan:
         plan = texts.plan(state.plan.plan)

@@ -102,10 +102,10 @@ class RouteFormat:
         if specialist:
             problem = f"there is no specialist {specialist}"
         if not last_try:
-            offered = ", ".join(sorted(self.specialists)) or default_specialist(())
+            known_specialists = ", ".join(sorted(self.specialists)) or default_specialist(())
             raise InvalidAnswer(
                 "specialist must be the name of the specialist that does the request alone;"
-                f" {problem} (known: {offered})"
+                f" {problem} (known: {known_specialists})"
             )
         return (
             f"the router chose an unknown specialist ({problem}):"
