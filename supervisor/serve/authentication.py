@@ -399,11 +399,11 @@ def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:
     Raises:
         UnknownJob: there is no such job, or it belongs to another tenant. Both have one message.
     """
-    checked = check_job_id(JobId(job_id))
-    owner = store.jobs.owner(checked)
+    checked_id = check_job_id(JobId(job_id))
+    owner = store.jobs.owner(checked_id)
     if owner is None or caller.tenant not in (None, owner):
         raise UnknownJob.for_job(job_id)
-    return checked
+    return checked_id
 
 
 async def _visible_job(

@@ -79,11 +79,11 @@ async def specialists(access: Reads) -> list[dict[str, Any]]:
 
 def list_specialists(access: Access) -> list[dict[str, Any]]:
     """Return the specialists of live workers. A tenant does not see the fields about workers."""
-    listed: list[dict[str, Any]] = []
+    specialists: list[dict[str, Any]] = []
     for specialist in access.store.presence.load_served_specialists().values():
         live_specialist = specialist if access.tenant is None else None
-        listed.append(specialist_as_json(specialist.spec, live_specialist))
-    return listed
+        specialists.append(specialist_as_json(specialist.spec, live_specialist))
+    return specialists
 
 
 @router.get("/stats", summary="Read the load of the fleet")

@@ -48,11 +48,11 @@ def check_proxy(settings: Settings) -> None:
     """
     if settings.serve_user_header is None:
         return
-    needed = {
+    needed_settings = {
         "HANDOFF_SERVE_PROXIES": settings.serve_proxies,
         "HANDOFF_SERVE_ROLES": settings.serve_roles,
     }
-    missing = [name for name, value in needed.items() if not value]
+    missing = [name for name, value in needed_settings.items() if not value]
     if missing:
         raise UserError(
             f"HANDOFF_SERVE_USER_HEADER also needs {' and '.join(missing)}: set"
@@ -80,10 +80,10 @@ def address_of(request: Request, settings: Settings) -> str | None:
 
 def is_proxy(address: str, settings: Settings) -> bool:
     """Return whether an address is an address of a proxy."""
-    parsed = parse_address(address)
-    if parsed is None:
+    ip_address = parse_address(address)
+    if ip_address is None:
         return False
-    return any(parsed in network for network in _networks(settings.serve_proxies))
+    return any(ip_address in network for network in _networks(settings.serve_proxies))
 
 
 def user_of(request: Request, settings: Settings) -> ProxyUser | None:

@@ -74,13 +74,13 @@ class BodyLimit:
         if not length.isdecimal() or int(length[:18]) > self._max_bytes:
             await response_of(self._too_large())(scope, receive, send)
             return
-        received = 0
+        received_bytes = 0
 
         async def receive_counted() -> Message:
-            nonlocal received
+            nonlocal received_bytes
             message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max_bytes:
+            received_bytes += len(message.get("body", b""))
+            if received_bytes > self._max_bytes:
                 raise self._too_large()
             return message
 
@@ -166,8 +166,8 @@ class WholeBody:
                 async with asyncio.timeout(BODY_S):
                     message = await receive()
             except TimeoutError as error:
-                late = f"no bytes of the body for {BODY_S:.0f} s: send it again"
-                raise Problem(408, late, headers={"Connection": "close"}) from error
+                problem = f"no bytes of the body for {BODY_S:.0f} s: send it again"
+                raise Problem(408, problem, headers={"Connection": "close"}) from error
             if message["type"] == "http.disconnect":
                 raise Problem(400, "the body ends early: send it again")
             end = (end + message.get("body", b""))[-len(closing) - _MAX_WHITE_SPACE :]
@@ -335,12 +335,12 @@ def count_wrong_token(store: Store, address: str | None) -> None:
 
 def _sender(address: str | None) -> str:
     """Return the part of an address that one client cannot change, without colons."""
-    parsed = parse_address(str(address))
-    if parsed is None:
+    ip_address = parse_address(str(address))
+    if ip_address is None:
         return "unknown"
-    if parsed.version == 4:
-        return str(parsed)
-    network = ipaddress.ip_network((parsed, _NETWORK_BITS), strict=False)
+    if ip_address.version == 4:
+        return str(ip_address)
+    network = ipaddress.ip_network((ip_address, _NETWORK_BITS), strict=False)
     return str(network.network_address).replace(":", "-")
 
 
@@ -349,9 +349,9 @@ def parse_address(address: str) -> Address | None:
     None: the text is not an address.
     """
     try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
+        ip_address = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return None
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        return parsed.ipv4_mapped
-    return parsed
+    if isinstance(ip_address, ipaddress.IPv6Address) and ip_address.ipv4_mapped is not None:
+        return ip_address.ipv4_mapped
+    return ip_address

@@ -126,11 +126,11 @@ async def documents(
     begin: Annotated[int, Query(alias="from", ge=0, le=MAX_PLACE)] = 0,
 ) -> Response:
     """List the documents of a job."""
-    listed = await run_in_threadpool(
+    document_page = await run_in_threadpool(
         list_documents, visit.access.store, job_id, begin, ROWS, has_children=True
     )
     return await run_in_threadpool(
-        render, request, "documents.html", visit, job_id=job_id, documents=listed
+        render, request, "documents.html", visit, job_id=job_id, documents=document_page
     )
 
 

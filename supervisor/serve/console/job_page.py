@@ -199,14 +199,14 @@ class JobPage:
         """
         timeline = timeline_of(self.record)
         steps = (self.report.plan or {}).get("steps", ())
-        planned = steps_without_handoff(self.record.journal, steps, timeline.bars)
+        planned_steps = steps_without_handoff(self.record.journal, steps, timeline.bars)
         return {
             "id": self.record.job.job_id,
             "begins_at": timeline.begins_at,
             "ends_at": timeline.ends_at,
             "is_over": self.report.status.has_ended,
             "bars": [asdict(bar) for bar in timeline.bars],
-            "planned": [asdict(step) for step in planned],
+            "planned": [asdict(step) for step in planned_steps],
             "payloads": {},
             "turns": {},
             "contexts": {},

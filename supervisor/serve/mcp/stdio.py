@@ -37,8 +37,8 @@ async def serve_stdio(
     checks = TokenChecks(jobs.client.store.api_tokens)
     streams = OpenStreams(settings.serve_streams)
 
-    def access_of(_: Context, needed: ApiRole) -> Access:
-        check_api_role(caller, needed)
+    def access_of(_: Context, needed_role: ApiRole) -> Access:
+        check_api_role(caller, needed_role)
         return Access(jobs.acting_as(actor), settings, caller, checks, streams)
 
     server = make_server(access_of)

@@ -115,9 +115,9 @@ class QueueTool:
 
 def list_tools() -> list[Tool]:
     """Return the tools in the form of `tools/list`."""
-    listed: list[Tool] = []
+    tools: list[Tool] = []
     for name, tool in TOOLS.items():
-        listed.append(
+        tools.append(
             Tool(
                 name=name,
                 description=tool.description,
@@ -125,7 +125,7 @@ def list_tools() -> list[Tool]:
                 annotations=tool.hints,
             )
         )
-    return listed
+    return tools
 
 
 def tool_of(name: str) -> QueueTool:
@@ -160,8 +160,8 @@ async def run_tool(
 ) -> CallToolResult:
     """Run a tool. An error of the user is one line of the result."""
     try:
-        parsed = await access.in_turn(parse_arguments, tool.arguments, arguments)
-        return await tool.run(access, parsed)
+        parsed_arguments = await access.in_turn(parse_arguments, tool.arguments, arguments)
+        return await tool.run(access, parsed_arguments)
     except Problem as problem:
         return error_result(problem.detail)
     except HandoffError as error:
