@@ -90,7 +90,7 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
         by_parts.setdefault(parts, []).append(claim)
     equal_claims = list(by_parts.values())[:MAX_STATEMENTS]
     compared = sum(len(claims_of_statement) for claims_of_statement in equal_claims)
-    groups = _groups([statement_of(same[0]) for same in equal_claims])
+    groups = _groups([statement_of(claims_of_statement[0]) for claims_of_statement in equal_claims])
     conflicts: list[Conflict] = []
     for number, group in enumerate(groups, start=1):
         members: list[Claim] = []
@@ -167,7 +167,7 @@ def find_contradicted_claims(
     if not comparable:
         return
     by_subject = _group_by_subject(table.facts)
-    parsed: dict[KnownFact, Statement] = {}
+    statements: dict[KnownFact, Statement] = {}
     for claim in comparable:
         statement = statement_of(claim)
         against: list[KnownFact] = []
@@ -176,13 +176,13 @@ def find_contradicted_claims(
             if not is_same(subject, statement.subject):
                 continue
             for fact in facts:
-                if fact not in parsed:
-                    parsed[fact] = statement_of(fact)
-                if not may_share_time(parsed[fact], statement):
+                if fact not in statements:
+                    statements[fact] = statement_of(fact)
+                if not may_share_time(statements[fact], statement):
                     continue
-                if values_contradict(parsed[fact].value, statement.value):
+                if values_contradict(statements[fact].value, statement.value):
                     against.append(fact)
-                elif values_agree(parsed[fact].value, statement.value):
+                elif values_agree(statements[fact].value, statement.value):
                     is_confirmed = True
         if against and not is_confirmed:
             yield claim, tuple(against)

@@ -256,12 +256,12 @@ def quantity_of(text: str, unit: str | None = None) -> Quantity | None:
     without_up_to = _UP_TO.sub("", bare)
     is_least = without_from != bare
     is_most = without_up_to != bare
-    measured = _parse_amount_with_unit(without_from if is_least else without_up_to, unit)
-    if measured is None:
+    amount_with_unit = _parse_amount_with_unit(without_from if is_least else without_up_to, unit)
+    if amount_with_unit is None:
         return None
-    low = None if is_most else measured.amount
-    high = None if is_least else measured.amount
-    return Quantity(low, high, measured.unit, is_about)
+    low = None if is_most else amount_with_unit.amount
+    high = None if is_least else amount_with_unit.amount
+    return Quantity(low, high, amount_with_unit.unit, is_about)
 
 
 def quantities_contradict(first: Quantity, second: Quantity) -> bool:
