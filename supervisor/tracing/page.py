@@ -115,10 +115,10 @@ def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _conflict(conflict: Mapping[str, Any]) -> str:
-    quoted: list[str] = []
+    quotes: list[str] = []
     for claim in conflict["claims"]:
-        quoted.append(f"\u201c{claim['text']}\u201d ({claim['id']})")
-    claims = "; ".join(quoted)
+        quotes.append(f"\u201c{claim['text']}\u201d ({claim['id']})")
+    claims = "; ".join(quotes)
     stands = ", ".join(conflict["stands"])
     end = "it is disputed"
     if stands:

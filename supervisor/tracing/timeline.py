@@ -129,8 +129,8 @@ def timeline_of(record: JobRecord) -> Timeline:
     if record.job.status is JobStatus.CANCELLED:
         cancelled_at = end
     path = critical(bars, cancelled_at)
-    marked = tuple(replace(bar, is_critical=bar.handoff_id in path) for bar in bars)
-    return Timeline(record.journal[0].at, end, marked)
+    marked_bars = tuple(replace(bar, is_critical=bar.handoff_id in path) for bar in bars)
+    return Timeline(record.journal[0].at, end, marked_bars)
 
 
 def steps_without_handoff(
@@ -148,16 +148,16 @@ def steps_without_handoff(
     latest: dict[str, str] = {}
     for bar in bars:
         latest[bar.step_id] = bar.handoff_id
-    planned = {step["id"]: step for step in steps if step["id"] not in latest}
+    steps_by_id = {step["id"]: step for step in steps if step["id"] not in latest}
     ends = _ends_without_handoff(journal)
     names = dict(latest)
     sorter = TopologicalSorter[str]()
-    for step_id, step in planned.items():
+    for step_id, step in steps_by_id.items():
         names[step_id] = f"{PLANNED}{step_id}"
-        sorter.add(step_id, *[name for name in step["depends_on"] if name in planned])
+        sorter.add(step_id, *[name for name in step["depends_on"] if name in steps_by_id])
     planned_steps: list[PlannedStep] = []
     for step_id in sorter.static_order():
-        step = planned[step_id]
+        step = steps_by_id[step_id]
         state, why = ends.get(step_id, (NOT_BEGUN, ""))
         before = step["depends_on"] or PLANNERS
         after = tuple(names[name] for name in before if name in names)
@@ -260,7 +260,7 @@ class _Past:
         if issued.is_role_handoff:
             self.role = issued.handoff_id
 
-    def behind(self, issued: HandoffIssued, needed: Sequence[StepId]) -> tuple[HandoffId, ...]:
+    def behind(self, issued: HandoffIssued, depends_on: Sequence[StepId]) -> tuple[HandoffId, ...]:
         """Return the predecessors of a handoff.
 
         A step follows the steps that it depends on, or else the role that requested it. A role
@@ -270,7 +270,7 @@ class _Past:
         """
         earlier = self.by_step.get(issued.step_id)
         after: list[HandoffId] = []
-        for step in needed:
+        for step in depends_on:
             if step in self.by_step:
                 after.append(self.by_step[step])
         cause = self.role
@@ -309,13 +309,13 @@ def _bars(record: JobRecord) -> list[TimelineBar]:
             case HandoffFinished(handoff_id=handoff_id) if handoff_id in issued:
                 past.end(issued[handoff_id])
             case HandoffIssued(handoff_id=handoff_id) as event:
-                needed = AgentHandoff.from_json(record.payloads[event.handoff.digest]).depends_on
+                handoff = AgentHandoff.from_json(record.payloads[event.handoff.digest])
                 info = record.handoffs.get(handoff_id) or HandoffInfo("issued")
-                after = past.behind(event, needed)
+                after = past.behind(event, handoff.depends_on)
                 bars.append(_bar(event, recorded.at, info, finished.get(handoff_id), after))
             case StepsAbandoned(steps=steps):
-                abandoned = {item.step for item in steps}
-                _end_stopped(bars, recorded.at, abandoned)
+                abandoned_steps = {item.step for item in steps}
+                _end_stopped(bars, recorded.at, abandoned_steps)
             case JobEnded():
                 _end_stopped(bars, recorded.at)
     return bars
