@@ -65,15 +65,15 @@ class JoinSyntax:
                 a dependency.
         """
         parts = tuple(chain.from_iterable(copies.values()))
-        enough = None
+        enough_count = None
         if self.enough:
-            enough = self.enough.of(len(parts))
+            enough_count = self.enough.of(len(parts))
         must: list[StepId] = []
         for step in self.must:
             must += copies.get(step, (step,))
         try:
             join = Join(
-                enough=enough,
+                enough=enough_count,
                 at_least=self.at_least.of(len(parts)),
                 within_s=self.within_s,
                 must=tuple(must),
@@ -126,19 +126,19 @@ def join_from(where: str, node: yaml.Node) -> JoinSyntax:
         raise UserError(
             f"{where}: is empty; write `enough: 3`, `within_s: 60` or the like, or leave it out"
         )
-    enough: Share | None = None
+    enough_share: Share | None = None
     at_least = Share(1)
     within_s: int | None = None
     must: tuple[StepId, ...] = ()
     if "enough" in fields:
-        enough = _share(f"{where}: enough", fields["enough"])
+        enough_share = _share(f"{where}: enough", fields["enough"])
     if "at_least" in fields:
         at_least = _share(f"{where}: at_least", fields["at_least"])
     if "within_s" in fields:
         within_s = _seconds(f"{where}: within_s", fields["within_s"])
     if "must" in fields:
         must = tuple(map(StepId, texts_of(f"{where}: must", fields["must"])))
-    return JoinSyntax(where, enough, at_least, within_s, must)
+    return JoinSyntax(where, enough_share, at_least, within_s, must)
 
 
 def _seconds(where: str, node: yaml.Node) -> int:

@@ -487,7 +487,10 @@ def _depends_on_copies(step: WorkflowStep, by_id: Mapping[StepId, WorkflowStep])
 
 
 def _check_keys(
-    where: str, fields: Mapping[str, yaml.Node], known: Collection[str], needed: Collection[str]
+    where: str,
+    fields: Mapping[str, yaml.Node],
+    known_keys: Collection[str],
+    needed_keys: Collection[str],
 ) -> None:
     """Check the names of fields.
 
@@ -495,12 +498,12 @@ def _check_keys(
         UserError: a field is not known, or a needed field is missing.
     """
     for key, node in fields.items():
-        if key not in known:
-            advice = suggestion(key, known, otherwise="remove it")
+        if key not in known_keys:
+            advice = suggestion(key, known_keys, otherwise="remove it")
             raise UserError(
                 f"{where}: {key!r:.80} in line {line_of(node)} is not a known field; {advice}"
             )
-    for key in needed:
+    for key in needed_keys:
         if key not in fields:
             raise UserError(f"{where}: {key} is missing; add `{key}: ...`")
 
