@@ -187,15 +187,15 @@ class LazyWorker:
         served = self._specialists_to_serve()
         queues = [spec.name for spec in served]
         self._consumption.attach(sender, queues, lambda queue: queue not in self._paused)
-        tried = threading.Event()
+        first_try = threading.Event()
         self._announcing = threading.Thread(
             target=self._announce_for_ever,
-            args=(served, sender.pool, str(sender.hostname), tried),
+            args=(served, sender.pool, str(sender.hostname), first_try),
             name="announcements",
             daemon=True,
         )
         self._announcing.start()
-        tried.wait(FOUND_WITHIN_S)
+        first_try.wait(FOUND_WITHIN_S)
 
     def stop_consuming(self, role: str) -> None:
         """Stop consuming the queue of a role at once, because one of its handoffs was put on
@@ -232,7 +232,7 @@ class LazyWorker:
         return sorted(served, key=lambda spec: spec.name)
 
     def _announce_for_ever(
-        self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
+        self, served: Sequence[SpecialistSpec], pool: Any, node: str, first_try: threading.Event
     ) -> None:
         """Run `_announce` until the process ends. After a defect, start it again.
 
@@ -240,17 +240,17 @@ class LazyWorker:
             served: specialists of this worker.
             pool: Celery's pool of the worker.
             node: name of the worker in Celery.
-            tried: set after the first try to announce the worker.
+            first_try: set after the first try to announce the worker.
         """
         while not self._stop.is_set():
             try:
-                self._announce(served, pool, node, tried)
+                self._announce(served, pool, node, first_try)
             except BaseException:  # a worker without announcements gets no work
                 log.exception("announcements failed, they start again")
                 self._stop.wait(CHECK_EVERY_S)
 
     def _announce(
-        self, served: Sequence[SpecialistSpec], pool: Any, node: str, tried: threading.Event
+        self, served: Sequence[SpecialistSpec], pool: Any, node: str, first_try: threading.Event
     ) -> None:
         """Announce this worker and read the paused roles until the process ends. Then withdraw
         the announcement. See `_announce_for_ever`.
@@ -273,7 +273,7 @@ class LazyWorker:
                 announcement = _with_lost_slots(announcement, SLOTS.count_lost_slots(pool))
                 announcement = announcement.model_copy(update=dict(announcer.now()))
                 _log_errors("not announced", partial(store.presence.announce, announcement))
-            tried.set()
+            first_try.set()
             self._stop.wait(CHECK_EVERY_S)
         _log_errors("not withdrawn", partial(store.presence.withdraw, announcement))
 
@@ -318,9 +318,9 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
     )
     for spec in specialists.values():
         check_sharing(spec, registry.tools_for(spec.tools))
-    unused = registry.without_use(specialists.values())
-    if unused is not None:
-        sys.stderr.write(f"handoff: {unused}\n")
+    unused_remark = registry.without_use(specialists.values())
+    if unused_remark is not None:
+        sys.stderr.write(f"handoff: {unused_remark}\n")
     app = make_app("workers", redis_url_of(settings), settings, [*specialists, SUPERVISOR_QUEUE])
     app.amqp.queues.select(list(specialists))
     lazy_worker = LazyWorker(app, settings, specialists, registry, make_model)

@@ -119,9 +119,9 @@ def find_passages(
     """
     words = words_of(query)
     _set_scope(connection, scope)
-    for enough, phrases, must_be_rare in _queries(connection, words, limit):
+    for enough_passages, phrases, must_be_rare in _queries(connection, words, limit):
         candidates = _candidates(connection, phrases, scope, must_be_rare=must_be_rare)
-        if len(candidates) >= enough:
+        if len(candidates) >= enough_passages:
             ranked = _rank_passages(candidates, words, scope.paths)
             return _load_matches(connection, _limit_per_document(_without_junk(ranked), limit))
     return []
@@ -157,12 +157,12 @@ def _queries(
 
 def _count_phrases(connection: sqlite3.Connection, phrases: Iterable[str]) -> list[_Phrase]:
     """Return the phrases that passages of the scope have, each once."""
-    counted: list[_Phrase] = []
+    counted_phrases: list[_Phrase] = []
     for phrase in dict.fromkeys(phrases):
         (count,) = connection.execute(_COUNT, (phrase,)).fetchone()
         if count:
-            counted.append(_Phrase(phrase, count))
-    return counted
+            counted_phrases.append(_Phrase(phrase, count))
+    return counted_phrases
 
 
 def _candidates(
@@ -216,8 +216,8 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
     )
     terms = [term for (term,) in rows]
     similar = difflib.get_close_matches(word, terms, n=_SIMILAR_OF_ALL, cutoff=0.75)
-    counted = _count_phrases(connection, map(phrase_of, similar))
-    return [phrase.text for phrase in counted[:_SIMILAR]]
+    counted_phrases = _count_phrases(connection, map(phrase_of, similar))
+    return [phrase.text for phrase in counted_phrases[:_SIMILAR]]
 
 
 def _rank_passages(
@@ -230,14 +230,14 @@ def _rank_passages(
     Args:
         candidates: ids of passages with their bm25.
     """
-    scored: list[tuple[int, float]] = []
+    scored_passages: list[tuple[int, float]] = []
     for number, bm25 in candidates:
         path_words = words_of(paths[number >> ORDINAL_BITS])
         share = sum(word in path_words for word in words) / len(words)
         # SQLite adds the weights in the order of the ids, which differs between hosts.
-        scored.append((number, float(f"{bm25 * (1 + _PATH_BOOST * share):.4g}")))
+        scored_passages.append((number, float(f"{bm25 * (1 + _PATH_BOOST * share):.4g}")))
     return sorted(
-        scored,
+        scored_passages,
         key=lambda passage: (-passage[1], paths[passage[0] >> ORDINAL_BITS], passage[0]),
     )
 

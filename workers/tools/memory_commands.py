@@ -87,16 +87,16 @@ class MemoryCommands(BetaAbstractMemoryTool):
         counts: Counter[str] = Counter()
         for matches in matches_by_note:
             counts.update(matches)
-        scored: list[tuple[float, Note]] = []
+        scored_notes: list[tuple[float, Note]] = []
         for note, matches in zip(notes, matches_by_note, strict=True):
             if not matches:
                 continue
             score = 0.0
             for word in sorted(matches):
                 score += log(1 + len(notes) / counts[word])
-            scored.append((score, note))
-        scored.sort(key=lambda entry: -entry[0])
-        best = [note for _, note in scored[:MAX_HITS]]
+            scored_notes.append((score, note))
+        scored_notes.sort(key=lambda entry: -entry[0])
+        best = [note for _, note in scored_notes[:MAX_HITS]]
         self._show(*best)
         hits = [{**self._about(note), "text": note.text} for note in best]
         return json.dumps({"notes": hits, "searched": len(notes)}, ensure_ascii=False)
@@ -392,10 +392,10 @@ def _number_lines(text: str, line_range: slice) -> list[str]:
     """Return the shown lines of a text with their numbers, from 1. As in the SDK, only a line feed
     ends a line, and an empty line comes after a line feed at the end.
     """
-    numbered: list[str] = []
+    numbered_lines: list[str] = []
     for number, line in enumerate(text.split("\n"), start=1):
-        numbered.append(f"{number:>{_NUMBER_WIDTH}}\t{line}")
-    return numbered[line_range]
+        numbered_lines.append(f"{number:>{_NUMBER_WIDTH}}\t{line}")
+    return numbered_lines[line_range]
 
 
 def _words_of(note: Note) -> set[str]:

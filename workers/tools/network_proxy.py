@@ -280,7 +280,7 @@ def _relay(
 def _copy_response(server: socket.socket, client: socket.socket, share: ProcessorShare) -> None:
     """Copy the response of a host, after its interim responses such as 100 Continue."""
     data = b""
-    received = 0
+    received_bytes = 0
     is_final = False
     try:
         while not is_final and len(data) < MAX_HEAD_BYTES:
@@ -288,8 +288,8 @@ def _copy_response(server: socket.socket, client: socket.socket, share: Processo
             if not piece:
                 break
             data += piece
-            received += len(piece)
-            if received > _MAX_INTERIM_BYTES:
+            received_bytes += len(piece)
+            if received_bytes > _MAX_INTERIM_BYTES:
                 _end(server, client)
                 return
             end = END.search(data)

@@ -66,10 +66,10 @@ class Registry:
         named_tools: set[str] = set()
         for spec in specs:
             named_tools.update(spec.tools)
-        unused = sorted({*self.own_tools} - named_tools)
-        if not unused:
+        unused_tools = sorted({*self.own_tools} - named_tools)
+        if not unused_tools:
             return None
-        names = ", ".join(unused)
+        names = ", ".join(unused_tools)
         return (
             f"no specialist can call {names}: write `tools: [{names}]` into the file of a"
             " specialist (--specialists DIR)"

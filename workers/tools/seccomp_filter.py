@@ -238,10 +238,10 @@ def filter_system_calls(program: bytes) -> None:
     instructions = ctypes.create_string_buffer(program, len(program))
     count = len(program) // struct.calcsize("HBBI")
     pointer = ctypes.addressof(instructions)
-    described = struct.pack("HP", count, pointer)
+    filter_program = struct.pack("HP", count, pointer)
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, described, 0, 0) != 0:
+    if _libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, filter_program, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 

@@ -48,10 +48,10 @@ def make_builtin_tool(
 
     def check_and_run(values: dict[str, Any], context: ToolContext) -> str | ToolOutput:
         try:
-            parsed = arguments.model_validate(values)
+            parsed_arguments = arguments.model_validate(values)
         except ValidationError as error:
             raise ToolFailed(f"{name}: wrong arguments: {problems_of(error)}") from None
-        return run(parsed, context)
+        return run(parsed_arguments, context)
 
     return Tool(
         name=name,

@@ -91,7 +91,7 @@ class HostServer(ForkServer):
         with os.fdopen(os.memfd_create("config"), "w+b") as config:
             config.write(self._config.model_dump_json().encode())
             config.seek(0)
-            passed = (control, config.fileno(), self._reports)
+            descriptors = (control, config.fileno(), self._reports)
             try:
                 return subprocess.Popen(
                     guarded_command(
@@ -100,14 +100,14 @@ class HostServer(ForkServer):
                             "-P",
                             "-m",
                             "handoff_queue.workers.tools.tool_host_process",
-                            *map(str, passed),
+                            *map(str, descriptors),
                         ]
                     ),
                     stdin=subprocess.DEVNULL,
                     stdout=self._output,
                     stderr=self._output,
                     env=self._environment,
-                    pass_fds=passed,
+                    pass_fds=descriptors,
                     start_new_session=True,
                 )
             finally:

@@ -129,8 +129,8 @@ class McpConnections:
             self._retire(connection)
             connection.close_event.set()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=CLOSE_S)
-            for task in late:
+            _, late_tasks = await asyncio.wait(self._tasks, timeout=CLOSE_S)
+            for task in late_tasks:
                 task.cancel()
         await asyncio.get_running_loop().shutdown_asyncgens()
 

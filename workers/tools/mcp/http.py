@@ -97,10 +97,10 @@ class _Body(httpx2.AsyncByteStream):
         self._allowance = allowance
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        counted = JsonStream(self._allowance)
+        json_stream = JsonStream(self._allowance)
         async for piece in self._response.aiter_stream():
             self._allowance.take(PIECE_BYTES)
-            counted.take(piece)
+            json_stream.take(piece)
             yield piece
 
     async def aclose(self) -> None:

@@ -30,15 +30,15 @@ def listings_of(file: Path) -> dict[str, dict[str, object]]:
         for name, config in servers.items():
             server = AcceptedServer(name, config, {}, file.resolve())
             try:
-                listed = connections.listing(server)
+                listed_tools = connections.listing(server)
             except ToolFailed as error:
                 raise UserError(str(error)) from None
-            if missing := [tool for tool in config.tools if tool not in listed]:
-                known = ", ".join(sorted(listed)[:20]) or "none"
+            if missing := [tool for tool in config.tools if tool not in listed_tools]:
+                known = ", ".join(sorted(listed_tools)[:20]) or "none"
                 raise UserError(
                     f"{name}: the server has no tool {missing[0]!r}: name one of: {known}"
                 )
-            listings[name] = {tool: listed[tool] for tool in config.tools}
+            listings[name] = {tool: listed_tools[tool] for tool in config.tools}
     finally:
         connections.close()
     return listings

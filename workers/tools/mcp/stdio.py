@@ -83,11 +83,11 @@ async def _read(
     """Pass on each line of stdout as a message, until the server ends or sends too much."""
     assert process.stdout is not None
     pieces: list[bytes] = []
-    counted = JsonStream(allowance)
+    json_stream = JsonStream(allowance)
     try:
         with received:
             while piece := await process.stdout.read(_PIECE):
-                counted.take(piece)
+                json_stream.take(piece)
                 *lines, rest = piece.split(b"\n")
                 for line in lines:
                     await received.send(_message_in(b"".join((*pieces, line))))

@@ -120,22 +120,22 @@ class _LazyConnections:
 
 def _tool(connections: _LazyConnections, server: AcceptedServer, name: str, own_name: str) -> Tool:
     """Return a tool of a server, as a person has accepted it."""
-    listed = server.listing[own_name]
-    effects = effects_of(listed.get("annotations", {}))
+    definition = server.listing[own_name]
+    effects = effects_of(definition.get("annotations", {}))
     secrets = server.config.variables
 
     def run(arguments: dict[str, Any], _: ToolContext) -> ToolOutput:
         try:
             result = connections.call(server, own_name, arguments)
-            output = _output_of(name, result, listed.get("outputSchema"))
+            output = _output_of(name, result, definition.get("outputSchema"))
         except ToolFailed as error:
             raise ToolFailed(without_secrets(str(error), secrets)) from None
         return ToolOutput(without_secrets(output.text, secrets), output.images)
 
     return Tool(
         name=name,
-        description=str(listed.get("description") or listed.get("title") or own_name),
-        input_schema=listed["inputSchema"],
+        description=str(definition.get("description") or definition.get("title") or own_name),
+        input_schema=definition["inputSchema"],
         run=run,
         repeatable=effects.is_repeatable,
         is_source=True,
