@@ -20,16 +20,18 @@ from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.limits import MAX_COUNT, Count
 from handoff_queue.shared.types.message import PublicMessage
 from handoff_queue.shared.types.names import RESERVED
-from handoff_queue.shared.types.regex_patterns import UnusablePattern, matches
+from handoff_queue.shared.types.regex_patterns import (
+    MAX_PATTERNS,
+    UnusablePattern,
+    check_patterns,
+)
 
 MAX_FACTS = 2_000
 """Most facts of a table. Each claim of an answer is compared with all facts of the job, which
 takes seconds at worst for 100 claims of one kind.
 """
-MAX_LINES = 100
-"""Most entries of a gate. Each process that reads the job compiles each pattern, which takes up to
-4 ms.
-"""
+MAX_LINES = MAX_PATTERNS
+"""Most entries of a gate. Each process that reads the job compiles each pattern."""
 
 
 class KnownFact(PublicMessage):
@@ -103,11 +105,10 @@ class Gates(PublicMessage):
     @field_validator("forbidden", "required")
     @classmethod
     def _validate_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            try:
-                matches(pattern, "")
-            except UnusablePattern as error:
-                raise ValueError(str(error)) from error
+        try:
+            check_patterns(patterns)
+        except UnusablePattern as error:
+            raise ValueError(str(error)) from error
         return patterns
 
     @model_validator(mode="after")

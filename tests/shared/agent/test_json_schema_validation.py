@@ -156,6 +156,34 @@ def test_a_pattern_that_re2_does_not_take_is_named(pattern: str, keyword: str) -
         problem_with({"a": 7}, schema)
 
 
+@pytest.mark.parametrize(
+    ("patterns", "fault"),
+    [
+        ([f"^x{number}$" for number in range(3_000)], "3,000 different patterns are too many"),
+        ([rf"\pL{{1,40}}{number}" for number in range(100)], "are too large together"),
+    ],
+    ids=["many", "large"],
+)
+@pytest.mark.parametrize("keyword", ["pattern", "patternProperties"])
+def test_a_schema_with_too_many_patterns_is_refused_before_it_compiles_all(
+    patterns: list[str], fault: str, keyword: str
+) -> None:
+    schema: dict[str, Any] = {"patternProperties": {pattern: {} for pattern in patterns}}
+    if keyword == "pattern":
+        parts = {f"p{number}": {"pattern": pattern} for number, pattern in enumerate(patterns)}
+        schema = {"properties": {"default": {"properties": parts}}}
+    with pytest.raises(BrokenSchema, match=f"{fault}.*use"):
+        check_schema(schema)
+    with pytest.raises(BrokenSchema, match=f"{fault}.*use"):
+        problem_with({}, schema)
+
+
+def test_a_pattern_that_a_schema_repeats_counts_once() -> None:
+    date = {"pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}
+
+    assert problem_with({"p1": "x"}, {"properties": {f"p{n}": date for n in range(1_000)}})
+
+
 @pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
 def test_a_keyword_without_a_bounded_check_is_refused_with_the_keyword_to_use(keyword: str) -> None:
     schema = {"$defs": {"a": {keyword: False}}, "allOf": [{"$ref": "#/$defs/a"}]}

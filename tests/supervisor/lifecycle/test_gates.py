@@ -69,6 +69,14 @@ def test_each_gate_names_its_requirement(
     assert message in veto
 
 
+def test_patterns_of_a_gate_that_are_large_together_are_refused() -> None:
+    """Each process that reads the job compiles them."""
+    patterns = tuple(rf"\pL{{1,40}}{number}" for number in range(100))
+
+    with pytest.raises(UserError, match="are too large together; use fewer patterns"):
+        Gates(forbidden=patterns)
+
+
 @pytest.mark.parametrize("text", ["## Caf\u00e9\n\nOpen.", "## Cafe\u0301\n\nOpen."])
 @pytest.mark.parametrize("word", ["Caf\u00e9", "Cafe\u0301"])
 def test_a_gate_reads_both_spellings_of_a_character(word: str, text: str) -> None:
