@@ -286,7 +286,8 @@ def day(number: int | str, tenant: str | None = None) -> str:
 
 def verified_usage(number: int | str, tenant: str | None = None) -> str:
     """hash: sums of the results of one day, of all jobs or of one tenant's jobs: at least these
-    amounts are used. Only supervisors write it, in `parts/verified_usage.lua`.
+    amounts are used. Only supervisors write it, in `parts/verified_usage.lua`. The deletion of a
+    tenant removes it.
     """
     return f"{PREFIX}verified_usage:{number}{f':{tenant}' if tenant else ''}"
 

@@ -148,6 +148,7 @@ class Tenants:
         with self._connection.translate_errors():
             for number in range(today - days, today + 1):
                 redis.delete(keys.day(number, tenant))
+                redis.delete(keys.verified_usage(number, tenant))
                 self._drop_fields(keys.spending(number), tenant)
             self._drop_fields(keys.METRICS, tenant)
             redis.srem(f"{keys.METRICS}:tenant", tenant)

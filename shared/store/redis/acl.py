@@ -213,7 +213,9 @@ _FIGURES = (
     keys.bucket("*"),
 )
 _VERIFIED_USAGE = (keys.verified_usage("*"), keys.verified_month("*", "????-??"))
-"""Sums of the results, which bound the counters from below. Only supervisors write them."""
+"""Sums of the results, which bound the counters from below. Only supervisors write them, and the
+console removes those of a deleted tenant.
+"""
 _AUDIT = (keys.AUDIT, keys.AUDIT_REFUSALS)
 _COUNTERS = (*_FIGURES, _LABELS, *_LINES, _MONTHS)
 """Counters that every process that calls a model keeps together with the others."""
@@ -462,7 +464,7 @@ def console_access(specialists: Sequence[str]) -> Access:
         ),
         read_only_keys=client.read_only_keys,
         channels=client.channels,
-        selectors=client.selectors,
+        selectors=(*client.selectors, Selector(("del",), (keys.verified_usage("*", "*"),))),
     )
 
 

@@ -9,17 +9,20 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
+from handoff_queue.shared.store.spending_history import DAY_S
 from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
+from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client import tenant_deletion
 from handoff_queue.supervisor.client.client import Client, Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.supervisor.serve.metrics import COUNTERS, HISTOGRAMS
-from tests.doubles.jobs import granted_claim, issue, model_reply
+from tests.doubles.jobs import granted_claim, issue, model_reply, version_of
 from tests.supervisor.client.test_open_jobs import end
 
 OWN = "The offer of acme is 4,711 euros."
@@ -65,6 +68,15 @@ def keys_with(jobs: Client, word: str) -> list[str]:
         if any(word.encode() in text for text in (name, *content)):
             names.append(name.decode())
     return names
+
+
+def verify_usage(jobs: Client, job_id: JobId) -> None:
+    """Add amounts to the verified usage of the tenant's day."""
+    today = int(jobs.store.connection.now()) // DAY_S
+    verified = VerifiedAmounts((1, 80, 20, 1), today, (1, 80, 20, 1))
+    version = version_of(jobs.store, job_id)
+    jobs.store.journal.commit(Commit(job_id, version, [CancelRequested()], verified=verified))
+    assert jobs.store.connection.redis.exists(keys.verified_usage(today, "acme"))
 
 
 def test_an_export_has_a_line_for_each_job_schedule_and_note_and_ends_with_the_counts(
@@ -122,6 +134,7 @@ def test_a_deletion_leaves_no_key_of_the_tenant_and_every_key_of_the_other_tenan
     claimed = granted_claim(jobs.store, job_id, "a.1")
     claimed.reserve(WorstCase(80, 20, 1))
     claimed.checkpoint(model_reply(80, 20, 1))
+    verify_usage(jobs, job_id)
     end(jobs, job_id)
     jobs.add_schedule("news", REQUEST, YEARLY)
     kept_token, _ = jobs.create_token("theirs", ApiRole.SUBMIT, "globex")
