@@ -143,7 +143,7 @@ UNTRIED = {
     "push_dead_letter": "no job depends on a letter; a second one may come with a repeated message",
     "count_jobs": "reads only",
     "reopen_handoff": "a supervisor that reads the journal again repeats it for each refused end",
-    "settle_batch": "a supervisor repeats it until it has removed the entry of the batch",
+    "settle_batch": "tests/e2e/test_batches.py kills a supervisor around it",
     "drop_documents": "a deletion of a tenant is repeated after a kill",
     "drop_orphaned_messages": "it only drops messages of deleted jobs, and finds the rest again",
     "fair_enqueue": "the points of the publisher are around it",

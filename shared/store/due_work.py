@@ -101,8 +101,8 @@ class DueWork:
 
 @dataclass(frozen=True, slots=True)
 class UnwantedBatch:
-    """A batch of the provider whose handoff was dropped. The reservation of its call stays until
-    the batch has ended.
+    """A batch of the provider whose handoff has ended before it. The reservation of its call stays
+    until the batch has ended.
     """
 
     entry: str
@@ -116,15 +116,15 @@ class UnwantedBatch:
 
 
 class UnwantedBatches:
-    """Batches of the provider whose handoffs were dropped, of all jobs. A supervisor cancels them,
-    and settles the reservations of their calls. `lua/commit.lua` writes them with the drop.
+    """Batches of the provider whose handoffs have ended, of all jobs. A supervisor cancels them,
+    and settles the reservations of their calls. The commit of a drop and the sweep write them.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def oldest(self) -> list[UnwantedBatch]:
-        """Return the batches that were dropped or postponed first."""
+        """Return the batches that were noted or postponed first."""
         with self._connection.translate_errors():
             batches = self._connection.redis.zrange(keys.BATCHES, 0, MAX_AT_ONCE - 1)
         return read_entries(batches, _parse_batch, keys.BATCHES)

@@ -97,9 +97,9 @@ schedule is not a member.
 EVALUATIONS = f"{PREFIX}evaluations"
 """list: ended evaluations, each an `EvaluationRun` as JSON, the newest first."""
 BATCHES = f"{PREFIX}batches"
-"""zset: batch of the provider whose handoff was dropped, with its job, handoff, call and model ->
-Unix ms of the drop, or of the last question about the batch. `lua/commit.lua` writes it. A
-supervisor cancels the batch, and settles the reservation of its call.
+"""zset: batch of the provider whose handoff has ended, with its job, handoff, call and model ->
+Unix ms of the note, or of the last question about the batch. The commit of a drop and the sweep
+write it. A supervisor cancels the batch, and settles the reservation of its call.
 """
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists, because no user may write to it. Scripts read the state of an unknown

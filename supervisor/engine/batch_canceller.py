@@ -1,5 +1,6 @@
 """Cancels batches of the provider that no job needs any more, and settles the reservations of their
-calls. Their handoffs were dropped, because the job was cancelled, or because its time was over.
+calls. Their handoffs were dropped, because the job was cancelled, or because its time was over. Or
+they have ended for another reason, for example because their process died too often.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from collections.abc import Callable
 
 from handoff_queue.shared.agent.call_usage import is_reported
 from handoff_queue.shared.agent.prices import Prices
+from handoff_queue.shared.observability.failpoints import around
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.due_work import UnwantedBatch, UnwantedBatches
 from handoff_queue.shared.types.batches import Batches, BatchStatus
-from handoff_queue.shared.types.errors import HandoffError, ModelError
+from handoff_queue.shared.types.errors import HandoffError, ModelError, ModelUnreachable
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
 log = log_of(__name__)
@@ -80,7 +82,7 @@ class BatchCanceller:
                 self._unwanted.settle(batch, self._usage_in(batches, batch))
                 return
             if status is BatchStatus.IN_PROGRESS:
-                batches.cancel(batch.batch_id)
+                around("batch", "cancel", lambda: batches.cancel(batch.batch_id), ModelUnreachable)
                 log.info("batch cancelled", batch=batch.batch_id)
         except ModelError as error:
             log.warning("no answer about an unwanted batch", batch=batch.batch_id, why=str(error))

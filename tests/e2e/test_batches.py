@@ -14,7 +14,7 @@ from handoff_queue.chaos.fleet import arm
 from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.gates import Gates
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.client import Client, Request
@@ -27,6 +27,7 @@ from handoff_queue.testing import (
     json_reply,
     result_reply,
 )
+from handoff_queue.testing.batches import Batch
 from tests.doubles.jobs import nothing_reserved
 from tests.e2e.commands import HandoffInProcess
 from tests.e2e.fleet import SHORT_LEASES
@@ -41,6 +42,8 @@ from tests.waiting import MAX_WAIT_S, wait_until
 pytestmark = pytest.mark.slow
 
 WORKER = ("handoff_queue.workers.app", "writer")
+HANDOFF_ID = HandoffId("answer.1")
+"""The only handoff of a job with the mode single."""
 PROCESSES = {"supervisor": SUPERVISOR[1:], "w1": WORKER, "w2": WORKER}
 """App and queues of each process, by name."""
 
@@ -81,6 +84,21 @@ class Batched:
     def batches_of(self, name: str) -> int:
         created = self.server.batches.created
         return sum(f"Write about {name}." in str(batch.requests) for batch in created)
+
+    def wait_for_batch(self, job_id: JobId, handoff_id: HandoffId) -> Batch:
+        """Wait until the store has the id of the batch of a handoff, and return the batch."""
+
+        def find() -> Batch | None:
+            handoffs = self.jobs.store.jobs.handoffs(job_id, [handoff_id])
+            doing = handoffs[handoff_id].doing if handoffs else ""
+            for batch in self.server.batches.created:
+                if f"waits for batch {batch.batch_id}" in doing:
+                    return batch
+            return None
+
+        batch = wait_until(find, expected="the batch")
+        assert batch is not None
+        return batch
 
 
 def reply(request: Json) -> Reply:
@@ -193,9 +211,8 @@ def test_a_cancelled_job_cancels_its_batch_and_does_not_pay_for_it(batched: Batc
     batched.server.batches.duration_s = 3_600
     try:
         job_id = batched.submit("unwanted")
-        wait_until(lambda: batched.batches_of("unwanted"), expected="the batch")
+        batch = batched.wait_for_batch(job_id, HANDOFF_ID)
         batched.jobs.cancel(job_id)
-        batch = batched.server.batches.created[-1]
         wait_until(lambda: batch.canceled_at is not None, expected="the cancellation")
         store = batched.jobs.store
         wait_until(lambda: nothing_reserved(store, job_id), expected="the result of the batch")
@@ -204,6 +221,35 @@ def test_a_cancelled_job_cancels_its_batch_and_does_not_pay_for_it(batched: Batc
     assert batched.calls_of("unwanted") == 0
     usage = batched.jobs.result(job_id, wait_s=MAX_WAIT_S).usage
     assert (usage["cost_usd"], usage["input_tokens"], usage["cut"]["calls"]) == (0, 0, 0)
+
+
+POINTS_OF_A_CANCEL = {
+    "before the provider cancels the batch": "batch.cancel.before",
+    "when the provider has cancelled the batch": "batch.cancel.after",
+    "before the call is settled": "script.settle_batch.before",
+    "when the call is settled": "script.settle_batch.after",
+}
+
+
+@pytest.mark.parametrize("moment", POINTS_OF_A_CANCEL)
+def test_a_kill_of_the_supervisor_while_it_cancels_a_batch_settles_the_call_once(
+    batched: Batched, moment: str
+) -> None:
+    name, point = moment.replace(" ", "-"), POINTS_OF_A_CANCEL[moment]
+    store, batches = batched.jobs.store, batched.server.batches
+    batches.duration_s, batches.keeps_replies = 3_600, True
+    try:
+        job_id = batched.submit(name)
+        batch = batched.wait_for_batch(job_id, HANDOFF_ID)
+        arm(batched.armed, point, "kill")
+        batched.jobs.cancel(job_id)
+        wait_until(lambda: [*batched.armed.glob(f"{point}@*")], expected="the kill")
+        wait_until(lambda: nothing_reserved(store, job_id), expected="the settlement")
+    finally:
+        batches.duration_s, batches.keeps_replies = 0, False
+    usage = batched.jobs.result(job_id, wait_s=MAX_WAIT_S).usage
+    assert batch.canceled_at is not None
+    assert (usage["turns"], usage["cut"]["calls"]) == (1, 0), "the reply is paid once"
 
 
 def test_a_command_submits_a_batched_job_and_shows_the_batch(

@@ -187,8 +187,6 @@ end
 
 -- Drop the handoffs that the decision names, and count them.
 local function drop_all()
-  local RESULTS_KEPT_MS = 29 * 24 * 3600 * 1000 -- the provider keeps the result of a batch so long
-
   -- Cancel an open child job. A worker may write the id of the child, so a job with another parent
   -- stays. The due time wakes its supervisor, which drops the child's handoffs and so cancels the
   -- children of the child.
@@ -205,27 +203,11 @@ local function drop_all()
     end
   end
 
-  -- Note the batch that a dropped handoff waits for. A supervisor cancels the batch, and settles
-  -- the reservation by its result. A worker may have written any text, and no supervisor could
-  -- remove a text that is not UTF-8 from the list. Returns whether there is such a batch.
-  local function note_batch(h, handoff, batch)
-    local MAX_BYTES = 400
-    if not batch or #batch > MAX_BYTES or not string.find(batch, '^[!-~]+ [!-~]+$') then
-      return false
-    end
-    if redis.call('HSTRLEN', h, 'r_model') > MAX_BYTES then return false end
-    local model = redis.call('HGET', h, 'r_model') or ''
-    if not string.find(model, '^[ -~]*$') then return false end
-    redis.call('ZADD', 'handoff:batches', now, table.concat({ id, handoff, batch, model }, ' '))
-    redis.call('PEXPIRE', 'handoff:batches', integer(RESULTS_KEPT_MS))
-    return true
-  end
-
   -- Drop a handoff that no job needs. Returns whether it was still open.
   local function drop(handoff)
     local h = handoff_key(job, handoff)
-    local queue, group, bucket, child, state, asks, run, batch = unpack(redis.call(
-      'HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares', 'batch'
+    local queue, group, bucket, child, state, asks, run = unpack(redis.call(
+      'HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares'
     ))
     local role, member = role_of(job, handoff), id .. '/' .. handoff
     if not state or state == 'done' or state == 'dropped' then return false end
@@ -235,7 +217,7 @@ local function drop_all()
     local tenant_label = label('tenant', job_of(job).tenant)
     add_to_metric('1', 'handoffs', tenant_label, label('role', role), 'dropped')
     redis.call('DEL', draft_key(job, handoff))
-    if not note_batch(h, handoff, batch) then settle(job, h, nil) end
+    settle_unanswered(job, h, handoff)
     close_calls(job, asks)
     if run then leave_run(job, handoff, run, false, at) end
     redis.call('DEL', turns_key(job, handoff))

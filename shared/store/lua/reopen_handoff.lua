@@ -10,6 +10,7 @@ local state, end_version, group, counts_json, status = unpack(
 )
 local is_ended_by_it = state == 'done' and end_version == ARGV[2]
 if not is_ended_by_it or redis.call('EXISTS', job) == 0 then return 0 end
+if redis.call('HEXISTS', h, 'r_batch') == 1 then settle(job, h, nil) end -- its turns are gone
 redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'lost', '1', 'claims', '0')
 redis.call('HDEL', h, 'fence', 'result', 'status', 'finished_at', 'end_version')
 if group then add_to_figure(progress_of(job), 'g:' .. group, '1') end

@@ -14,7 +14,8 @@ local overdue, fresh, woken = {}, {}, {}
 
 -- Return the handoff of a due entry; nil if the entry is a job. `set`: the set that
 -- it must be in; `lease`: real end of its lease (Unix ms); `is_gone`: it has ended, or its job is
--- deleted; `has_lapsed`: its claim is lost.
+-- deleted; `is_in_batch`: it has ended while its call was in a batch; `has_lapsed`: its claim is
+-- lost.
 local function find_handoff(member)
   local job, handoff = string.match(member, '^(.-)/(.+)$')
   if not job then return nil end
@@ -25,7 +26,8 @@ local function find_handoff(member)
   local is_gone = is_ended or redis.call('EXISTS', key) == 0
   local lease = lease_end(number_or(stored_lease, 0))
   return {
-    job = job, key = key, h = h, set = due_of(key, handoff), lease = lease, is_gone = is_gone,
+    job = job, key = key, id = handoff, h = h, set = due_of(key, handoff), lease = lease,
+    is_gone = is_gone, is_in_batch = state == 'done' and redis.call('HEXISTS', h, 'r_batch') == 1,
     has_lapsed = not is_gone and state == 'running' and lease <= at,
     is_issued = not is_gone and state == 'issued',
   }
@@ -172,6 +174,7 @@ local function evaluate_entry(set, role, member)
   end
   if handoff.is_gone or handoff.set ~= set then
     redis.call('ZREM', set, member)
+    if handoff.is_in_batch then settle_unanswered(handoff.key, handoff.h, handoff.id) end
     return
   end
   if handoff.has_lapsed then abandon(handoff) end

@@ -19,7 +19,7 @@ from handoff_queue.shared.types.checkpoints import (
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.usage import Usage
+from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from tests.doubles.jobs import (
     accounts,
     expire_lease,
@@ -106,7 +106,16 @@ def test_a_reservation_without_an_intention_is_replaced(store: Store, job_id: Jo
     assert accounts(store, job_id)["reserved_usd"] == 100
 
 
-def test_an_end_with_an_open_batch_counts_at_the_upper_bound(store: Store, job_id: JobId) -> None:
+def created(store: Store, job_id: JobId) -> Claim:
+    """Return the claim of a process that has stored the id of a batch."""
+    claimed = sent(store, job_id)
+    claimed.checkpoint(CREATED)
+    return claimed
+
+
+def test_an_end_with_a_batch_of_unknown_id_counts_at_the_upper_bound(
+    store: Store, job_id: JobId
+) -> None:
     finish(sent(store, job_id))
     assert nothing_reserved(store, job_id)
     assert accounts(store, job_id)["usd"] == 1_000
@@ -121,6 +130,37 @@ def test_a_dropped_handoff_with_a_batch_of_unknown_id_counts_at_the_upper_bound(
     assert accounts(store, job_id)["usd"] == 1_000
 
 
+@pytest.mark.parametrize(("usage", "spent"), [(None, 1_000), (NOTHING_USED, 0)])
+def test_an_end_with_an_open_batch_is_settled_by_the_result_of_the_batch(
+    store: Store, job_id: JobId, usage: Usage | None, spent: int
+) -> None:
+    finish(created(store, job_id))
+    store.due_work.sweep()
+    assert is_only_reserved(store, job_id)
+    (unwanted,) = store.unwanted_batches.oldest()
+    store.unwanted_batches.settle(unwanted, usage)
+    assert nothing_reserved(store, job_id)
+    assert accounts(store, job_id).get("usd", 0) == spent
+
+
+def test_a_result_of_an_earlier_batch_does_not_settle_a_call_of_a_later_one(
+    store: Store, job_id: JobId
+) -> None:
+    finish(created(store, job_id))
+    store.due_work.sweep()
+    (unwanted,) = store.unwanted_batches.oldest()
+    key = handoff_key(store, job_id, HANDOFF_ID)
+    version = store.connection.redis.hget(key, "end_version").decode()
+    assert store.refused_events.reopen_handoff(job_id, HANDOFF_ID, int(version))
+    again = granted_claim(store, job_id, HANDOFF_ID, "w2")
+    assert again.reserve(WORST) is None
+    again.checkpoint(INTENDED)
+    again.checkpoint(BatchCreated(custom_id="c", batch_id="msgbatch_2", at=2.0))
+    store.unwanted_batches.settle(unwanted, NOTHING_USED)
+    amounts = accounts(store, job_id)
+    assert (amounts["reserved_usd"], amounts["usd"]) == (1_000, 1_000), "once each"
+
+
 def drop(store: Store, job_id: JobId) -> None:
     store.journal.commit(
         Commit(job_id, version_of(store, job_id), [CancelRequested()], drop=[HANDOFF_ID])
@@ -130,8 +170,7 @@ def drop(store: Store, job_id: JobId) -> None:
 def test_the_batch_of_a_dropped_handoff_is_unwanted_until_it_has_ended(
     store: Store, job_id: JobId
 ) -> None:
-    claimed = sent(store, job_id)
-    claimed.checkpoint(CREATED)
+    claimed = created(store, job_id)
     assert claimed.defer(60, "waits for batch b")
     drop(store, job_id)
     assert is_only_reserved(store, job_id), "the result of the batch settles it"
@@ -149,8 +188,7 @@ def test_a_dropped_handoff_waits_for_no_batch(store: Store, job_id: JobId) -> No
 
 
 def test_a_batch_whose_reply_was_read_is_not_cancelled(store: Store, job_id: JobId) -> None:
-    claimed = sent(store, job_id)
-    claimed.checkpoint(CREATED)
+    claimed = created(store, job_id)
     claimed.checkpoint(model_reply())
     drop(store, job_id)
     assert store.unwanted_batches.oldest() == []

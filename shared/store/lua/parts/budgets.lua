@@ -296,6 +296,23 @@ local function settle_lost(job, h)
   if redis.call('HEXISTS', h, 'r_batch') == 0 then settle(job, h, nil) end
 end
 
+-- Settle the reservation of a handoff that has ended without the reply to its last call. If the
+-- call is in a batch, note the batch: a supervisor cancels it, and settles the reservation by its
+-- result. Otherwise the call is charged at its upper bound. A worker may have written any batch, and
+-- no supervisor could remove a text that is not UTF-8 from the list. Only supervisors may write it.
+local RESULTS_KEPT_MS = 29 * 24 * 3600 * 1000 -- the provider keeps the result of a batch so long
+local function settle_unanswered(job, h, handoff)
+  local MAX_BYTES = 400
+  local batch = redis.call('HGET', h, 'batch')
+  local is_name = batch and #batch <= MAX_BYTES and string.find(batch, '^[!-~]+ [!-~]+$')
+  local is_readable = is_name and redis.call('HSTRLEN', h, 'r_model') <= MAX_BYTES
+  local model = is_readable and redis.call('HGET', h, 'r_model') or ''
+  if not is_readable or not string.find(model, '^[ -~]*$') then return settle(job, h, nil) end
+  local entry = table.concat({ id_of(job), handoff, batch, model }, ' ')
+  redis.call('ZADD', 'handoff:batches', integer(now_ms()), entry)
+  redis.call('PEXPIRE', 'handoff:batches', integer(RESULTS_KEPT_MS))
+end
+
 -- Check a call against one limit of a level. `most`: the limit; `verified`: the sums that the level
 -- has used at least. Returns nil (it fits), 'wait' (it may fit after other reservations are
 -- released), or the limit that it can never keep, with the requested amount and the rest.

@@ -74,10 +74,10 @@ local function finish(job, arguments)
   local h, t = handoff_key(job, handoff), turns_key(job, handoff)
   local fields = redis.call(
     'HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at',
-    'messages', 'asks', 'shares'
+    'messages', 'asks', 'shares', 'r_batch', 'batch'
   )
   local kept_fence, state, role, group, counts, child = unpack(fields, 1, 6)
-  local reserved_turns, turn_at, messages, asks, run = unpack(fields, 7, 11)
+  local reserved_turns, turn_at, messages, asks, run, r_batch, batch = unpack(fields, 7, 13)
   local is_urgent = urgent == '1'
   if state == 'done' and is_fence(kept_fence, fence) then
     local result, end_version, finished_at = unpack(
@@ -102,7 +102,9 @@ local function finish(job, arguments)
   if turn_at and (used or not reserved_turns) then
     observe(at - tonumber(turn_at), 'turn_duration_seconds', label('role', role or ''))
   end
-  if used or reserved_turns then settle(job, h, used) end
+  -- The reservation of a call in a batch stays: the next sweep notes the batch.
+  local is_in_batch = not used and r_batch and batch
+  if used or reserved_turns and not is_in_batch then settle(job, h, used) end
   settle_share(used and used.share, id .. '/' .. handoff, at)
   events = tonumber(events)
   checkpoints = tonumber(checkpoints)
@@ -135,7 +137,11 @@ local function finish(job, arguments)
   redis.call('DEL', draft_key(job, handoff))
   if keeps_turns == '1' then redis.call('PEXPIRE', t, keep_ms) else redis.call('DEL', t) end
   local due = due_of(job, handoff)
-  redis.call('ZREM', due, id .. '/' .. handoff)
+  if is_in_batch then
+    redis.call('ZADD', due, integer(at), id .. '/' .. handoff)
+  else
+    redis.call('ZREM', due, id .. '/' .. handoff)
+  end
   begin_evaluation(job, evaluation, at)
   if role and not copy then add_sample(h, role, child, bucket_use, at) end
   -- An urgent result is not usable, and no fan-in counts it.
