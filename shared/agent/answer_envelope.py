@@ -278,17 +278,17 @@ class EnvelopeFormat:
 
     def _read_markdown(self, text: str, *, last_try: bool) -> AcceptedAnswer:
         """Parse an answer in Markdown. Raises as `read`."""
-        noted = read_noted_answer(text)
+        answer = read_noted_answer(text)
         envelope = _envelope_of(
-            {**noted.fields, "output": noted.text or None, "claims": noted.claims}
+            {**answer.fields, "output": answer.text or None, "claims": answer.claims}
         )
         self._check(envelope, last_try=last_try)
-        if len(noted.text) <= MAX_ANNOUNCEMENT_CHARS and _ANNOUNCES.match(noted.text):
+        if len(answer.text) <= MAX_ANNOUNCEMENT_CHARS and _ANNOUNCES.match(answer.text):
             raise InvalidAnswer(
                 Defect("the answer only announces work", "call a tool, or give the work itself")
             )
         problems: list[Defect] = []
-        for line in noted.unreadable:
+        for line in answer.unreadable:
             problems.append(
                 Defect(
                     f'the notes have a line that cannot be read: "{line[:60]}"',
@@ -335,8 +335,8 @@ class EnvelopeFormat:
         """
         value: dict[str, Any] | None
         if self._is_markdown(text):
-            noted = read_noted_answer(text)
-            value = {"output": noted.text, "claims": noted.claims}
+            answer = read_noted_answer(text)
+            value = {"output": answer.text, "claims": answer.claims}
         else:
             value = json_object_in(text) or partial_object_in(text)
         if value is None or "output" not in value:
@@ -425,9 +425,9 @@ class EnvelopeFormat:
                 output, and this is not the last try.
         """
         envelope = self._with_own_ids(envelope)
-        unwanted: set[str] = set()
+        faulty_ids: set[str] = set()
         if not self.has_claims:
-            envelope, unwanted = self._without_faulty_claims(envelope)
+            envelope, faulty_ids = self._without_faulty_claims(envelope)
             unreadable = ()
         own_claims, problems = self._own_claims(envelope)
         problems += unreadable
@@ -435,18 +435,18 @@ class EnvelopeFormat:
         dangling: list[str] = []
         output, marked_ids = qualify_markers(envelope.output, self.step_id, known_claims, dangling)
         for name in dangling:
-            if name in unwanted:
+            if name in faulty_ids:
                 continue
             problems.append(
                 Defect(f"[{name}] in the output points to no claim", self._remedy_of_mark)
             )
-        output, unplaced = _with_markers(output, own_claims, marked_ids)
+        output, unplaced_ids = _with_markers(output, own_claims, marked_ids)
         claims = dict(own_claims)
         for name in marked_ids:
             claims[name] = known_claims[name]
         has_source = any(claim.sources for claim in claims.values())
         doubts = self._doubts(envelope, is_unproven=bool(problems) and not has_source)
-        defects: list[Defect | str] = [*doubts, *problems, *self._without_place(unplaced)]
+        defects: list[Defect | str] = [*doubts, *problems, *self._without_place(unplaced_ids)]
         if defects and not last_try:
             raise InvalidAnswer(*defects[:MAX_PROBLEMS])
         status, problem_text = envelope.status, envelope.problem
@@ -626,14 +626,14 @@ def _with_markers(
     """
     if not isinstance(output, str):
         return output, []
-    unmarked: list[Claim] = []
+    unmarked_claims: list[Claim] = []
     for name, claim in claims.items():
         if claim.sources and name not in marked_ids:
-            unmarked.append(claim)
-    if not unmarked:
+            unmarked_claims.append(claim)
+    if not unmarked_claims:
         return output, []
-    text, placed = place_markers(output, unmarked)
-    return text, [claim.id for claim in unmarked if claim.id not in placed]
+    text, placed_ids = place_markers(output, unmarked_claims)
+    return text, [claim.id for claim in unmarked_claims if claim.id not in placed_ids]
 
 
 _NO_WORK = Defect(

@@ -210,16 +210,16 @@ class CallBuilder:
 
     def _select_tool_definitions(self, conversation: Conversation) -> tuple[dict[str, object], ...]:
         """Return the definitions of the tools that the model may know of now."""
-        offered: list[dict[str, object]] = []
+        definitions: list[dict[str, object]] = []
         has_cleared = bool(conversation.cleared)
-        for tool, defined in self._tools:
+        for tool, tool_definition in self._tools:
             is_allowed = self._has_server_tools or tool.server_param is None
             is_replaced = has_cleared and tool.name == READ_CLEARED["name"]
             if is_allowed and not is_replaced and self._is_offered(tool, conversation):
-                offered.append(defined)
+                definitions.append(tool_definition)
         if has_cleared:
-            offered.append(READ_CLEARED)
-        return tuple(offered)
+            definitions.append(READ_CLEARED)
+        return tuple(definitions)
 
     def _measure_request_bytes(self, conversation: Conversation) -> int:
         """Return the bytes of the next request. The figure is kept until the conversation

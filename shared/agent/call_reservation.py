@@ -177,14 +177,14 @@ class CallReservations:
         """Leave out the models without a known price, because a limit in money may refuse them.
         Return whether a model was left out, and another one has a price.
         """
-        unpriced: list[str] = []
+        unpriced_models: list[str] = []
         usable = self._choices.usable(conversation, self._dependencies.now())
         for choice in usable:
             if not self._dependencies.prices.has_price(choice.name):
-                unpriced.append(choice.name)
-        if not unpriced or len(unpriced) == len(usable):
+                unpriced_models.append(choice.name)
+        if not unpriced_models or len(unpriced_models) == len(usable):
             return False
-        self._choices.leave_out(unpriced)
+        self._choices.leave_out(unpriced_models)
         return True
 
     def _expected_usage(

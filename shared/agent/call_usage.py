@@ -64,14 +64,14 @@ def usage_of_failed_call(
     return usage_of_cut_call(progress, call, worst, prices)
 
 
-def _upper_bound(reported: Usage, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
+def _upper_bound(reported_usage: Usage, call: ModelCall, worst: WorstCase, prices: Prices) -> Usage:
     """Return the upper bound of the usage. The input is the reported one, unless it was not
     reported or the server's own tools may have added to it.
 
     The price belongs to the model of the call. `worst` may have the price of a dearer model.
     """
     uses = server_tool_uses(call)
-    if reported.input_tokens == 0 or uses:
+    if reported_usage.input_tokens == 0 or uses:
         highest_cost = prices.worst(call, worst.input_tokens - uses * SERVER_TOOL_TOKENS)
         upper_bound = Usage(
             input_tokens=worst.input_tokens,
@@ -79,7 +79,7 @@ def _upper_bound(reported: Usage, call: ModelCall, worst: WorstCase, prices: Pri
             cost_microusd=highest_cost.microusd,
         )
         return upper_bound.as_cut_call()
-    upper_bound = reported.model_copy(
-        update={"output_tokens": max(worst.output_tokens, reported.output_tokens)}
+    upper_bound = reported_usage.model_copy(
+        update={"output_tokens": max(worst.output_tokens, reported_usage.output_tokens)}
     )
     return prices.usage_with_cost(upper_bound, call.model).as_cut_call()

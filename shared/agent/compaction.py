@@ -100,16 +100,16 @@ def make_compaction(conversation: Conversation, context: ToolContext) -> Context
         content = conversation.last_reply.content
         by_provider = provider_block_in(content) is not None
         summary = summary_in(summary_text_of(content))
-    opened = _find_opened_documents(conversation, context)
-    hidden = conversation.cleared
+    opened_documents = _find_opened_documents(conversation, context)
+    cleared_ids = conversation.cleared
     visible_ids = [
-        item.tool_use_id for item in conversation.observed if item.tool_use_id not in hidden
+        item.tool_use_id for item in conversation.observed if item.tool_use_id not in cleared_ids
     ]
     return ContextCompacted(
         summary=summary,
-        quotes=_quotes(conversation, opened, context),
+        quotes=_quotes(conversation, opened_documents, context),
         results=name_ranges(_readable(conversation)),
-        documents=tuple(opened)[-MAX_OPENED:],
+        documents=tuple(opened_documents)[-MAX_OPENED:],
         tool_use_ids=tuple(visible_ids),
         tokens=_tokens_after_opening(conversation),
         by_provider=by_provider or None,
@@ -132,16 +132,16 @@ def _find_opened_documents(conversation: Conversation, context: ToolContext) -> 
     """Return the digests of the documents and pages that results of tools name as the source of
     a text, by their paths.
     """
-    opened: dict[str, str] = {}
+    opened_documents: dict[str, str] = {}
     for document in (*context.manifest.documents, *context.load_fetched_pages()):
         quoted_path = json.dumps(document.path, ensure_ascii=False)
         if any(quoted_path in observed.text for observed in conversation.observed):
-            opened[document.path] = document.digest
-    return opened
+            opened_documents[document.path] = document.digest
+    return opened_documents
 
 
 def _quotes(
-    conversation: Conversation, opened: Mapping[str, str], context: ToolContext
+    conversation: Conversation, opened_documents: Mapping[str, str], context: ToolContext
 ) -> tuple[CitedQuote, ...]:
     """Return all quotes so far, each once: those of the last compaction, and those of the later
     replies that are in their sources. A quote has the characters of its source.
@@ -150,7 +150,10 @@ def _quotes(
     quotes = list(last.quotes if last else ())
     checked = set[tuple[str, str]]()
     for text in _texts(conversation):
-        for item in (*json_quotes_in(text), *_passages(text, conversation, opened, context)):
+        for item in (
+            *json_quotes_in(text),
+            *_passages(text, conversation, opened_documents, context),
+        ):
             if (item.source, item.quote) in checked:
                 continue
             checked.add((item.source, item.quote))
@@ -179,7 +182,7 @@ def _texts(conversation: Conversation) -> Iterator[str]:
 
 
 def _passages(
-    text: str, conversation: Conversation, opened: Mapping[str, str], context: ToolContext
+    text: str, conversation: Conversation, opened_documents: Mapping[str, str], context: ToolContext
 ) -> list[CitedQuote]:
     """Return the passages in quotation marks that are in a source that the same text names."""
     passages = quoted_passages_in(text)
@@ -187,7 +190,7 @@ def _passages(
         return []
     sources = {
         **_results_named_in(text, conversation),
-        **_documents_named_in(text, opened, context),
+        **_documents_named_in(text, opened_documents, context),
     }
     quotes: list[CitedQuote] = []
     for passage in passages:
@@ -209,11 +212,11 @@ def _results_named_in(text: str, conversation: Conversation) -> dict[str, str]:
 
 
 def _documents_named_in(
-    text: str, opened: Mapping[str, str], context: ToolContext
+    text: str, opened_documents: Mapping[str, str], context: ToolContext
 ) -> dict[str, str]:
     """Return the texts of the opened documents that a text names, by their paths."""
     texts: dict[str, str] = {}
-    for path, digest in opened.items():
+    for path, digest in opened_documents.items():
         if path not in text:
             continue
         try:

@@ -201,13 +201,13 @@ class Conversation:
         reply = self.last_reply
         if reply is None:
             return []
-        answered: set[str] = set()
+        answered_ids: set[str] = set()
         for checkpoint in self.since_reply:
             if isinstance(checkpoint, ToolObserved):
-                answered.add(checkpoint.tool_use_id)
+                answered_ids.add(checkpoint.tool_use_id)
         unanswered: list[Block] = []
         for call in calls_of(reply):
-            if call["id"] not in answered:
+            if call["id"] not in answered_ids:
                 unanswered.append(call)
         return unanswered
 
@@ -247,10 +247,10 @@ class Conversation:
         Args:
             counts_errors: True if an error counts as a result.
         """
-        cleared = self.cleared
+        cleared_ids = self.cleared
         for observed in self.results_of_equal_calls(call):
             is_result = counts_errors or not observed.is_error
-            if is_result and observed.tool_use_id not in cleared:
+            if is_result and observed.tool_use_id not in cleared_ids:
                 return True
         return False
 
@@ -280,22 +280,24 @@ class Conversation:
 
     def _is_visible(self, text: str, answers: Iterable[ToolObserved]) -> bool:
         """Return whether one of these answers has this text and was not cleared."""
-        cleared = self.cleared
-        return any(answer.text == text and answer.tool_use_id not in cleared for answer in answers)
+        cleared_ids = self.cleared
+        return any(
+            answer.text == text and answer.tool_use_id not in cleared_ids for answer in answers
+        )
 
     def _answers_to_equal_calls(self, call: Block) -> list[ToolObserved]:
         """Return the results of earlier calls of this tool with these arguments, and the texts
         for such calls that did not run.
         """
-        called: dict[str, Block] = {}
+        calls_by_id: dict[str, Block] = {}
         answers: list[ToolObserved] = []
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, ModelReplied):
                 for earlier in calls_of(checkpoint):
-                    called[earlier["id"]] = earlier
+                    calls_by_id[earlier["id"]] = earlier
             elif isinstance(checkpoint, ToolObserved):
-                answered = called.get(checkpoint.tool_use_id)
-                if answered is not None and is_same_call(answered, call):
+                answered_call = calls_by_id.get(checkpoint.tool_use_id)
+                if answered_call is not None and is_same_call(answered_call, call):
                     answers.append(checkpoint)
         return answers
 
@@ -508,13 +510,13 @@ class Conversation:
         or of a line about a call that was not run. Such a text is not work. Words that a message
         quotes do not count, because they are the model's own.
         """
-        prompted = {CUT_CALL, MAY_HAVE_RUN, *REPEATED}
+        prompts = {CUT_CALL, MAY_HAVE_RUN, *REPEATED}
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, AgentPrompted):
-                prompted.add(_without_quotes(checkpoint.text))
+                prompts.add(_without_quotes(checkpoint.text))
         lines = [_without_quotes(line) for line in text.splitlines() if line.strip()]
         for line in lines:
-            if not any(_is_copy(line, prompt) for prompt in prompted):
+            if not any(_is_copy(line, prompt) for prompt in prompts):
                 return False
         return bool(lines)
 
@@ -535,9 +537,9 @@ class Conversation:
         if not observed.images:
             return observed
         visible_images = list[ObservedImage]()
-        cleared = self.cleared
+        cleared_ids = self.cleared
         for earlier in self.observed:
-            if earlier.tool_use_id not in cleared:
+            if earlier.tool_use_id not in cleared_ids:
                 visible_images.extend(earlier.images or ())
         kept_images = list[ObservedImage]()
         chars = sum(len(image.data) for image in visible_images)
@@ -595,8 +597,8 @@ class Conversation:
                 checkpoints.append(_without_thinking(checkpoint))
             else:
                 checkpoints.append(checkpoint)
-        signed = self._signed_summary(model) if adopts_block else None
-        return Conversation(self.opening, tuple(checkpoints))._messages(signed)
+        signed_block = self._signed_summary(model) if adopts_block else None
+        return Conversation(self.opening, tuple(checkpoints))._messages(signed_block)
 
     @property
     def messages(self) -> tuple[MessageParam, ...]:
@@ -608,22 +610,22 @@ class Conversation:
         """
         return self._messages(None)
 
-    def _messages(self, signed: Block | None) -> tuple[MessageParam, ...]:
+    def _messages(self, signed_block: Block | None) -> tuple[MessageParam, ...]:
         """Return the messages.
 
         Args:
-            signed: block of the provider with the summary; None: the summary is a text.
+            signed_block: block of the provider with the summary; None: the summary is a text.
         """
         too_long = self._too_long_answers
-        cleared, names = self.cleared, self.call_names
+        cleared_ids, names = self.cleared, self.call_names
         begin = self._begin
-        first = self._first_blocks(begin, signed)
+        first = self._first_blocks(begin, signed_block)
         messages: list[MessageParam] = [{"role": "user", "content": first}]
         for index, checkpoint in enumerate(self.checkpoints[begin:], begin):
             match checkpoint:
                 case ModelReplied() if index not in too_long:
                     add_blocks(messages, "assistant", sendable_blocks(checkpoint.content))
-                case ToolObserved() if checkpoint.tool_use_id in cleared:
+                case ToolObserved() if checkpoint.tool_use_id in cleared_ids:
                     name = names.get(checkpoint.tool_use_id, "")
                     add_blocks(messages, "user", [cleared_result_block(checkpoint, name)])
                 case ToolObserved():
@@ -642,20 +644,20 @@ class Conversation:
             sort_results_first(without_unfinished_calls(messages, is_paused=self.is_paused))
         )
 
-    def _first_blocks(self, begin: int, signed: Block | None) -> list[Block]:
+    def _first_blocks(self, begin: int, signed_block: Block | None) -> list[Block]:
         """Return the blocks of the opening message. After a compaction, the summary and all
         earlier messages of users follow them. A block of the provider comes first: the provider
         ignores everything before it.
 
         Args:
             begin: see `_begin`.
-            signed: see `_messages`.
+            signed_block: see `_messages`.
         """
         blocks = list(self.opening["content"])
-        if signed is not None:
-            blocks.insert(0, signed)
+        if signed_block is not None:
+            blocks.insert(0, signed_block)
         if self.compaction is not None:
-            summary = summary_block(self.compaction, has_summary=signed is not None)
+            summary = summary_block(self.compaction, has_summary=signed_block is not None)
             blocks += [summary] if summary else []
         for checkpoint in self.checkpoints[:begin]:
             if isinstance(checkpoint, UserPrompted):

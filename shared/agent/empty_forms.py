@@ -61,11 +61,11 @@ def words_of_schema(schema: Mapping[str, Any]) -> frozenset[str]:
             for name in part.get("properties") or ():
                 if isinstance(name, str):
                     words.add(_normalize_case_and_spaces(name))
-            offered = [
+            schema_texts = [
                 part.get("const"),
                 *(part["enum"] if isinstance(part.get("enum"), list) else ()),
             ]
-            for value in offered:
+            for value in schema_texts:
                 if isinstance(value, str):
                     choices.add(_normalize_case_and_spaces(value))
             left += part.values()

@@ -105,8 +105,8 @@ def function_tool(
     doc = docstring_parser.parse(f"\n{signature.doc}")
     description = "\n\n".join(filter(None, (doc.short_description, doc.long_description)))
     try:
-        validated = validate_call(signature.plain_function(function, name))
-        adapter: TypeAdapter[Any] = TypeAdapter(cast(Any, validated))
+        validated_function = validate_call(signature.plain_function(function, name))
+        adapter: TypeAdapter[Any] = TypeAdapter(cast(Any, validated_function))
         schema = adapter.json_schema(schema_generator=_generator(doc))
     # Pydantic may raise any error for a user's annotations.
     except Exception as error:
@@ -121,7 +121,12 @@ def function_tool(
     else:
         may_repeat = repeatable
     return FunctionTool(
-        name, description, schema, bool(may_repeat), signature.context is not None, validated
+        name,
+        description,
+        schema,
+        bool(may_repeat),
+        signature.context is not None,
+        validated_function,
     )
 
 
@@ -173,12 +178,12 @@ class _Signature:
         """
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise InvalidTool(f"tool {name}: must return its result, and not be a generator")
-        described, fixed = _unwrap_callable(function)
-        doc = inspect.cleandoc(getattr(described, "__doc__", None) or "")
+        documented, fixed_names = _unwrap_callable(function)
+        doc = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
         if not doc:
             raise InvalidTool(f"tool {name}: needs a docstring; the model chooses tools by it")
         try:
-            hints = get_type_hints(described, include_extras=True)
+            hints = get_type_hints(documented, include_extras=True)
             parameters = inspect.signature(function).parameters
         except (NameError, TypeError, ValueError, AttributeError) as error:
             raise InvalidTool(
@@ -186,7 +191,7 @@ class _Signature:
             ) from error
         model_parameters, context = [], None
         for parameter in parameters.values():
-            if parameter.name in fixed:
+            if parameter.name in fixed_names:
                 continue
             _check_parameter(parameter, hints, name)
             if _is_context(hints[parameter.name]):
@@ -219,12 +224,12 @@ def _unwrap_callable(function: Callable[..., Any]) -> tuple[Any, frozenset[str]]
     """Return the function or method that has the docstring and the types of a callable, and
     the parameters that a `functools.partial` has filled in.
     """
-    fixed = set[str]()
+    fixed_names = set[str]()
     while isinstance(function, partial) and "__wrapped__" not in vars(function):
-        fixed |= function.keywords.keys()
+        fixed_names |= function.keywords.keys()
         function = function.func
     is_plain = inspect.isroutine(function) or hasattr(function, "__wrapped__")
-    return (function if is_plain else type(function).__call__), frozenset(fixed)
+    return (function if is_plain else type(function).__call__), frozenset(fixed_names)
 
 
 def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], name: str) -> None:

@@ -74,9 +74,9 @@ class ResultBuilder:
             draft: text of a call that was cut, which is newer than the conversation.
         """
         drafts = _drafts(conversation, draft)
-        salvaged = self._salvage_draft(drafts, conversation, reason, error)
-        if salvaged is not None:
-            return salvaged
+        salvaged_result = self._salvage_draft(drafts, conversation, reason, error)
+        if salvaged_result is not None:
+            return salvaged_result
         for text in map(without_notes, drafts):
             if text.strip() and not text.lstrip().startswith(("{", "```")):
                 prose = text[:MAX_SALVAGED_CHARS]
@@ -101,9 +101,9 @@ class ResultBuilder:
         `failed` one.
         """
         drafts = _drafts(conversation, draft)
-        salvaged = self._salvage_draft(drafts, conversation, reason, error)
-        if salvaged is not None:
-            return salvaged
+        salvaged_result = self._salvage_draft(drafts, conversation, reason, error)
+        if salvaged_result is not None:
+            return salvaged_result
         return self.build_failed_result(conversation, reason, error)
 
     def _salvage_draft(

@@ -140,9 +140,9 @@ def _bytes_of_base64(code: str) -> bytes:
 def _hexadecimal(text: str) -> Iterator[str]:
     """Yield the texts of hexadecimal digits, also with separators."""
     codes = _HEX.findall(text)
-    squeezed = _NO_HEX.sub("", text)
-    if _HEX.fullmatch(squeezed):
-        codes.append(squeezed)
+    squeezed_text = _NO_HEX.sub("", text)
+    if _HEX.fullmatch(squeezed_text):
+        codes.append(squeezed_text)
     for code in codes:
         for digits in (code[len(code) % 2 :], code[::-1][len(code) % 2 :]):
             yield from _text_in(bytes.fromhex(digits))
@@ -153,9 +153,9 @@ def _base64(text: str) -> Iterator[str]:
     group of four characters can begin.
     """
     codes = _BASE64.findall(text)
-    squeezed = _NO_BASE64.sub("", text)
-    if squeezed not in codes and len(squeezed) >= _MIN_CODE_CHARS:
-        codes.append(squeezed)
+    squeezed_text = _NO_BASE64.sub("", text)
+    if squeezed_text not in codes and len(squeezed_text) >= _MIN_CODE_CHARS:
+        codes.append(squeezed_text)
     for code in codes:
         for start in range(4):
             yield from _text_in(_bytes_of_base64(code[start:]))
@@ -178,13 +178,13 @@ def _base85(text: str) -> Iterator[str]:
     code = "".join(text.split())
     if len(code) < _MIN_CODE_CHARS:
         return
-    for decode, spelled in (
+    for decode, spelled_text in (
         (base64.b85decode, code),
         (base64.a85decode, code),
         (base64.b85decode, code.translate(_FROM_Z85)),
     ):
         try:
-            yield from _text_in(decode(spelled))
+            yield from _text_in(decode(spelled_text))
         except ValueError:
             continue
 

@@ -165,15 +165,15 @@ def without_nulls(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any]
     if not isinstance(value, dict) or not isinstance(properties, dict):
         return value
     optional = properties.keys() - set(schema.get("required", ()))
-    cleaned: dict[Any, Any] = {}
+    kept_properties: dict[Any, Any] = {}
     for name, item in value.items():
         if item is None and name in optional:
             continue
         if isinstance(properties.get(name), dict):
-            cleaned[name] = without_nulls(item, properties[name], root)
+            kept_properties[name] = without_nulls(item, properties[name], root)
         else:
-            cleaned[name] = item
-    return cleaned
+            kept_properties[name] = item
+    return kept_properties
 
 
 def describe_text(text: str) -> str:
@@ -204,9 +204,9 @@ def partial_object_in(text: str) -> dict[str, Any] | None:
     start = text.find("{")
     if start < 0:
         return None
-    repaired, _ = repair_json(text, start)
+    repaired_text, _ = repair_json(text, start)
     try:
-        value = from_json(repaired, allow_partial="trailing-strings", allow_inf_nan=False)
+        value = from_json(repaired_text, allow_partial="trailing-strings", allow_inf_nan=False)
         check_depth(value)
         value = _without_lone_surrogates(value, text)
         check_storable(value)  # from_json reads 1e999 as infinity
@@ -287,9 +287,9 @@ def _object_at(
 def _repair_object_at(text: str, start: int) -> tuple[dict[str, Any], int] | None:
     """Return the object at `start` after `repair_json`, and the index after it, or None."""
     for ends_in_backslash in (False, True):
-        repaired, end = repair_json(text, start, ends_in_backslash=ends_in_backslash)
+        repaired_text, end = repair_json(text, start, ends_in_backslash=ends_in_backslash)
         if end is not None:
-            value = _parse_or_none(repaired)
+            value = _parse_or_none(repaired_text)
             if isinstance(value, dict):
                 return value, end
     return None

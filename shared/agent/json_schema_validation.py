@@ -314,13 +314,13 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         CycleError: a part applies to the same value again without an end.
         ValidationTooCostly: the schema has too many parts.
     """
-    applied: dict[int, list[int]] = {}
+    applied_parts: dict[int, list[int]] = {}
     waiting: list[tuple[Any, Any]] = [
         (schema, _NOWHERE.resolver_with_root(DRAFT202012.create_resource(schema)))
     ]
     while waiting:
         part, resolver = waiting.pop()
-        if not isinstance(part, Mapping) or id(part) in applied:
+        if not isinstance(part, Mapping) or id(part) in applied_parts:
             continue
         spend()
         for name, instead in UNSUPPORTED.items():
@@ -340,19 +340,19 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         for inner in resource.subresources():
             waiting.append((inner.contents, resolver))
         waiting += targets
-        applied[id(part)] = list(map(id, at_the_same_place))
-    _check_expanded(applied)
+        applied_parts[id(part)] = list(map(id, at_the_same_place))
+    _check_expanded(applied_parts)
 
 
-def _check_expanded(applied: Mapping[int, list[int]]) -> None:
+def _check_expanded(applied_parts: Mapping[int, list[int]]) -> None:
     """Refuse a schema of which too many parts apply to one value.
 
     Args:
-        applied: for the id of each part, the ids of the parts that apply to the same value.
+        applied_parts: for the id of each part, the ids of the parts that apply to the same value.
     """
     sizes: dict[int, int] = {}
-    for part in TopologicalSorter(applied).static_order():
-        sizes[part] = 1 + sum(sizes[inner] for inner in applied.get(part, ()))
+    for part in TopologicalSorter(applied_parts).static_order():
+        sizes[part] = 1 + sum(sizes[inner] for inner in applied_parts.get(part, ()))
         if sizes[part] > MAX_EXPANDED:
             raise BrokenSchema(
                 f"checks one value against more than {MAX_EXPANDED:,} parts once its references "

@@ -35,14 +35,14 @@ class LenientAnswer(BaseModel):
         """Drop nulls from optional fields, and correct the words of enumerations."""
         if not isinstance(values, dict):
             return values
-        normalized: dict[Any, Any] = {}
+        normalized_values: dict[Any, Any] = {}
         for name, value in values.items():
             field = cls.model_fields.get(name)
             if field is None:
-                normalized[name] = value
+                normalized_values[name] = value
             elif value is not None or field.is_required():
-                normalized[name] = _word_of(value, field.annotation)
-        return normalized
+                normalized_values[name] = _word_of(value, field.annotation)
+        return normalized_values
 
 
 def _word_of(value: Any, kind: Any) -> Any:

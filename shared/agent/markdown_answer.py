@@ -106,14 +106,14 @@ class _Entry:
 
     def add(self, line: str) -> None:
         """Add a line that is not blank."""
-        quoted = line
-        if not self.has_quote and not self.is_field and (cited := _CITED.match(line)):
+        quote = line
+        if not self.has_quote and not self.is_field and (match := _CITED.match(line)):
             self.has_quote = True
-            quoted = cited[2]
+            quote = match[2]
         self.is_ended = False
         self.lines.append(line)
         self.marks += line.count('"')
-        self.has_open_quote = self.has_quote and not _QUOTE_END.search(quoted)
+        self.has_open_quote = self.has_quote and not _QUOTE_END.search(quote)
 
     def takes(self, line: str, *, is_cut: bool) -> bool:
         """Return whether a line that begins no note is a part of this entry. In a block that may
@@ -184,8 +184,8 @@ def with_notes(answer: Mapping[str, Any]) -> str:
         lines += _notes_of(claim, sentences.get(claim["id"], ""), last)
         for source in claim.get("sources", ()):
             last = source["source"]
-    copied = read_noted_answer(output)
-    if not lines and not copied.fields and not copied.claims:
+    copied_answer = read_noted_answer(output)
+    if not lines and not copied_answer.fields and not copied_answer.claims:
         return output
     block = "\n".join(["<notes>", *lines, "</notes>"])
     return f"{output}\n\n{block}".lstrip()
@@ -301,13 +301,13 @@ def _add_note_to_claim(claim: dict[str, Any], note: str, last: str) -> str:
     Args:
         last: source of the note before.
     """
-    cited = _split_at_quote(note)
+    head_and_quote = _split_at_quote(note)
     head = note
     quote = ""
-    if cited:
-        head, quote = cited
+    if head_and_quote:
+        head, quote = head_and_quote
     segments = [segment.strip() for segment in head.split("|")]
-    if cited:
+    if head_and_quote:
         source = segments.pop().rstrip(":：").strip(_AROUND_SOURCE)
         if last and source.lower() == SAME_SOURCE:
             source = last
@@ -327,8 +327,8 @@ def _split_at_quote(note: str) -> tuple[str, str] | None:
 
     Behind a source without spaces, a quote needs no quotation marks, or no colon before them.
     """
-    if cited := _CITED.match(note):
-        return cited[1], cited[2]
+    if match := _CITED.match(note):
+        return match[1], match[2]
     head, _, quote = note.partition(": ")
     if quote.strip() and _ends_with_source(head):
         return head, re.sub(rf"\A\s*[{_MARKS}]", "", quote)

@@ -217,7 +217,7 @@ class ModelTurns:
             write_checkpoint(self._failed_call_checkpoint(model, fault, usage, rules_out=True))
             return
         content = with_valid_calls(reply.content, conversation.ids)
-        replied = ModelReplied(
+        reply_checkpoint = ModelReplied(
             content=content,
             stop_reason=reply.stop_reason,
             usage=usage,
@@ -226,10 +226,10 @@ class ModelTurns:
             batch_id=batch_id,
         )
         if cleared is not None:
-            write_checkpoint(replied, cleared)
+            write_checkpoint(reply_checkpoint, cleared)
             return
-        may_wait = not self._progress.is_summary and self._is_read_at_once(replied)
-        write_checkpoint(replied, deferrable=may_wait)
+        may_wait = not self._progress.is_summary and self._is_read_at_once(reply_checkpoint)
+        write_checkpoint(reply_checkpoint, deferrable=may_wait)
 
     def _send_batch(
         self,

@@ -117,11 +117,11 @@ def opening_of(
     if form is None:
         form = form_of(handoff)
     max_chars = max(MIN_PASTED_CHARS, MAX_PASTED_CHARS // max(1, len(loaded.results)))
-    rendered = _render_results(loaded.results, max_chars)
+    result_texts = _render_results(loaded.results, max_chars)
     parts = [f"<task>{escape_tags(handoff.task_description)}</task>"]
     context_steps = [context.step_id for context in handoff.context]
     visible_results, not_shown = _select_results_that_fit(
-        context_steps, loaded, rendered, max_chars
+        context_steps, loaded, result_texts, max_chars
     )
     parts += visible_results + _note_on_hidden_results(not_shown, loaded)
     parts += _feedbacks(handoff.feedback, loaded.previous)
@@ -142,14 +142,14 @@ def opening_of(
         parts.append(f"<fallback>{fallback}</fallback>")
     text = "\n\n".join(parts)
     message = {"role": "user", "content": _role_blocks(text) if is_role else [_block(text)]}
-    hidden = set(not_shown)
-    unread: dict[StepId, str] = {}
-    for step, text in rendered.items():
-        if len(text) > max_chars or step in hidden:
-            unread[step] = text
+    hidden_steps = set(not_shown)
+    unread_texts: dict[StepId, str] = {}
+    for step, text in result_texts.items():
+        if len(text) > max_chars or step in hidden_steps:
+            unread_texts[step] = text
     added_tools: tuple[Tool, ...] = ()
-    if unread:
-        added_tools = (read_result_tool(unread, origins_or_unknown(handoff.origins)),)
+    if unread_texts:
+        added_tools = (read_result_tool(unread_texts, origins_or_unknown(handoff.origins)),)
     rules = [COMMON_RULES]
     if tools or added_tools:
         rules.append(TOOL_RULE)
@@ -179,16 +179,20 @@ def _render_results(results: Mapping[StepId, HandoffResult], max_chars: int) -> 
     Args:
         max_chars: a longer result is cut.
     """
-    rendered: dict[StepId, str] = {}
+    result_texts: dict[StepId, str] = {}
     visible_claims: set[str] = set()
     claims_in_use = claims_by_id(results.items())
     for step, result in results.items():
-        unused = {claim.id for claim in result.claims if claim != claims_in_use.get(claim.id)}
-        text = data_of(result, visible_claims | unused)
-        rendered[step] = text
+        unused_claims = {
+            claim.id for claim in result.claims if claim != claims_in_use.get(claim.id)
+        }
+        text = data_of(result, visible_claims | unused_claims)
+        result_texts[step] = text
         if len(text) <= max_chars:
-            visible_claims.update(claim.id for claim in result.claims if claim.id not in unused)
-    return rendered
+            visible_claims.update(
+                claim.id for claim in result.claims if claim.id not in unused_claims
+            )
+    return result_texts
 
 
 def data_of(result: HandoffResult, shown_claims: Collection[str] = ()) -> str:
@@ -288,14 +292,17 @@ def part_from(text: str, offset: int) -> str:
 
 
 def _select_results_that_fit(
-    steps: Sequence[StepId], loaded: LoadedPayloads, rendered: Mapping[StepId, str], max_chars: int
+    steps: Sequence[StepId],
+    loaded: LoadedPayloads,
+    result_texts: Mapping[StepId, str],
+    max_chars: int,
 ) -> tuple[list[str], list[StepId]]:
     """Return the first results that fit into `MAX_SHOWN_BYTES`, at least one, and the steps
     of the other results. Each result is cut after `max_chars`.
     """
     visible_results, room = list[str](), MAX_SHOWN_BYTES
     for index, step in enumerate(steps):
-        text = _result(step, loaded, rendered, max_chars)
+        text = _result(step, loaded, result_texts, max_chars)
         room -= len(text.encode())
         if room < 0 and visible_results:
             return visible_results, list(steps[index:])
@@ -319,9 +326,9 @@ def _note_on_hidden_results(steps: Sequence[StepId], loaded: LoadedPayloads) -> 
 
 
 def _result(
-    step: StepId, loaded: LoadedPayloads, rendered: Mapping[StepId, str], max_chars: int
+    step: StepId, loaded: LoadedPayloads, result_texts: Mapping[StepId, str], max_chars: int
 ) -> str:
-    text = rendered[step]
+    text = result_texts[step]
     beginning, note = _truncate_result(text, max_chars), ""
     if beginning != text:
         note = f"\n[cut: {len(beginning)} of {len(text)} characters; read on with {READ_RESULT}]"
@@ -357,14 +364,14 @@ def _feedbacks(feedback: tuple[Feedback, ...], previous: Mapping[str, HandoffRes
 
 
 def _feedback(feedback: Feedback, previous: HandoffResult | None) -> str:
-    tagged = f'<feedback author="{feedback.author}">{escape_tags(feedback.text)}</feedback>'
+    feedback_tag = f'<feedback author="{feedback.author}">{escape_tags(feedback.text)}</feedback>'
     if previous is None:
-        return tagged
+        return feedback_tag
     text = data_of(previous)
     beginning, note = _truncate_result(text, MAX_PASTED_CHARS), ""
     if beginning != text:
         note = f"\n[cut: {len(beginning)} of {len(text)} characters]"
-    return f"{tagged} <previous><data>{beginning}</data>{note}</previous>"
+    return f"{feedback_tag} <previous><data>{beginning}</data>{note}</previous>"
 
 
 def _documents(manifest: Manifest, contents: ShownDocuments, *, with_names: bool) -> str:

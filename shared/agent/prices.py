@@ -114,9 +114,9 @@ class Prices:
         live = self.usage_with_cost(usage, model)
         changes: dict[str, int] = {"batch_calls": 1}
         if live.cost_microusd and usage.cost_microusd is not None:
-            saved = int((live.cost_microusd - usage.cost_microusd) * (1 - BATCH_SHARE))
-            changes["batch_saved_microusd"] = saved
-            changes["cost_microusd"] = live.cost_microusd - saved
+            saved_microusd = int((live.cost_microusd - usage.cost_microusd) * (1 - BATCH_SHARE))
+            changes["batch_saved_microusd"] = saved_microusd
+            changes["cost_microusd"] = live.cost_microusd - saved_microusd
             for name in ("cache_saved_microusd", "cache_surcharge_microusd"):
                 changes[name] = int(getattr(live, name) * BATCH_SHARE)
         return live.model_copy(update=changes)
@@ -131,12 +131,12 @@ class Prices:
             return {}
         all_input = usage.input_tokens
         output = usage.output_tokens
-        uncached = self._token_price(model, all_input, output, 0, 0, 0)
+        uncached_microusd = self._token_price(model, all_input, output, 0, 0, 0)
         only_read = self._token_price(model, all_input, output, usage.cache_read_tokens, 0, 0)
-        if uncached is None or only_read is None:
+        if uncached_microusd is None or only_read is None:
             return {}
         return {
-            "cache_saved_microusd": max(0, uncached - only_read),
+            "cache_saved_microusd": max(0, uncached_microusd - only_read),
             "cache_surcharge_microusd": max(0, cost - only_read),
         }
 
@@ -151,15 +151,15 @@ class Prices:
         uses = server_tool_uses(call)
         max_input = input_tokens + uses * SERVER_TOOL_TOKENS
         max_output = call.max_output_tokens
-        uncached = self._token_price(call.model, max_input, max_output, 0, 0, 0)
+        uncached_microusd = self._token_price(call.model, max_input, max_output, 0, 0, 0)
         for_1h = max_input if call.caches_for_1h else 0
-        cached = self._token_price(call.model, max_input, max_output, 0, max_input, for_1h)
-        if uncached is None or cached is None:
+        cached_microusd = self._token_price(call.model, max_input, max_output, 0, max_input, for_1h)
+        if uncached_microusd is None or cached_microusd is None:
             return WorstCase(max_input, max_output, None, call.model, is_batched)
         surcharge = sum(map(_surcharge, call.tools))
         if self.is_free:
             surcharge = 0
-        tokens_microusd = max(uncached, cached)
+        tokens_microusd = max(uncached_microusd, cached_microusd)
         if is_batched:
             tokens_microusd -= int(tokens_microusd * (1 - BATCH_SHARE))
         most_microusd = tokens_microusd + surcharge

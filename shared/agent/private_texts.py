@@ -104,8 +104,8 @@ def index_of(text: str) -> Index:
     """Return the index of a text. Its memory is about thirty times the length of the text."""
     simple = normalize_keeping_case(text)
     tokens = _TOKEN.findall(simple)
-    spaced = f" {' '.join(tokens).casefold()} "
-    words = spaced.split()
+    spaced_text = f" {' '.join(tokens).casefold()} "
+    words = spaced_text.split()
     small_words = {token for token in set(tokens) if token == token.casefold()}
     names = frozenset(words) - small_words
     heads = [name[:_HEAD] for name in names if len(name) >= _HEAD]
@@ -119,7 +119,7 @@ def index_of(text: str) -> Index:
         counts=Counter(map(len, figures)),
         rows=frozenset(map(hash, rows_of_three)),
         windows=frozenset(_windows_of(words)),
-        spaced=spaced,
+        spaced=spaced_text,
     )
 
 
@@ -131,11 +131,11 @@ def _figures_in(text: str) -> Iterator[str]:
 
 
 def _windows_of(words: Sequence[str]) -> Iterator[int]:
-    glued = "".join(words)
+    letters = "".join(words)
     start = 0
     for word in words:
         if len(word) < _WINDOW:
-            yield hash(glued[start : start + _WINDOW])
+            yield hash(letters[start : start + _WINDOW])
         start += len(word)
 
 
@@ -206,15 +206,15 @@ class _Facts:
         parts = [part for part in group.parts if part]
         if not parts:
             return
-        spaced = " ".join(parts)
-        glued = "".join(parts)
-        texts = {spaced, " ".join(reversed(parts))}
+        spaced_text = " ".join(parts)
+        joined_text = "".join(parts)
+        texts = {spaced_text, " ".join(reversed(parts))}
         if not group.is_joined_only:
             texts.update(parts)
         for text in texts:
             self._add(text, is_free=group.is_free, is_coded=False)
-        codes = {*texts, spaced, glued, "".join(reversed(parts)), *turns_of(spaced)}
-        for code in sorted(codes.union(turns_of(glued))):
+        codes = {*texts, spaced_text, joined_text, "".join(reversed(parts)), *turns_of(spaced_text)}
+        for code in sorted(codes.union(turns_of(joined_text))):
             self._add_hidden(code, is_coded=code not in texts)
 
     def _add_hidden(self, text: str, *, is_coded: bool) -> None:
@@ -234,7 +234,7 @@ class _Facts:
                 self._add(code, is_free=False, is_coded=True)
             if depth < _MAX_DEPTH:
                 for decode in DECODERS:
-                    waiting += [(decoded, depth + 1) for decoded in decode(code)]
+                    waiting += [(decoded_text, depth + 1) for decoded_text in decode(code)]
 
     def _work(self, amount: int) -> None:
         self.work += amount
@@ -297,22 +297,22 @@ class _Facts:
             _add_long(_digits_in_base(token), _MIN_DIGITS, self.made_numbers)
 
     def _add_windows(self, tokens: Sequence[str]) -> None:
-        spelled = " ".join(tokens)
-        places = [place for place, character in enumerate(spelled) if character != " "]
+        spaced_text = " ".join(tokens)
+        places = [place for place, character in enumerate(spaced_text) if character != " "]
         for first, last in zip(places, places[_WINDOW - 1 :], strict=False):
-            row = spelled[first : last + 1]
+            row = spaced_text[first : last + 1]
             self.windows.setdefault(hash(row.replace(" ", "")), row)
 
     def _add_split_words(self, tokens: Sequence[str]) -> None:
         """Add the words that short parts in a row make."""
         for start in range(len(tokens)):
-            joined = ""
+            word = ""
             for end in range(start, len(tokens)):
-                joined += tokens[end]
-                if len(tokens[end]) > _MAX_PART_CHARS or len(joined) > _MAX_WORD_CHARS:
+                word += tokens[end]
+                if len(tokens[end]) > _MAX_PART_CHARS or len(word) > _MAX_WORD_CHARS:
                     break
-                if end > start and len(joined) >= _MIN_SHIFTED_WORD_CHARS:
-                    self.split_words.setdefault(joined, tuple(tokens[start : end + 1]))
+                if end > start and len(word) >= _MIN_SHIFTED_WORD_CHARS:
+                    self.split_words.setdefault(word, tuple(tokens[start : end + 1]))
 
     def _add_shifted_words(self, tokens: Sequence[str]) -> None:
         """Add the words that other letters stand for."""
@@ -379,13 +379,13 @@ class _Facts:
         return len(rare_words) >= _MIN_WORDS or not rare_words.isdisjoint(private.names)
 
     def _has_hidden_word(self, private: Index, known: frozenset[str]) -> bool:
-        coded = {word for word in (self.coded & private.words) - known if _is_rare(word)}
+        coded_words = {word for word in (self.coded & private.words) - known if _is_rare(word)}
         inside = self.hidden & private.names
         inside |= {word for word in self.hidden & private.words if len(word) >= _HEAD}
         for head in self.runs.keys() & private.heads:
             for part in self.runs[head]:
                 inside |= private.names.intersection(_parts_of(part, _HEAD, len(part)))
-        return bool(coded) or any(_is_rare(word) for word in inside - known)
+        return bool(coded_words) or any(_is_rare(word) for word in inside - known)
 
     def _has_cut_word(self, private: Index, known: frozenset[str]) -> bool:
         for word in self.split_words.keys() & private.words:
@@ -420,8 +420,8 @@ def _is_rare(word: str) -> bool:
 
 def _add_long(numbers: Iterable[str], fewest: int, known: set[str]) -> None:
     """Add the numbers that are long enough without leading zeros."""
-    stripped = map(_without_zeros, numbers)
-    known.update(number for number in stripped if fewest <= len(number) <= _MAX_DIGITS)
+    stripped_numbers = map(_without_zeros, numbers)
+    known.update(number for number in stripped_numbers if fewest <= len(number) <= _MAX_DIGITS)
 
 
 def _min_digits(text: str, is_free: bool, is_coded: bool) -> int:
@@ -443,13 +443,13 @@ def _parts_of(run: str, shortest: int, longest: int) -> Iterator[str]:
 def _join_adjacent_numbers(numbers: Sequence[str]) -> Iterator[str]:
     """Yield the digits of each row of numbers. A short row must have one digit a number."""
     for start in range(len(numbers)):
-        joined = ""
+        digits = ""
         for count, number in enumerate(numbers[start:], 1):
-            joined += number
-            if len(joined) > _MAX_DIGITS:
+            digits += number
+            if len(digits) > _MAX_DIGITS:
                 break
-            if len(joined) >= _MIN_JOINED_DIGITS or count == len(joined):
-                yield joined
+            if len(digits) >= _MIN_JOINED_DIGITS or count == len(digits):
+                yield digits
 
 
 def _digits_in_base(token: str) -> Iterator[str]:
@@ -462,8 +462,8 @@ def _digits_in_base(token: str) -> Iterator[str]:
 def _tables() -> Iterator[dict[int, str]]:
     """Yield the tables of Caesar's codes, Atbash, turned letters and digits as letters."""
     for shift in range(1, len(_ALPHABET)):
-        moved = _ALPHABET[shift:] + _ALPHABET[:shift]
-        yield {ord(a): b for a, b in zip(_ALPHABET, moved, strict=True)}
+        shifted_alphabet = _ALPHABET[shift:] + _ALPHABET[:shift]
+        yield {ord(a): b for a, b in zip(_ALPHABET, shifted_alphabet, strict=True)}
     yield {ord(a): b for a, b in zip(_ALPHABET, reversed(_ALPHABET), strict=True)}
     yield {ord(a): b for a, b in zip("nudpbqmw", "unpdqbwm", strict=True)}
     for letter in "il":

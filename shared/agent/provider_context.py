@@ -40,10 +40,10 @@ def provider_clearing(conversation: Conversation, rules: ClearingRules) -> Provi
     """Return when the provider clears results from the next request. Results that the model has
     not seen stay, and so does the newest one.
     """
-    unseen = sum(isinstance(item, ToolObserved) for item in conversation.since_reply)
+    unseen_results = sum(isinstance(item, ToolObserved) for item in conversation.since_reply)
     return ProviderClearing(
         at_tokens=rules.at_tokens,
-        keep=max(1, rules.keep, unseen),
+        keep=max(1, rules.keep, unseen_results),
         at_least=max(1, rules.at_tokens // MIN_FREED),
     )
 
@@ -64,12 +64,12 @@ def find_results_cleared_by_provider(
         ids += [str(block["id"]) for block in calls_of(visible_reply)]
     most = max(0, len(ids) - call.clearing.keep)
     oldest = set(ids[: min(reply.cleared_calls, most)])
-    cleared: list[str] = []
+    cleared_ids: list[str] = []
     for observed in clearable_results(conversation):
         if observed.tool_use_id in oldest:
-            cleared.append(observed.tool_use_id)
-    if not cleared:
+            cleared_ids.append(observed.tool_use_id)
+    if not cleared_ids:
         return None
     return ContextCleared(
-        tool_use_ids=tuple(cleared), tokens=reply.cleared_tokens, by_provider=True
+        tool_use_ids=tuple(cleared_ids), tokens=reply.cleared_tokens, by_provider=True
     )

@@ -144,12 +144,12 @@ class FoldedText:
         folded_quote = _fold_quote(quote)
         if not folded_quote:
             return None
-        folded = self._passes[-1].text
-        start = _position(folded_quote, folded)
+        folded_text = self._passes[-1].text
+        start = _position(folded_quote, folded_text)
         if start < 0:
             with_other_case = _with_other_first_case(folded_quote)
             if with_other_case is not None:
-                start = _word_position(with_other_case, folded)
+                start = _word_position(with_other_case, folded_text)
         if start < 0:
             return None
         span = Span(start, start + len(folded_quote))
@@ -401,8 +401,8 @@ class Sources:
         if self.load_seen_texts is None:
             return True
         quoted_path = json.dumps(document.path, ensure_ascii=False)
-        cited = f'{quoted_path[1:-1]}: "'
-        return any(quoted_path in text or cited in text for text in self.load_seen_texts())
+        note_start = f'{quoted_path[1:-1]}: "'
+        return any(quoted_path in text or note_start in text for text in self.load_seen_texts())
 
     def prove(self, source: str, quote: str) -> Citation:
         """Return the citation with the place of the quote in the source, for a tool.

@@ -56,9 +56,9 @@ def _image_block(image: ObservedImage) -> Block:
     return {"type": "image", "source": source}
 
 
-def user_message_block(prompted: UserPrompted) -> Block:
+def user_message_block(prompt: UserPrompted) -> Block:
     """Return the message of a user in a tag that its text cannot close."""
-    inside = escape_tags(prompted.text)
+    inside = escape_tags(prompt.text)
     return {"type": "text", "text": f"{FROM_THE_USER}\n<message>{inside}</message>"}
 
 
@@ -134,15 +134,15 @@ def without_unfinished_calls(
         if message["role"] == "assistant":
             last_reply = message["content"]
             replied_blocks += last_reply
-    unfinished = open_server_calls(replied_blocks)
+    unfinished_ids = open_server_calls(replied_blocks)
     if is_paused:
-        unfinished -= open_server_calls(last_reply)
-    called: set[str] = set()
+        unfinished_ids -= open_server_calls(last_reply)
+    call_ids: set[str] = set()
     kept_messages: list[MessageParam] = [messages[0]]
     for message in messages[1:]:
         blocks = message["content"]
         if message["role"] == "assistant":
-            blocks = _drop_unpaired_blocks(blocks, unfinished, called)
+            blocks = _drop_unpaired_blocks(blocks, unfinished_ids, call_ids)
         add_blocks(kept_messages, message["role"], blocks)
     if kept_messages[-1]["role"] == "assistant":
         _strip_end(kept_messages[-1]["content"])
@@ -150,24 +150,24 @@ def without_unfinished_calls(
 
 
 def _drop_unpaired_blocks(
-    blocks: list[Block], unfinished: set[str], called: set[str]
+    blocks: list[Block], unfinished_ids: set[str], call_ids: set[str]
 ) -> list[Block]:
     """Return the blocks without unfinished calls and without results of unknown calls. The
     list is empty if only thinking is left.
 
     Args:
         blocks: blocks of one reply.
-        unfinished: ids of unfinished calls.
-        called: ids of the calls in earlier replies. This adds the calls of these blocks.
+        unfinished_ids: ids of unfinished calls.
+        call_ids: ids of the calls in earlier replies. This adds the calls of these blocks.
     """
     kept_blocks = []
     for block in blocks:
         kind = str(block.get("type"))
         if kind in SERVER_CALLS:
-            if str(block.get("id")) in unfinished:
+            if str(block.get("id")) in unfinished_ids:
                 continue
-            called.add(str(block.get("id")))
-        elif kind.endswith("_tool_result") and str(block.get("tool_use_id")) not in called:
+            call_ids.add(str(block.get("id")))
+        elif kind.endswith("_tool_result") and str(block.get("tool_use_id")) not in call_ids:
             continue
         kept_blocks.append(block)
     return _without_lone_thinking(kept_blocks)

@@ -34,9 +34,9 @@ def delay_s(error: ModelError, tries: int, jitter: float) -> float | None:
     if not error.retryable or tries >= MAX_TRIES:
         return None
     backoff: float = min(FIRST_DELAY_S * 2.0 ** (tries - 1), MAX_DELAY_S)
-    jittered = backoff * (0.5 + jitter / 2)
+    jittered_s = backoff * (0.5 + jitter / 2)
     if error.retry_after_s is None or error.retry_after_s < 0:
-        return jittered
+        return jittered_s
     return min(error.retry_after_s + backoff * jitter / 4, MAX_RETRY_AFTER_S)
 
 

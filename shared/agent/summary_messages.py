@@ -57,7 +57,7 @@ def summary_in(text: str) -> str:
     return text.strip()
 
 
-def summary_block(compacted: ContextCompacted, *, has_summary: bool = False) -> Block | None:
+def summary_block(compaction: ContextCompacted, *, has_summary: bool = False) -> Block | None:
     """Return the part of a request that replaces the earlier turns. The summary is
     data: the model wrote it from data of others.
 
@@ -67,20 +67,22 @@ def summary_block(compacted: ContextCompacted, *, has_summary: bool = False) -> 
     """
     data: dict[str, Any] = {}
     if not has_summary:
-        data["summary"] = compacted.summary
-    if compacted.quotes:
-        data["quotes"] = [{"source": item.source, "quote": item.quote} for item in compacted.quotes]
-    if compacted.documents:
-        data["opened"] = list(compacted.documents)
-    if not data and not compacted.results:
+        data["summary"] = compaction.summary
+    if compaction.quotes:
+        data["quotes"] = [
+            {"source": item.source, "quote": item.quote} for item in compaction.quotes
+        ]
+    if compaction.documents:
+        data["opened"] = list(compaction.documents)
+    if not data and not compaction.results:
         return None
     inside = as_data(json.dumps(data, ensure_ascii=False))
     note = "This is your summary of your earlier turns, which are left out."
     if has_summary:
         note = "This belongs to the summary of your earlier turns."
-    if compacted.quotes:
+    if compaction.quotes:
         note += " Each of its quotes is in its source, letter by letter."
-    if compacted.results:
-        note += f" read_result shows these results again: {', '.join(compacted.results)}."
+    if compaction.results:
+        note += f" read_result shows these results again: {', '.join(compaction.results)}."
     text = f"<earlier_turns> {inside} {note} Go on with the task. </earlier_turns>"
     return {"type": "text", "text": text}

@@ -45,10 +45,10 @@ def estimate_input_tokens(conversation: Conversation, rendered_bytes: Callable[[
         rendered_bytes: returns the bytes of the next request. It is called only if no reply has
             reported its tokens since the last clearing.
     """
-    reported = _reported_tokens(conversation)
-    if reported is None:
+    reported_tokens = _reported_tokens(conversation)
+    if reported_tokens is None:
         return rendered_bytes() // BYTES_PER_TOKEN
-    return reported + bytes_of(conversation.since_reply) // BYTES_PER_TOKEN
+    return reported_tokens + bytes_of(conversation.since_reply) // BYTES_PER_TOKEN
 
 
 def max_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
@@ -63,12 +63,12 @@ def max_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> 
     Args:
         rendered_bytes: see `estimate_input_tokens`.
     """
-    reported = _reported_tokens(conversation)
-    if reported is None:
+    reported_tokens = _reported_tokens(conversation)
+    if reported_tokens is None:
         return rendered_bytes() + HIDDEN_TOKENS
     margin = 500 + 50 * len(conversation.messages)
     later_bytes = bytes_of(conversation.since_reply) + _bytes_shown_again(conversation)
-    return reported + later_bytes + margin
+    return reported_tokens + later_bytes + margin
 
 
 def tokens_of(observed: ToolObserved) -> int:

@@ -43,7 +43,7 @@ def with_valid_calls(content: Iterable[Block], earlier_ids: Set[str]) -> tuple[B
         earlier_ids: ids of all calls in earlier replies.
     """
     used_ids = set(earlier_ids)
-    renamed: dict[str, str] = {}
+    new_ids: dict[str, str] = {}
     blocks = []
     for block in content:
         kind = str(block.get("type"))
@@ -51,12 +51,12 @@ def with_valid_calls(content: Iterable[Block], earlier_ids: Set[str]) -> tuple[B
             old = _text(block.get("id"))
             new = _free_id(old, kind, used_ids)
             used_ids.add(new)
-            renamed[old] = new
+            new_ids[old] = new
             blocks.append({**block, "id": new, "name": _valid_name(block.get("name"))})
         elif kind.endswith("_tool_result"):
             old = _text(block.get("tool_use_id"))
-            if old in renamed:
-                new = renamed[old]
+            if old in new_ids:
+                new = new_ids[old]
             elif _ID.fullmatch(old):
                 new = old
             else:

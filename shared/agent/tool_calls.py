@@ -315,15 +315,15 @@ class ToolThreads:
             label = name
             if tool.timeout_s is not None:
                 timeout_s = tool.timeout_s
-        abandoned = threading.Event()
+        abandonment = threading.Event()
         thread = threading.Thread(
             target=copy_context().run,
-            args=(self._work, call, label, abandoned),
+            args=(self._work, call, label, abandonment),
             name=f"tool-{label}",
             daemon=True,
         )
         self._running[call["id"]] = _Running(
-            call, name, thread, time.monotonic() + timeout_s, timeout_s, abandoned
+            call, name, thread, time.monotonic() + timeout_s, timeout_s, abandonment
         )
         try:
             thread.start()
@@ -331,8 +331,8 @@ class ToolThreads:
             text = f"{label} was not run: the worker cannot start another thread"
             self._finished_calls.put((call["id"], observe_result(call, text, is_error=True)))
 
-    def _work(self, call: Block, label: str, abandoned: threading.Event) -> None:
-        context = replace(self._context, is_abandoned=abandoned.is_set)
+    def _work(self, call: Block, label: str, abandonment: threading.Event) -> None:
+        context = replace(self._context, is_abandoned=abandonment.is_set)
         try:
             with telemetry().tool(call, label) as span:
                 result = run_tool(call, self._tools, context)

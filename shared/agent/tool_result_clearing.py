@@ -84,39 +84,39 @@ def results_to_clear(
     """
     if expected_tokens < rules.at_tokens:
         return None
-    unseen = set[str]()
+    unseen_ids = set[str]()
     for checkpoint in conversation.since_reply:
         if isinstance(checkpoint, ToolObserved):
-            unseen.add(checkpoint.tool_use_id)
+            unseen_ids.add(checkpoint.tool_use_id)
     old: list[ToolObserved] = []
     new: list[ToolObserved] = []
     for observed in clearable_results(conversation):
-        if observed.tool_use_id in unseen:
+        if observed.tool_use_id in unseen_ids:
             new.append(observed)
         else:
             old.append(observed)
     surplus = max(0, len(old) + len(new) - rules.keep)
     cleared_results = old[:surplus]
-    freed = sum(map(tokens_of, cleared_results))
+    freed_tokens = sum(map(tokens_of, cleared_results))
     for observed in [*old[surplus:], *new][:-1]:
-        if expected_tokens - freed < rules.at_tokens:
+        if expected_tokens - freed_tokens < rules.at_tokens:
             break
         cleared_results.append(observed)
-        freed += tokens_of(observed)
-    if freed < max(1, rules.at_tokens // MIN_FREED):
+        freed_tokens += tokens_of(observed)
+    if freed_tokens < max(1, rules.at_tokens // MIN_FREED):
         return None
     return ContextCleared(
-        tool_use_ids=tuple(item.tool_use_id for item in cleared_results), tokens=freed
+        tool_use_ids=tuple(item.tool_use_id for item in cleared_results), tokens=freed_tokens
     )
 
 
 def clearable_results(conversation: Conversation) -> list[ToolObserved]:
     """Return the results that requests show and that are long enough, oldest first."""
-    cleared = conversation.cleared
+    cleared_ids = conversation.cleared
     results: list[ToolObserved] = []
     for observed in conversation.observed:
         is_long = len(observed.text) >= MIN_CLEARED_CHARS or observed.images
-        if is_long and not observed.is_error and observed.tool_use_id not in cleared:
+        if is_long and not observed.is_error and observed.tool_use_id not in cleared_ids:
             results.append(observed)
     return results
 
@@ -136,14 +136,14 @@ def find_cleared_result(
     Args:
         tool: the called tool; None: the agent has no such tool.
     """
-    cleared = conversation.cleared
-    if not cleared:
+    cleared_ids = conversation.cleared
+    if not cleared_ids:
         return None
     if call.get("name") == READ_RESULT:
         return _read_again(conversation, call, reads_steps=tool is not None)
     if tool is not None and tool.is_lookup:
         for earlier in conversation.results_of_equal_calls(call):
-            if earlier.tool_use_id in cleared:
+            if earlier.tool_use_id in cleared_ids:
                 return earlier.model_copy(update={"tool_use_id": call["id"]})
     return None
 
