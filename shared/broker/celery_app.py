@@ -108,7 +108,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
     url = _celery_url(address)
     transport = _transport_options(address)
     own_queues = list(dict.fromkeys(queues))
-    declared = dict.fromkeys([*own_queues, UNROUTED_QUEUE])
+    queue_names = dict.fromkeys([*own_queues, UNROUTED_QUEUE])
     app = IsolatedCelery(name, broker=url, backend=url, set_as_current=False)
     app.conf.update(
         **_messages(),
@@ -118,7 +118,7 @@ def make_app(name: str, redis_url: str, settings: Settings, queues: Iterable[str
         broker_use_ssl=address.tls or False,
         redis_backend_use_ssl=address.tls or False,
         **_worker(),
-        task_queues=[_queue(queue) for queue in declared],
+        task_queues=[_queue(queue) for queue in queue_names],
     )
     if failpoints.folder() is not None:
         from handoff_queue.shared.broker.failpoint_transport import (

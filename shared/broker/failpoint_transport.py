@@ -44,9 +44,9 @@ class _QoS(ProcessQoS):
 class _Channel(PersistentChannel):
     QoS = _QoS
 
-    def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
+    def _take(self, queue: str, popped_message: Mapping[str, Any], connection: Any) -> bytes | None:
         take = super()._take
-        return around("take", "", lambda: take(queue, popped, connection), LOST)
+        return around("take", "", lambda: take(queue, popped_message, connection), LOST)
 
     def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
         at(f"take.{BEFORE}")

@@ -88,8 +88,8 @@ def queues_of_the_fleet(store: Store) -> list[str]:
     Raises:
         HandoffError: Redis cannot be read.
     """
-    published = {depth.queue for depth in store.health.depths()}
-    return sorted(PERMANENT_QUEUES | store.presence.presence().queues | published)
+    used_queues = {depth.queue for depth in store.health.depths()}
+    return sorted(PERMANENT_QUEUES | store.presence.presence().queues | used_queues)
 
 
 @cache

@@ -53,7 +53,7 @@ def send_to_host(builder: Celery, url: str, message: HostMessage) -> None:
     options = _OPTIONS.get(_kind_of(url), {})
     with Connection(url, connect_timeout=TIMEOUT_S, transport_options=options) as connection:
         connection.ensure_connection(max_retries=1, interval_start=0.1, timeout=TIMEOUT_S)
-        built = builder.amqp.as_task_v2(
+        task_message = builder.amqp.as_task_v2(
             task_id=message.task_id,
             name=message.task,
             args=tuple(message.args),
@@ -64,14 +64,14 @@ def send_to_host(builder: Celery, url: str, message: HostMessage) -> None:
             if connection.transport.driver_type == "amqp":  # or the broker would drop the message
                 channel.queue_declare(queue=message.queue, passive=True)
             Producer(channel, auto_declare=False).publish(
-                built.body,
+                task_message.body,
                 exchange="",
                 routing_key=message.queue,
                 serializer="json",
-                headers=built.headers,
+                headers=task_message.headers,
                 delivery_mode=2,
                 retry=False,
-                **built.properties,
+                **task_message.properties,
             )
 
 

@@ -31,9 +31,9 @@ def parse_and_verify_handoff(
         TaskWaits: another version of our code may be able to read the text.
         Reject: the store does not answer; the message goes back to its queue.
     """
-    handoff, opened = _parse_handoff(store, role, text)
-    _check_signature(store, role, handoff, opened, signature)
-    return handoff, opened
+    handoff, handoff_text = _parse_handoff(store, role, text)
+    _check_signature(store, role, handoff, handoff_text, signature)
+    return handoff, handoff_text
 
 
 def _parse_handoff(store: Store, role: str, text: object) -> tuple[AgentHandoff, str]:
@@ -47,11 +47,11 @@ def _parse_handoff(store: Store, role: str, text: object) -> tuple[AgentHandoff,
     try:
         if not isinstance(text, str):
             raise MalformedMessage("a handoff must be one JSON text")
-        opened = store.connection.sealing.open_message(text)
-        handoff = AgentHandoff.from_json(opened)
+        handoff_text = store.connection.sealing.open_message(text)
+        handoff = AgentHandoff.from_json(handoff_text)
         if handoff.assigned_to != role:
             raise MalformedMessage(f"a handoff for {handoff.assigned_to} came to {role}")
-        return handoff, opened
+        return handoff, handoff_text
     except MalformedMessage as error:
         reason = str(error)
         try:

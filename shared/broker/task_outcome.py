@@ -139,13 +139,13 @@ def run_task(
         Ignore, Reject: Celery's exceptions for an end that is not a plain return.
     """
     signature = getattr(task.request, SIGNATURE, None)
-    handoff, opened = parse_and_verify_handoff(store, role, text, signature)
+    handoff, handoff_text = parse_and_verify_handoff(store, role, text, signature)
     with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
         try:
             if handoff.limits.deadline is not None:
                 left_s = handoff.limits.deadline - store.connection.now()
                 SLOTS.ends_within(str(task.request.id), left_s)
-            outcome = attempt(handoff, opened)
+            outcome = attempt(handoff, handoff_text)
         except HandoffError as error:
             # the store is unreachable: the lease expires, and the sweeper publishes the handoff
             # again

@@ -284,10 +284,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
             Empty: there is no message (kombu's name).
         """
         try:
-            received = self._receive_messages(self.client.connection)
-            if received is None:
+            queue_and_messages = self._receive_messages(self.client.connection)
+            if queue_and_messages is None:
                 raise Empty
-            queue, messages = received
+            queue, messages = queue_and_messages
             self._queue_cycle.rotate(queue)
             # deliver every message, even if one fails: no other process has them
             with ExitStack() as deliveries:
@@ -306,14 +306,14 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         if not self._in_poll:
             return
         try:
-            received = self._receive_messages(self.client.connection)
+            queue_and_messages = self._receive_messages(self.client.connection)
         except self.connection_errors as error:
             log.warning("cannot end the pop of a worker that stops", why=str(error))
             return
         finally:
             self._in_poll = None
-        if received is not None:
-            _, messages = received
+        if queue_and_messages is not None:
+            _, messages = queue_and_messages
             self.qos.put_back(
                 [self.Message(message, channel=self) for message in messages], leftmost=False
             )
@@ -356,13 +356,13 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """Return the first message of the fair order for an element that was popped over this
         connection, or the element itself if no message is in the order.
         """
-        popped = deliverable(frame, queue)
-        self._has_more = member_of(popped) is not None and not frame.endswith(ALONE_SUFFIX)
+        popped_message = deliverable(frame, queue)
+        self._has_more = member_of(popped_message) is not None and not frame.endswith(ALONE_SUFFIX)
         if not self._has_more:
-            return popped
-        first_message = self._take(queue, popped, connection)
+            return popped_message
+        first_message = self._take(queue, popped_message, connection)
         if not first_message:
-            return popped
+            return popped_message
         return deliverable(first_message, queue)
 
     def _ask(self, queues: Mapping[str, int], connection: Any) -> None:
@@ -376,12 +376,12 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
     def _answer(self, connection: Any) -> Any:
         return TAKE.with_prefix(self.key_prefix).read_reply(connection.read_response, connection)
 
-    def _take(self, queue: str, popped: Mapping[str, Any], connection: Any) -> bytes | None:
+    def _take(self, queue: str, popped_message: Mapping[str, Any], connection: Any) -> bytes | None:
         """Take the first message of the fair order for a popped element. Return None if the
         element itself is the message.
         """
         script = DEQUEUE.with_prefix(self.key_prefix)
-        message: bytes | None = script.run_on(connection, dequeue_arguments(queue, popped))
+        message: bytes | None = script.run_on(connection, dequeue_arguments(queue, popped_message))
         return message
 
     def _put(self, queue: str, message: Any, **kwargs: Any) -> None:

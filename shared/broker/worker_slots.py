@@ -65,9 +65,9 @@ class Slots:
             for task_id in active:
                 if self._running.get(task_id, -inf) < now:
                     suspects.add(task_id)
-            lost = self._suspects & suspects
+            lost_tasks = self._suspects & suspects
             self._suspects = frozenset(suspects)
-        return len(lost)
+        return len(lost_tasks)
 
 
 SLOTS = Slots()

@@ -137,11 +137,11 @@ def _extract_in_one_process(
     """Yield the outcomes of files until the process has read all files or has died. The last
     outcome is then the error of the file that it was reading.
     """
-    with ExitStack() as opened:
+    with ExitStack() as open_files:
         requests: list[_OpenFile | DocumentRefused] = []
         for file in files:
             try:
-                stream = opened.enter_context(file.open())
+                stream = open_files.enter_context(file.open())
             except DocumentRefused as reason:
                 requests.append(reason)
             else:

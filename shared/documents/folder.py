@@ -113,15 +113,15 @@ def open_found(file: FoundFile) -> BinaryIO:
         OSError: a part of the path is missing, a link, or not readable.
     """
     *folders, name = file.real_path.relative_to(file.root).parts
-    opened = os.open(file.root, _OPEN_FOLDER)
+    folder_descriptor = os.open(file.root, _OPEN_FOLDER)
     try:
         for folder in folders:
-            below = os.open(folder, _OPEN_FOLDER, dir_fd=opened)
-            os.close(opened)
-            opened = below
-        stream = os.fdopen(os.open(name, _OPEN_FILE, dir_fd=opened), "rb")
+            below = os.open(folder, _OPEN_FOLDER, dir_fd=folder_descriptor)
+            os.close(folder_descriptor)
+            folder_descriptor = below
+        stream = os.fdopen(os.open(name, _OPEN_FILE, dir_fd=folder_descriptor), "rb")
     finally:
-        os.close(opened)
+        os.close(folder_descriptor)
     if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
         stream.close()
         raise DocumentRefused("is not a regular file: move it out")

@@ -177,11 +177,11 @@ def media_type_of(name: str) -> str:
     suffix = PurePosixPath(name).suffix.lower()
     if suffix in _BY_SUFFIX:
         return _BY_SUFFIX[suffix]
-    guessed = None
+    guessed_type = None
     if suffix:
-        guessed = mimetypes.guess_type("file" + suffix)[0]
-    if guessed is not None and is_text(guessed):
-        return guessed
+        guessed_type = mimetypes.guess_type("file" + suffix)[0]
+    if guessed_type is not None and is_text(guessed_type):
+        return guessed_type
     return PLAIN
 
 

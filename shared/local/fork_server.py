@@ -169,14 +169,14 @@ class ForkedProcess:
             if self.returncode is not None:
                 return True
             with suppress(BlockingIOError):  # another thread has taken it
-                received = self._connection.recv(100, socket.MSG_DONTWAIT)
-                *lines, self._partial_line = (self._partial_line + received).split(b"\n")
+                received_bytes = self._connection.recv(100, socket.MSG_DONTWAIT)
+                *lines, self._partial_line = (self._partial_line + received_bytes).split(b"\n")
                 for kind, number in (line.split() for line in lines):
                     if kind == b"pid":
                         self._pid = int(number)
                     else:
                         self.returncode = int(number)
-                if not received and self.returncode is None:
+                if not received_bytes and self.returncode is None:
                     # The fork server died, and its children with it.
                     self.is_lost = True
                     self.returncode = -signal.SIGKILL

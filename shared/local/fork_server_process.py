@@ -204,10 +204,10 @@ def main() -> None:
     gc.disable()  # it finds nothing during an import, and takes a fifth of the time
     for entry in sys.argv[2:]:
         module, _, function = entry.partition(":")
-        imported = import_module(module)
+        module_of_command = import_module(module)
         if function:
             with suppress(Exception):  # the children meet the same error, and report it
-                getattr(imported, function)()
+                getattr(module_of_command, function)()
     from setproctitle import getproctitle
 
     getproctitle()  # it finds the memory for titles only while the environment is unchanged

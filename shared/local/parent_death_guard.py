@@ -63,7 +63,7 @@ def _watch(parent_pid: int, command: list[str]) -> int:
     """Run the command, pass signals on to it, and kill it when the parent has ended."""
     child = subprocess.Popen(command)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda received, _frame: child.send_signal(received))
+        signal.signal(number, lambda signal_number, _frame: child.send_signal(signal_number))
     while os.getppid() == parent_pid:
         try:
             return child.wait(CHECK_EVERY_S)

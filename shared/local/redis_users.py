@@ -131,8 +131,8 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
         UserError: a file cannot be written.
         ValueError: the address is wrong.
     """
-    parsed = read_address(address)
-    database = Database(parsed.database, parsed.prefix)
+    redis_address = read_address(address)
+    database = Database(redis_address.database, redis_address.prefix)
     names = rules_of_installation(workers, database)
     try:
         with lock_folder(folder):

@@ -21,10 +21,10 @@ def read_private(file: Path) -> str | None:
     in such a file is no longer a secret.
     """
     try:
-        with file.open(encoding="utf-8") as opened:
-            if stat.S_IMODE(os.fstat(opened.fileno()).st_mode) & ~_OWNER_ONLY:
+        with file.open(encoding="utf-8") as open_file:
+            if stat.S_IMODE(os.fstat(open_file.fileno()).st_mode) & ~_OWNER_ONLY:
                 return None
-            return opened.read()
+            return open_file.read()
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -34,8 +34,8 @@ def write_private(file: Path, text: str) -> None:
     draft = file.with_name(f"{file.name}.new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        opened.write(text)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as draft_file:
+        draft_file.write(text)
     draft.replace(file)
 
 
