@@ -42,11 +42,13 @@ def folder() -> Path | None:
     return None
 
 
-def around(group: str, point: str, call: Callable[[], Answer], lost: type[Exception]) -> Answer:
+def around(
+    group: str, point: str, call: Callable[[], Answer], error_type: type[Exception]
+) -> Answer:
     """Run `call` between the points `group.point.before` and `group.point.after`.
 
     Args:
-        lost: the client's exception for a lost answer.
+        error_type: the client's exception for a lost answer.
     """
     if folder() is None:
         return call()
@@ -56,15 +58,15 @@ def around(group: str, point: str, call: Callable[[], Answer], lost: type[Except
         name = group
     at(f"{name}.{BEFORE}")
     answer = call()
-    at(f"{name}.{AFTER}", lost)
+    at(f"{name}.{AFTER}", error_type)
     return answer
 
 
-def at(point: str, lost: type[Exception] | None = None) -> None:
+def at(point: str, error_type: type[Exception] | None = None) -> None:
     """Run the action of this point, if it is armed.
 
     Args:
-        lost: the client's exception for a lost answer; None at a point without an answer.
+        error_type: the client's exception for a lost answer; None at a point without an answer.
 
     Raises:
         AssertionError: the action is unknown, or is not possible at this point.
@@ -72,11 +74,11 @@ def at(point: str, lost: type[Exception] | None = None) -> None:
     armed_in = folder()
     if armed_in is None:
         return
-    fired = armed_in / f"{point}@{os.getpid()}"
+    fired_file = armed_in / f"{point}@{os.getpid()}"
     try:
         # read first: after the rename, the process that armed the point may remove the file
         order = (armed_in / point).read_text()
-        (armed_in / point).rename(fired)
+        (armed_in / point).rename(fired_file)
     except FileNotFoundError:
         return
     match order.split():
@@ -86,8 +88,8 @@ def at(point: str, lost: type[Exception] | None = None) -> None:
             os.kill(int(pids[0]) if pids else os.getpid(), signal.SIGSTOP)
         case ["freeze", seconds]:
             ctypes.PyDLL(None).usleep(int(float(seconds) * 1_000_000))
-        case ["drop"] if lost is not None:
-            raise lost(f"failpoint {point}: the answer is lost")
+        case ["drop"] if error_type is not None:
+            raise error_type(f"failpoint {point}: the answer is lost")
         case ["error"]:
             raise RuntimeError(f"failpoint {point}: an internal error")
         case other:

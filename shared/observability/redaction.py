@@ -69,10 +69,10 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secrets) - {""}
-        contained = {
+        replacements = {
             secret: HIDDEN for secret in self._secrets if len(secret) >= MIN_CONTAINED_CHARS
         }
-        self._contained = SecretSpellings(contained)
+        self._contained = SecretSpellings(replacements)
 
     def text(self, text: str) -> str:
         """Return the text without secrets."""
@@ -136,15 +136,15 @@ def secrets_of(settings: Settings, environment: Mapping[str, str] | None = None)
             secrets.update(_values_of_headers(value))
     for value in tuple(secrets):
         secrets.update(_basic_auth_passwords(value))
-    settled: set[str] = set()
+    setting_secrets: set[str] = set()
     for _, setting in settings:
         if isinstance(setting, SecretStr):
-            settled.add(setting.get_secret_value())
-    for value in (*variables.values(), *settled):
+            setting_secrets.add(setting.get_secret_value())
+    for value in (*variables.values(), *setting_secrets):
         if "://" in value:
             for url in value.split(";"):
                 secrets.update(_passwords_in(url))
-    return frozenset(secrets | settled) - {""}
+    return frozenset(secrets | setting_secrets) - {""}
 
 
 def secret_settings(settings: Settings) -> frozenset[str]:

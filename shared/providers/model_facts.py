@@ -75,13 +75,13 @@ class ModelServer:
     def models_with(self, place: tuple[str, ...]) -> list[str]:
         """Return the models that are in use and have a capability. Empty: none, or unknown."""
         try:
-            listed = self._get("/v1/models?limit=1000", ()).get("data")
+            model_list = self._get("/v1/models?limit=1000", ()).get("data")
         except NoAnswer:
             return []
-        if not isinstance(listed, list):
+        if not isinstance(model_list, list):
             return []
         names: list[str] = []
-        for facts in listed:
+        for facts in model_list:
             is_active = isinstance(facts, dict) and facts.get("lifecycle") != "retired"
             if is_active and is_supported(facts, place) and isinstance(facts.get("id"), str):
                 names.append(facts["id"])

@@ -241,9 +241,9 @@ class Attempts:
         the agent takes them first, and changes its result.
         """
         while True:
-            result, followed = self._run_and_conclude(claim, ready)
+            result, consequences = self._run_and_conclude(claim, ready)
             try:
-                return self._finish(claim, ready, result, followed, finish)
+                return self._finish(claim, ready, result, consequences, finish)
             except MessagesWaiting:
                 log.debug("messages came with the result")
 
@@ -288,9 +288,9 @@ class Attempts:
         if isinstance(runner, HandoffResult):
             return runner
         if ready.shared is not None and claim.copied_run is not None:
-            copied = ready.shared.copy_result(claim.copied_run)
-            if copied is not None:
-                return copied
+            copied_result = ready.shared.copy_result(claim.copied_run)
+            if copied_result is not None:
+                return copied_result
         return runner.run(claim, claim.ends_at)
 
     def _prepare_runner(
@@ -325,7 +325,7 @@ class Attempts:
         claim: Claim,
         ready: PreparedAttempt,
         result: HandoffResult,
-        followed: Consequences,
+        consequences: Consequences,
         finish: Finish,
     ) -> AttemptOutcome:
         """Store the result with its consequences, and return the outcome.
@@ -336,11 +336,11 @@ class Attempts:
         runner = ready.runner
         text = result.to_json()
         finished = handoff_finished_event(result, self.worker, text)
-        self.payload_cache.remember((text, *followed.payloads), claim.job_id)
+        self.payload_cache.remember((text, *consequences.payloads), claim.job_id)
         request = claim.finish_request(
             result,
-            (finished, *followed.events),
-            followed.payloads,
+            (finished, *consequences.events),
+            consequences.payloads,
             takes_messages=isinstance(runner, Agent) and runner.can_take_messages,
         )
         end = finish(claim, request)

@@ -102,9 +102,9 @@ class RecordedModel:
 
     def context_edits(self, model: str) -> Collection[ContextEdit]:
         """Return the edits that the provider of the model offers for it now."""
-        offered: Callable[[str], Collection[ContextEdit]] | None
-        offered = getattr(self.model, "context_edits", None)
-        return offered(model) if offered else ()
+        offered_edits: Callable[[str], Collection[ContextEdit]] | None
+        offered_edits = getattr(self.model, "context_edits", None)
+        return offered_edits(model) if offered_edits else ()
 
 
 MakeModel = Callable[[Settings], Model]
@@ -144,7 +144,7 @@ class Models:
     """Models by whether they are the offline model."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def name_of(self, requested: str | None, spec: SpecialistSpec) -> str:
+    def name_of(self, requested_model: str | None, spec: SpecialistSpec) -> str:
         """Return the model of the handoff, else the model of the spec, else the default of its
         tier.
 
@@ -154,20 +154,20 @@ class Models:
         handoff requests the offline model.
 
         Args:
-            requested: name of the model that the handoff requests, or None.
+            requested_model: name of the model that the handoff requests, or None.
 
         Raises:
             MissingCredentials: the settings are offline, and the handoff requests another model.
         """
         if self.settings.is_offline:
-            if requested and requested != OFFLINE_MODEL:
+            if requested_model and requested_model != OFFLINE_MODEL:
                 raise MissingCredentials(
-                    f"{requested} is the model of this step, and this worker has no key for it; set"
-                    " ANTHROPIC_API_KEY for the worker"
+                    f"{requested_model} is the model of this step, and this worker has no key for"
+                    " it; set ANTHROPIC_API_KEY for the worker"
                 )
             return OFFLINE_MODEL
         review_model = self.settings.review_model
-        if review_model and spec.name in REVIEWING_ROLES and requested != OFFLINE_MODEL:
+        if review_model and spec.name in REVIEWING_ROLES and requested_model != OFFLINE_MODEL:
             return review_model
         if spec.models:
             default = spec.models[0]
@@ -175,9 +175,11 @@ class Models:
             default = self.settings.supervisor_model
         else:
             default = self.settings.specialist_model
-        return requested or spec.model or default
+        return requested_model or spec.model or default
 
-    def choices_of(self, requested: str | None, spec: SpecialistSpec) -> tuple[ModelChoice, ...]:
+    def choices_of(
+        self, requested_model: str | None, spec: SpecialistSpec
+    ) -> tuple[ModelChoice, ...]:
         """Return the models that may serve the turns of a handoff, in the order of preference.
 
         They are the models of the spec, unless the handoff requests a model, or the settings
@@ -186,9 +188,9 @@ class Models:
         Raises:
             MissingCredentials: see `name_of`.
         """
-        name = self.name_of(requested, spec)
+        name = self.name_of(requested_model, spec)
         names = [name]
-        if requested is None and spec.models and name == spec.models[0]:
+        if requested_model is None and spec.models and name == spec.models[0]:
             names = list(spec.models)
         choices: list[ModelChoice] = []
         for model_name in names:

@@ -93,13 +93,13 @@ class PayloadCache:
             text = self._payloads.get(digest, scope)
             if text is not None:
                 known[digest] = text
-        fetched = self._store.payloads.get(
+        fetched_texts = self._store.payloads.get(
             job_id,
             [digest for digest in digests if digest not in known],
             results=[digest for digest in results if digest not in known],
         )
-        self.remember(filter(None, fetched.values()), job_id)
-        return known | fetched
+        self.remember(filter(None, fetched_texts.values()), job_id)
+        return known | fetched_texts
 
     def remember(self, texts: Iterable[str], job_id: JobId) -> None:
         """Add payloads of a job to the cache."""

@@ -187,14 +187,14 @@ class SharedRequest:
     def _keep_pages(self, run: EndedRun, result: HandoffResult) -> None:
         """Store the fetched pages that the result cites as pages of this job, too."""
         context = self.documents.tool_context
-        cited: set[str] = set()
+        cited_digests: set[str] = set()
         for claim in result.claims:
-            cited.update(citation.digest for citation in claim.sources)
-        cited -= {document.digest for document in context.manifest.documents}
-        if not cited:
+            cited_digests.update(citation.digest for citation in claim.sources)
+        cited_digests -= {document.digest for document in context.manifest.documents}
+        if not cited_digests:
             return
         for page in self.store.payloads.load_fetched_pages(run.job_id):
-            if page.digest in cited:
+            if page.digest in cited_digests:
                 text = self.payload_cache.payloads(run.job_id, [page.digest])[page.digest]
                 context.keep_document(page.path, page.media_type, text)
 

@@ -49,16 +49,16 @@ class SpanIds(RandomIdGenerator):
         self._requested = threading.local()
 
     def generate_span_id(self) -> int:
-        requested: int | None = getattr(self._requested, "for_span", None)
-        if requested is None:
+        requested_id: int | None = getattr(self._requested, "for_span", None)
+        if requested_id is None:
             return super().generate_span_id()
-        return requested
+        return requested_id
 
     def generate_trace_id(self) -> int:
-        requested: int | None = getattr(self._requested, "for_trace", None)
-        if requested is None:
+        requested_id: int | None = getattr(self._requested, "for_trace", None)
+        if requested_id is None:
             return super().generate_trace_id()
-        return requested
+        return requested_id
 
     @contextmanager
     def span(self, span_id: int, trace_id: int | None = None) -> Iterator[None]:

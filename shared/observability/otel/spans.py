@@ -190,16 +190,16 @@ class OpenTelemetry(Telemetry):
         """
         place = self._place(handoff.job_id)
         began_ns = time.time_ns()
-        claimed = _ClaimOutcome()
+        claim_outcome = _ClaimOutcome()
         current = trace.get_current_span().get_span_context()
         above = _context(place, place.span_id)
         if current.trace_id == place.trace_id and _is_open_since(started_at):
             above = current
         own_id = handoff_span(handoff.job_id, handoff.handoff_id)
         with _use_remote_span(_context(place, own_id)):
-            yield claimed
-        result = claimed.result
-        if result is None and not claimed.is_dropped:
+            yield claim_outcome
+        result = claim_outcome.result
+        if result is None and not claim_outcome.is_dropped:
             return
         attributes = gen_ai.handoff_attributes(handoff, self._model_provider, model)
         if result:

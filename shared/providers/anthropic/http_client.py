@@ -67,8 +67,8 @@ def _add_trace(transport: Any) -> httpx2.AsyncBaseTransport:
         return session
 
     transport.client = open_session
-    watched: httpx2.AsyncBaseTransport = transport
-    return watched
+    session_transport: httpx2.AsyncBaseTransport = transport
+    return session_transport
 
 
 async def _limit(response: httpx2.Response) -> None:

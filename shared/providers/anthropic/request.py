@@ -182,10 +182,10 @@ def _prepare_schema(node: Any) -> dict[str, Any]:
 
 
 def _prepare_child_schemas(children: dict[str, Any]) -> dict[str, Any]:
-    prepared: dict[str, Any] = {}
+    child_schemas: dict[str, Any] = {}
     for name, child in children.items():
-        prepared[name] = _prepare_schema(child)
-    return prepared
+        child_schemas[name] = _prepare_schema(child)
+    return child_schemas
 
 
 def _split_type_list(node: dict[str, Any]) -> dict[str, Any]:

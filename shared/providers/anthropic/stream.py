@@ -300,7 +300,7 @@ class PartialReply:
         return block
 
 
-def usage_of(reported: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
+def usage_of(report: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
     """Return the usage that the provider reported. The provider counts cached tokens
     separately; here they are part of the input tokens. Missing fields count as zero.
 
@@ -309,28 +309,28 @@ def usage_of(reported: dict[str, Any], content: Iterable[Block] = ()) -> Usage:
     Args:
         content: blocks of the reply. No report counts the containers that ran code.
     """
-    usage = _usage_of_call(reported, content)
-    for iteration in _dicts_in(reported.get("iterations")):
+    usage = _usage_of_call(report, content)
+    for iteration in _dicts_in(report.get("iterations")):
         if iteration.get("type") == "compaction":
             usage += _usage_of_call(iteration, ())
     return usage
 
 
-def _usage_of_call(reported: dict[str, Any], content: Iterable[Block]) -> Usage:
+def _usage_of_call(report: dict[str, Any], content: Iterable[Block]) -> Usage:
     """Return the usage that one part of a report has."""
-    cache_read = _count(reported, "cache_read_input_tokens")
-    cache_written = _count(reported, "cache_creation_input_tokens")
+    cache_read = _count(report, "cache_read_input_tokens")
+    cache_written = _count(report, "cache_creation_input_tokens")
     cache_written_1h = _count(
-        _drop_null_fields(reported.get("cache_creation")), "ephemeral_1h_input_tokens"
+        _drop_null_fields(report.get("cache_creation")), "ephemeral_1h_input_tokens"
     )
-    searches = _count(_drop_null_fields(reported.get("server_tool_use")), "web_search_requests")
+    searches = _count(_drop_null_fields(report.get("server_tool_use")), "web_search_requests")
     cost = searches * WEB_SEARCH_MICROUSD
     kinds = [str(block.get("type")) for block in content]
     if any(kind.endswith(_RESULT_OF_CODE) for kind in kinds):
         cost += CONTAINER_MICROUSD
     return Usage(
-        input_tokens=_count(reported, "input_tokens") + cache_read + cache_written,
-        output_tokens=_count(reported, "output_tokens"),
+        input_tokens=_count(report, "input_tokens") + cache_read + cache_written,
+        output_tokens=_count(report, "output_tokens"),
         cache_read_tokens=cache_read,
         cache_write_tokens=cache_written,
         cache_write_1h_tokens=min(cache_written, cache_written_1h),

@@ -220,9 +220,9 @@ def _read(request: Mapping[str, Any]) -> Conversation:
     if tool_choice.get("type") == "none":
         tools = set()
     material = _tag(_tag(opening, "documents"), "data")
-    whole_documents, listed = documents_in(material)
+    whole_documents, document_list = documents_in(material)
     paths = [path for path, _ in whole_documents]
-    for line in listed.splitlines():
+    for line in document_list.splitlines():
         match = _LISTED.match(line)
         if match:
             paths.append(match[1])
@@ -296,8 +296,8 @@ def _claims(notes: str, step: str, output: str) -> Iterator[Claim]:
     for name, note in _NOTE.findall(notes):
         strings = [json.loads(string) for string in _STRING.findall(note) if string]
         source = ""
-        if cited := _SOURCE.search(note):
-            source = json.loads(f'"{cited[1]}"')
+        if match := _SOURCE.search(note):
+            source = json.loads(f'"{match[1]}"')
         text = sentences.get(name, "")
         if note.startswith('"') and strings:
             text = strings.pop(0)

@@ -52,13 +52,13 @@ def claims_by_subject(subjects: Sequence[str], claims: Sequence[Claim]) -> dict[
 
 def _subjects_of(claim: Claim, subjects: Sequence[str]) -> list[str]:
     """Return the subject with which the claim begins, or else all subjects that it mentions."""
-    mentioned: list[str] = []
+    mentioned_subjects: list[str] = []
     for subject in subjects:
         if claim.text.lower().startswith(subject.lower()):
             return [subject]
         if mentions(subject, claim.text):
-            mentioned.append(subject)
-    return mentioned
+            mentioned_subjects.append(subject)
+    return mentioned_subjects
 
 
 def _lists(claims: Sequence[Claim]) -> list[str]:

@@ -43,10 +43,10 @@ def route(conversation: Conversation) -> dict[str, Any]:
     names = _property(conversation.schema, "specialist")["enum"]
     brief, _, request = conversation.task.partition("\nRequest:\n")
     is_answerable = why_not_answerable(request) is None
-    offered: list[dict[str, Any]] = []
+    specialist_lines: list[dict[str, Any]] = []
     if is_answerable:
-        offered = lines_of_json(brief)
-    specialist = _best_specialist(request, offered, names)
+        specialist_lines = lines_of_json(brief)
+    specialist = _best_specialist(request, specialist_lines, names)
     asking = understand(request)
     parts = asking.subjects or asking.topics
     if not is_answerable or len(parts) < _TEAM_PARTS:
@@ -60,8 +60,8 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     the number of steps is too small, a research step takes several subjects or questions.
     """
     step_fields = _property(conversation.schema, "steps")["items"]
-    offered = _property(step_fields, "specialist")["enum"]
-    names = [name for name in offered if name != CHILD_JOB_SPECIALIST] or [_GENERALIST]
+    offered_names = _property(step_fields, "specialist")["enum"]
+    names = [name for name in offered_names if name != CHILD_JOB_SPECIALIST] or [_GENERALIST]
     brief, _, request = conversation.task.partition("\nRequest:\n")
     request = request[:MAX_CHARS]
     earlier_ids: list[Any] = []
@@ -112,7 +112,7 @@ def replan(conversation: Conversation) -> dict[str, Any]:
 
 
 def _best_specialist(
-    request: str, offered: Sequence[Mapping[str, Any]], names: Sequence[str]
+    request: str, specialist_lines: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> str:
     """Return the specialist whose description has the most words of the request. A word in few
     descriptions counts more.
@@ -121,7 +121,7 @@ def _best_specialist(
     generalist, or the first name in the alphabet.
     """
     fields: dict[str, frozenset[str]] = {}
-    for line in offered:
+    for line in specialist_lines:
         if line.get("name") in names and line.get("tools") and line["name"] != _GENERALIST:
             description = _NOT_ITS_FIELD.sub("", str(line.get("description", "")))
             fields[line["name"]] = content_stems(f"{line['name']} {description}")

@@ -214,12 +214,12 @@ def _parts_of(line: str) -> list[str]:
 
     A part with a pronoun is joined to the part before it.
     """
-    requested: list[str] = []
+    sentences: list[str] = []
     for sentence in split_sentences(line):
         if sentence.endswith("?") or _WANTED.match(sentence):
-            requested += _NEXT_QUESTION.split(sentence)
+            sentences += _NEXT_QUESTION.split(sentence)
     parts: list[str] = []
-    for part in requested:
+    for part in sentences:
         if parts and _PRONOUN.search(part):
             parts[-1] = f"{parts[-1].rstrip('?.!')} and {part[:1].lower()}{part[1:]}"
         else:

@@ -38,19 +38,19 @@ def assess(conversation: Conversation) -> dict[str, Any]:
     """
     results = conversation.results
     problems: dict[str, list[str]] = {}
-    admitted: list[str] = []
+    admitted_gaps: list[str] = []
     for result in results:
         problems[result.step] = _problems_of(result, results)
     if results:
         problems[results[-1].step] += _coverage_problems(conversation)
-        admitted = gaps_in(results[-1].text)
+        admitted_gaps = gaps_in(results[-1].text)
     revisions: list[dict[str, str]] = []
     for step, step_problems in problems.items():
         if step_problems:
             revisions.append({"step": step, "problem": " ".join(step_problems)})
     open_points: list[str] = []
     for gap in dict.fromkeys(gaps_of(results)):
-        if gap not in admitted:
+        if gap not in admitted_gaps:
             open_points.append(f"{NOT_FOUND}: {gap}")
     answer: dict[str, Any] = {
         "verdict": "REVISE" if revisions else "PASS",
@@ -127,20 +127,20 @@ def check_facts(conversation: Conversation) -> dict[str, Any]:
     """Return VETO if a claim has a figure that its quotes do not have. Without quotes, return
     CANNOT_SAY.
     """
-    quoted = 0
+    quoted_claims = 0
     wrong = []
     for claim in conversation.claims:
         if not any(claim.quotes):
             continue
-        quoted += 1
+        quoted_claims += 1
         if figures := _unquoted_figures(claim):
             wrong.append({"statement": claim.text, "why": f"no quote has {', '.join(figures)}"})
     verdict = "CANNOT_SAY"
     if wrong:
         verdict = "VETO"
-    elif quoted:
+    elif quoted_claims:
         verdict = "PASS"
-    why = f"Counted, not judged: the figures of {quoted} claims were looked for in quotes."
+    why = f"Counted, not judged: the figures of {quoted_claims} claims were looked for in quotes."
     return _envelope_of_output({"verdict": verdict, "wrong": wrong, "why": why})
 
 
@@ -197,10 +197,10 @@ def _coverage_problems(conversation: Conversation) -> list[str]:
 
 def _unquoted_figures(claim: Claim) -> list[str]:
     """Return the figures of a claim that are in no quote of the claim."""
-    quoted: set[str] = set()
+    quoted_figures: set[str] = set()
     for quote in claim.quotes:
-        quoted.update(_FIGURE.findall(quote))
-    return [figure for figure in _FIGURE.findall(claim.text) if figure not in quoted]
+        quoted_figures.update(_FIGURE.findall(quote))
+    return [figure for figure in _FIGURE.findall(claim.text) if figure not in quoted_figures]
 
 
 def _envelope_of_output(output: dict[str, Any]) -> dict[str, Any]:

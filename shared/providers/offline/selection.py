@@ -101,12 +101,12 @@ def _about_subject(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Cl
     aspects, return claims from all sections about the subject, too.
     """
     about: list[Sentence] = []
-    titled: list[Sentence] = []
+    sentences_in_titles: list[Sentence] = []
     for sentence in sentences:
         if mentions(topic.text, _text_with_place(sentence)):
             about.append(sentence)
             if mentions(topic.text, sentence.place):
-                titled.append(sentence)
+                sentences_in_titles.append(sentence)
     claims: list[Claim] = []
     gaps: list[str] = []
     for aspect in topic.aspects:
@@ -117,10 +117,10 @@ def _about_subject(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Cl
         if not matching:
             gaps.append(f'the words "{aspect}" ({topic.text})')
     if claims and not gaps:
-        if titled:
-            claims.insert(0, _claim_of_subject(topic.text, topic.text, titled[0]))
+        if sentences_in_titles:
+            claims.insert(0, _claim_of_subject(topic.text, topic.text, sentences_in_titles[0]))
         return claims, gaps
-    sections = _first_of_sections(titled)
+    sections = _first_of_sections(sentences_in_titles)
     rest = [sentence for sentence in about if sentence not in sections]
     limit = max(_ENOUGH_ABOUT_A_THING, len(claims) + len(sections))
     for sentence in [*sections, *rest]:
@@ -147,11 +147,11 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[C
         matching = _matching(question_stems, _candidates(topic, sentences, seen), limit)
     if not matching and not topic.text.endswith("?"):
         return _overview_claims(question_stems, sentences), []
-    unseen: list[str] = []
+    unseen_words: list[str] = []
     for word in content_words(topic.text):
         if len(word) > 1 and not stems_of(word) & seen:
-            unseen.append(word)
-    gaps = [f'the words "{", ".join(unseen)}"'] if unseen else []
+            unseen_words.append(word)
+    gaps = [f'the words "{", ".join(unseen_words)}"'] if unseen_words else []
     claims: list[Claim] = []
     for sentence in sorted(matching, key=list(sentences).index):
         claims.append(_claim_in_context(topic.text, sentence))
@@ -176,9 +176,11 @@ def _candidates(topic: Topic, sentences: Sequence[Sentence], seen: Set[str]) -> 
 
 def _overview_claims(question_stems: Set[str], sentences: Sequence[Sentence]) -> list[Claim]:
     """Return claims of an overview of the sections with all of these words in their headings."""
-    titled = [sentence for sentence in sentences if question_stems <= stems_of(sentence.place)]
+    titled_sentences = [
+        sentence for sentence in sentences if question_stems <= stems_of(sentence.place)
+    ]
     claims: list[Claim] = []
-    for sentence in _overview(titled):
+    for sentence in _overview(titled_sentences):
         claims.append(_claim_in_context("", sentence))
     return claims
 
@@ -193,16 +195,16 @@ def _matching(stems: frozenset[str], sentences: Sequence[Sentence], limit: int) 
     for stem in sorted(stems):
         count = sum(stem in stems_of(sentence.text) for sentence in sentences)
         weights[stem] = math.log(1 + len(sentences) / (1 + count)) ** 2
-    scored = []
+    scored_sentences = []
     for sentence in sentences:
         in_text = stems_of(sentence.text)
         in_place = stems_of(sentence.place) - in_text
         score = _weight_of(in_text, weights) + _PLACE_WEIGHT * _weight_of(in_place, weights)
-        scored.append((score, sentence))
-    scored.sort(key=lambda pair: -pair[0])
+        scored_sentences.append((score, sentence))
+    scored_sentences.sort(key=lambda pair: -pair[0])
     matches: list[Sentence] = []
-    for score, sentence in scored:
-        is_enough = score >= scored[0][0] * _SECOND_BEST
+    for score, sentence in scored_sentences:
+        is_enough = score >= scored_sentences[0][0] * _SECOND_BEST
         if not is_enough or score < sum(weights.values()) * _MIN_SHARE or len(matches) >= limit:
             break
         matches.append(sentence)

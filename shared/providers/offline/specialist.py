@@ -99,14 +99,14 @@ def answer(conversation: Conversation) -> dict[str, Any]:
     form = conversation.output_format
     if form and not is_valid(envelope["output"], form):
         subjects = understand(request_in(conversation.task)).subjects
-        filled = fill(form, claims, claims_by_subject(subjects, claims))
-        used_claims = [claim for claim in claims if claim.id in filled.used_ids]
-        envelope |= {"output": filled.value, "claims": _claims_to_json(used_claims)}
-        if filled.missing and envelope["status"] != "needs_input":
+        form_answer = fill(form, claims, claims_by_subject(subjects, claims))
+        used_claims = [claim for claim in claims if claim.id in form_answer.used_ids]
+        envelope |= {"output": form_answer.value, "claims": _claims_to_json(used_claims)}
+        if form_answer.missing and envelope["status"] != "needs_input":
             envelope["status"] = "partial"
-            if filled.value is None:
+            if form_answer.value is None:
                 envelope["status"] = "failed"
-            envelope["problem"] = f"the documents do not say: {join_with_and(filled.missing)}"
+            envelope["problem"] = f"the documents do not say: {join_with_and(form_answer.missing)}"
     return envelope
 
 
@@ -158,13 +158,13 @@ def _envelope_from_context(conversation: Conversation, claims: list[Claim]) -> d
         if not result.claims and not gaps_in(result.text):
             gaps.append(f"anything from {result.step} ({result.status})")
     missing: list[str] = []
-    unnamed: list[str] = []
+    unnamed_subjects: list[str] = []
     for subject, about in claims_by_subject(understand(request).subjects, claims).items():
         if not about:
             missing.append(subject)
             if not any(subject in gap for gap in gaps):
-                unnamed.append(subject)
-    gaps += unnamed
+                unnamed_subjects.append(subject)
+    gaps += unnamed_subjects
     output = draft(request, claims, list(dict.fromkeys(gaps)))
     if not claims:
         steps = join_with_and([result.step for result in conversation.results])
@@ -184,13 +184,13 @@ def _envelope(
 
 def _claims_to_json(claims: Sequence[Claim]) -> list[dict[str, Any]]:
     """Return claims in the form of the answer envelope."""
-    sourced: list[dict[str, Any]] = []
+    claims_json: list[dict[str, Any]] = []
     for claim in claims:
         sources: list[dict[str, str]] = []
         for quote in claim.quotes:
             sources.append({"source": claim.source, "quote": quote})
-        sourced.append({"id": claim.id, "text": claim.text, "sources": sources})
-    return sourced
+        claims_json.append({"id": claim.id, "text": claim.text, "sources": sources})
+    return claims_json
 
 
 def _is_writing(conversation: Conversation) -> bool:
