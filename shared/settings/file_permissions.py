@@ -75,10 +75,10 @@ def _is_open(file: os.stat_result) -> bool:
 def _read(file: Path, is_refused: Callable[[os.stat_result], bool], why: str) -> bytes:
     """Read a file. `why` is the error for a file with refused rights."""
     check_place(file)
-    with file.open("rb") as opened:
-        if is_refused(os.fstat(opened.fileno())):
+    with file.open("rb") as open_file:
+        if is_refused(os.fstat(open_file.fileno())):
             raise UserError(why)
-        return opened.read(MAX_FILE_BYTES)
+        return open_file.read(MAX_FILE_BYTES)
 
 
 def check_place(file: Path) -> None:

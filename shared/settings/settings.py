@@ -548,15 +548,15 @@ class Settings(BaseSettings):
     @field_validator("specialists_dirs", "tools_dirs")
     @classmethod
     def _expand_folders(cls, folders: tuple[Path, ...], info: ValidationInfo) -> tuple[Path, ...]:
-        expanded: list[Path] = []
+        expanded_folders: list[Path] = []
         try:
             for folder in folders:
-                expanded.append(expand_folder(folder, str(info.field_name)))
+                expanded_folders.append(expand_folder(folder, str(info.field_name)))
         except UserError:
             raise ValueError(
                 "needs a home folder that does not exist: use an absolute path, or set HOME"
             ) from None
-        return tuple(expanded)
+        return tuple(expanded_folders)
 
     @property
     def cache_folder(self) -> Path:

@@ -69,11 +69,11 @@ def _with_all_words(name: str, known: Iterable[str]) -> list[str]:
     MAX_USD_PER_DAY. The name with the most words is the first.
     """
     words = _words_of(name)
-    contained: list[str] = []
+    candidates: list[str] = []
     for candidate in known:
         if "_" in candidate and _words_of(candidate) <= words:
-            contained.append(candidate)
-    return sorted(contained, key=lambda candidate: len(_words_of(candidate)), reverse=True)
+            candidates.append(candidate)
+    return sorted(candidates, key=lambda candidate: len(_words_of(candidate)), reverse=True)
 
 
 def _words_of(name: str) -> set[str]:

@@ -55,12 +55,12 @@ class LintWarning:
 
 def lint(specs: Iterable[SpecialistSpec]) -> list[LintWarning]:
     """Return all warnings about a set of specialists that serve together, by name."""
-    ordered = sorted(specs, key=lambda spec: spec.name)
+    ordered_specs = sorted(specs, key=lambda spec: spec.name)
     warnings: list[LintWarning] = []
-    for spec in ordered:
+    for spec in ordered_specs:
         for check in _CHECKS:
             warnings.extend(check(spec))
-    warnings.extend(_find_overlaps(ordered))
+    warnings.extend(_find_overlaps(ordered_specs))
     return sorted(warnings, key=lambda warning: (warning.specialist, warning.rule))
 
 
@@ -156,15 +156,15 @@ def _check_sections(spec: SpecialistSpec) -> Iterator[LintWarning]:
 
 
 def _check_tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
-    mentioned = set(re.findall(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+|now)`", spec.instructions))
-    for tool in sorted(mentioned & _KNOWN_TOOLS - set(spec.tools)):
+    mentioned_tools = set(re.findall(r"`([a-z][a-z0-9]*(?:_[a-z0-9]+)+|now)`", spec.instructions))
+    for tool in sorted(mentioned_tools & _KNOWN_TOOLS - set(spec.tools)):
         yield LintWarning(
             spec.name,
             Rule.TOOL_NOT_GRANTED,
             f"is told to use `{tool}`, but its tools do not name it; add or drop it",
         )
     search = _SEARCHES.search(spec.instructions)
-    if search is not None and not spec.tools and not mentioned:
+    if search is not None and not spec.tools and not mentioned_tools:
         message = (
             f"is told to {search.group(0).lower()!r}, but has no tools; name them in `tools` or"
             " drop it"

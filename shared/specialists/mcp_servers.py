@@ -166,7 +166,7 @@ def read_accepted_servers(
 ) -> tuple[list[AcceptedServer], list[str]]:
     """Return the servers whose tools a person has accepted, and a fault for each other one."""
     listings, problem = read_listings(file)
-    accepted: list[AcceptedServer] = []
+    accepted_servers: list[AcceptedServer] = []
     faults: list[str] = []
     for name, server in servers.items():
         listing = listings.get(name, {})
@@ -174,8 +174,8 @@ def read_accepted_servers(
         if fault:
             faults.append(fault)
         else:
-            accepted.append(AcceptedServer(name, server, listing, file))
-    return accepted, faults
+            accepted_servers.append(AcceptedServer(name, server, listing, file))
+    return accepted_servers, faults
 
 
 def read_listings(file: Path) -> tuple[dict[str, Listing], str | None]:

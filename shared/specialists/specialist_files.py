@@ -186,13 +186,13 @@ NOT_SPECIALISTS = frozenset({"readme.md"})
 
 
 def read_specialist(
-    path: Path, *, tools: Collection[str] | None = None, reserved: Collection[str] = RESERVED
+    path: Path, *, tools: Collection[str] | None = None, reserved_names: Collection[str] = RESERVED
 ) -> SpecialistSpec:
     """Return the specialist of one file.
 
     Args:
         tools: names of existing tools; None: not checked.
-        reserved: names that a specialist may not have. The supervisor's own roles pass ().
+        reserved_names: names that a specialist may not have. The supervisor's own roles pass ().
 
     Raises:
         InvalidSpecialist: the file has faults. The message names each with its line, field and
@@ -217,7 +217,7 @@ def read_specialist(
         *_wrong_task(parts, parts.fields.keys() & FIELDS),
         *_resolve_duration(parts, values),
     ]
-    if values.get("name") in reserved:
+    if values.get("name") in reserved_names:
         problem = f"{values['name']} is reserved for the system itself; choose another name"
         faults.append(_fault(parts, "name", problem))
     for server in servers:
@@ -257,11 +257,11 @@ def load_servers(*folders: Path) -> list[AcceptedServer]:
             files[str(parts.fields.get("name"))] = path, parts
     servers: list[AcceptedServer] = []
     for path, parts in files.values():
-        accepted, faults = _servers_of(path, parts.fields.get(MCP))
+        accepted_servers, faults = _servers_of(path, parts.fields.get(MCP))
         if faults:
-            located = [_fault(parts, MCP, problem) for problem in faults]
-            raise _error_of(path, located)
-        servers += accepted
+            located_faults = [_fault(parts, MCP, problem) for problem in faults]
+            raise _error_of(path, located_faults)
+        servers += accepted_servers
     _refuse_two_meanings(servers)
     return servers
 
@@ -290,15 +290,15 @@ def _servers_of(path: Path, value: Any) -> tuple[list[AcceptedServer], list[str]
     if value is None:
         return [], []
     servers, faults = read_servers(value)
-    accepted, unaccepted = read_accepted_servers(path, servers)
-    return accepted, faults + unaccepted
+    accepted_servers, further_faults = read_accepted_servers(path, servers)
+    return accepted_servers, faults + further_faults
 
 
 def _add_tools(values: dict[str, Any], names: Iterable[str]) -> None:
     """Add tools to the tools of a specialist."""
-    declared = values.get("tools", ())
-    if isinstance(declared, tuple):
-        values["tools"] = (*declared, *names)
+    declared_tools = values.get("tools", ())
+    if isinstance(declared_tools, tuple):
+        values["tools"] = (*declared_tools, *names)
 
 
 class _Fault(NamedTuple):

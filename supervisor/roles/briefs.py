@@ -81,7 +81,7 @@ def read_role(name: str) -> SpecialistSpec:
     """Return the spec of a role in `shared.types.names.ROLES`. A role has no tools: its
     handoff has all of its inputs.
     """
-    return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved=())
+    return read_specialist(Path(__file__).parent / f"{name}.md", tools=(), reserved_names=())
 
 
 @lru_cache

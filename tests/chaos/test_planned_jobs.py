@@ -195,7 +195,7 @@ def test_no_handoff_needs_more_turns_than_it_has_under_any_provider_fault() -> N
     specialists = load_specialists(find_specialists_folder(), OWN_SPECIALISTS)
     others = {
         name: read_specialist(
-            Path(handoff_queue.supervisor.roles.__file__).with_name(f"{name}.md"), reserved=()
+            Path(handoff_queue.supervisor.roles.__file__).with_name(f"{name}.md"), reserved_names=()
         )
         for name in ROLES
     }
