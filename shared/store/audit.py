@@ -128,12 +128,12 @@ class Refusals:
         """
         with self._connection.translate_errors():
             reports = self._connection.redis.rpop(keys.REFUSALS, MAX_REPORTS) or []
-        moved = 0
+        moved_count = 0
         for entry in read_entries(reports, AuditEntry.from_json, keys.REFUSALS):
             if entry.action is AuditAction.REFUSE:
                 self._audit.add(self._sanitize_report(entry))
-                moved += 1
-        return moved
+                moved_count += 1
+        return moved_count
 
     def _sanitize_report(self, entry: AuditEntry) -> AuditEntry:
         """Return the report of a worker that may be taken over: with the time of the move, with
@@ -163,10 +163,10 @@ class Refusals:
         except StoreError:
             self._may_read = False
             return 0
-        copied = 0
+        copied_count = 0
         for entry in reversed(log):
-            copied += self._copy(entry)
-        return copied
+            copied_count += self._copy(entry)
+        return copied_count
 
     def _copy(self, entry: Mapping[str, Any]) -> bool:
         """Copy an entry, unless a supervisor has copied it. Return whether it was copied."""

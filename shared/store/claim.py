@@ -490,8 +490,8 @@ class Claim:
         script refuses a run about whose calls a person was asked.
         """
         if result.shared is not None:
-            saved = result.shared.saved_microusd
-            saved_text = "" if saved is None else str(saved)
+            saved_microusd = result.shared.saved_microusd
+            saved_text = "" if saved_microusd is None else str(saved_microusd)
             return f"copy{saved_text} {result.model or ''}"
         if not self.run_name or result.status is not ResultStatus.OK:
             return ""

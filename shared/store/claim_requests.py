@@ -261,13 +261,13 @@ class Claims:
         Args:
             asked_at: monotonic time at which the request was sent.
         """
-        verdict, reserved, stored_checkpoints, *details = answer
+        verdict, is_reserved, stored_checkpoints, *details = answer
         if details:
-            admission, began_ms, earlier_claims, waited_ms, copied = details
+            admission, began_ms, earlier_claims, waited_ms, copied_run = details
         else:
-            admission, began_ms, earlier_claims, waited_ms, copied = (), 0, 0, 0, ()
+            admission, began_ms, earlier_claims, waited_ms, copied_run = (), 0, 0, 0, ()
         limiter = self._limiter(request)
-        if reserved:
+        if is_reserved:
             limiter.record_admission(request.expected, admission)
         checkpoints: tuple[Checkpoint, ...] = ()
         unreadable = None
@@ -291,7 +291,7 @@ class Claims:
             limiter=limiter,
             checkpoints=checkpoints,
             unreadable=unreadable,
-            reserved=bool(reserved),
+            reserved=bool(is_reserved),
             confirmed_at=asked_at,
             drain=self._drain,
             deadline=request.deadline,
@@ -300,7 +300,7 @@ class Claims:
             keeps_turns=self._settings.keep_turns,
             is_first=not earlier_claims,
             run_name=request.run_name,
-            copied_run=EndedRun.of(copied) if copied else None,
+            copied_run=EndedRun.of(copied_run) if copied_run else None,
         )
 
 

@@ -188,11 +188,11 @@ def _optional_fields(commit: Commit) -> dict[str, Any]:
             answers.append({"asked": call.asked, "handoff": call.handoff_id, "place": call.place})
         fields["decided"] = answers
     if commit.verified:
-        verified = commit.verified
+        verified_amounts = commit.verified
         fields["verified"] = {
-            "job": verified.job,
-            "day": str(verified.day),
-            "today": verified.today,
+            "job": verified_amounts.job,
+            "day": str(verified_amounts.day),
+            "today": verified_amounts.today,
         }
     if commit.keep:
         fields["keep"] = list(commit.keep)
@@ -269,8 +269,8 @@ def _issue(event: HandoffIssued) -> dict[str, Any]:
         fields |= {"child": event.child.job_id}
     if event.counts:
         counts: dict[str, int] = {}
-        for counted in event.counts:
-            counts[counted.fan_in] = counted.wakes_from
+        for part_count in event.counts:
+            counts[part_count.fan_in] = part_count.wakes_from
         fields |= {"counts": json.dumps(counts)}
     if event.group is None:
         return {"id": event.handoff_id, "fields": fields}

@@ -143,8 +143,8 @@ class Sealing:
             return packed
         header = _header(tenant, keys[0])
         nonce = os.urandom(NONCE_BYTES)
-        associated = _associated_data(header, scope, place)
-        ciphertext = _cipher(keys[0], scope).encrypt(nonce, packed, associated)
+        associated_data = _associated_data(header, scope, place)
+        ciphertext = _cipher(keys[0], scope).encrypt(nonce, packed, associated_data)
         return header + nonce + bytes(ciphertext)
 
     def open_for(self, tenant: str, scope: str, place: str, stored_form: bytes) -> bytes:
@@ -277,9 +277,9 @@ def _decrypt_text(key: bytes, scope: str, place: str, sealed_form: bytes) -> byt
     header_bytes = _HEAD.size + name_bytes
     header, rest = sealed_form[:header_bytes], sealed_form[header_bytes:]
     nonce, ciphertext = rest[:NONCE_BYTES], rest[NONCE_BYTES:]
-    associated = _associated_data(header, scope, place)
+    associated_data = _associated_data(header, scope, place)
     try:
-        return bytes(_cipher(key, scope).decrypt(nonce, ciphertext, associated))
+        return bytes(_cipher(key, scope).decrypt(nonce, ciphertext, associated_data))
     except InvalidTag:
         raise UnreadablePayload("it was changed, or it is of another place") from None
 

@@ -76,10 +76,10 @@ def take_arguments(queues: Mapping[str, int]) -> list[Any]:
     return [len(queues), *queues, *queues.values()]
 
 
-def dequeue_arguments(queue: str, popped: Mapping[str, Any]) -> list[Any]:
+def dequeue_arguments(queue: str, popped_message: Mapping[str, Any]) -> list[Any]:
     """Return the number of keys, the keys and the arguments of `fair_dequeue.lua`.
 
     Args:
-        popped: message of the element that was popped from the list.
+        popped_message: message of the element that was popped from the list.
     """
-    return [1, queue, popped["properties"]["delivery_tag"]]
+    return [1, queue, popped_message["properties"]["delivery_tag"]]

@@ -144,11 +144,11 @@ class FleetLoad:
         """Return the number of handoffs of this queue that are deferred because of rate limits. A
         handoff that waits for an approval or a batch needs no slot.
         """
-        limited: list[RunningHandoff] = []
+        limited_handoffs: list[RunningHandoff] = []
         for handoff in self._handoffs_of_queue(queue):
             if handoff.deferred_until is not None and not handoff.doing.startswith(WAITS_FOR):
-                limited.append(handoff)
-        return len(limited)
+                limited_handoffs.append(handoff)
+        return len(limited_handoffs)
 
     def _handoffs_of_queue(self, queue: str) -> list[RunningHandoff]:
         """Return the running and deferred handoffs of a queue."""
@@ -189,7 +189,7 @@ class FleetLoadReader:
             pipe.zrangebyscore(keys.BUCKETS, at_ms, "+inf", start=0, num=MAX_BUCKETS)
             pipe.llen(keys.DEAD)
             pipe.info("memory")
-            serving, queues, paused, buckets, dead, memory = pipe.execute()
+            serving, queues, paused_roles, buckets, dead, memory = pipe.execute()
         served: list[str] = []
         supervisors: list[str] = []
         for member in serving:
@@ -206,7 +206,7 @@ class FleetLoadReader:
             role_slots=self._role_slots(supervisors),
             at_work=tuple(starmap(_running_handoff, entries)),
             waiting=self._waiting(sorted(roles)),
-            paused=frozenset(map(name_in, paused)),
+            paused=frozenset(map(name_in, paused_roles)),
             buckets=self._buckets(list(map(name_in, buckets)), at),
             dead_letters=int(dead),
             used_memory_bytes=int(memory.get("used_memory", 0)),
@@ -228,12 +228,12 @@ class FleetLoadReader:
         for role, parts in zip(roles, rows(answers, ANSWERS_OF_A_ROLE), strict=True):
             if any(isinstance(part, ResponseError) for part in parts):
                 continue
-            published, oldest_published, paused, oldest_paused = parts
+            published_count, oldest_published, paused_count, oldest_paused = parts
             waiting_since: list[float] = []
             for _, score_ms in (*oldest_published, *oldest_paused):
                 waiting_since.append(score_ms / 1000)
             since = min(waiting_since, default=None)
-            backlogs[role] = QueueBacklog(int(published) + int(paused), since)
+            backlogs[role] = QueueBacklog(int(published_count) + int(paused_count), since)
         return backlogs
 
     def _role_slots(self, supervisors: list[str]) -> int:
@@ -242,9 +242,9 @@ class FleetLoadReader:
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in supervisors:
                 pipe.getrange(keys.supervisor(name), 0, MAX_ANNOUNCED_BYTES)
-            announced = pipe.execute() if supervisors else []
+            announcements = pipe.execute() if supervisors else []
         total = 0
-        for text in announced:
+        for text in announcements:
             node = node_in(text)
             if node is not None:
                 total += role_slots(node.slots)
@@ -312,7 +312,7 @@ def _running_handoff(
     job: bytes,
     handoff: bytes,
     role: bytes,
-    deferred: bytes,
+    deferred_until_ms: bytes,
     worker: bytes,
     doing: bytes,
     turns: bytes,
@@ -327,5 +327,5 @@ def _running_handoff(
         doing=name_in(doing),
         turns=int(turns),
         since=float(since) / 1000,
-        deferred_until=float(deferred) / 1000 if deferred else None,
+        deferred_until=float(deferred_until_ms) / 1000 if deferred_until_ms else None,
     )

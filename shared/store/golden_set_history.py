@@ -69,10 +69,10 @@ class Evaluations:
         Raises:
             StoreRefusesWrites: Redis is full or read-only.
         """
-        replaced = [old for old in self.newest() if (old.run, old.golden) == (run.run, run.golden)]
+        old_runs = [old for old in self.newest() if (old.run, old.golden) == (run.run, run.golden)]
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=True)
-            for old in replaced:
+            for old in old_runs:
                 pipe.lrem(keys.EVALUATIONS, 0, old.to_json())
             pipe.lpush(keys.EVALUATIONS, run.to_json())
             pipe.ltrim(keys.EVALUATIONS, 0, MAX_RUNS - 1)

@@ -149,7 +149,7 @@ class JobSummaries:
         )
         if not answer or not answer[3]:
             raise UnknownJob.for_job(job_id)
-        at_ms, submitted_ms, values, first, tail, running, deferred, more = answer[:8]
+        at_ms, submitted_ms, values, first, tail, running, deferred_ids, more = answer[:8]
         question, messages, version = answer[8:]
         fields = with_progress(*map(_fields_by_name, values))
         if question:
@@ -163,7 +163,7 @@ class JobSummaries:
             failed=_ids_in(fields.get(b"failed_last", b"")),
             dropped=_ids_in(fields.get(b"dropped_last", b"")),
             running=tuple(map(handoff_id_in, running)),
-            deferred=tuple(map(handoff_id_in, deferred)),
+            deferred=tuple(map(handoff_id_in, deferred_ids)),
             is_cut=bool(more),
             first=parse_entry(*first[0]),
             tail=_events(tail),

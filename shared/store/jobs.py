@@ -259,13 +259,13 @@ class Jobs:
                 pipe = redis.pipeline(transaction=False)
                 for job_id in old:
                     pipe.exists(keys.job(job_id.decode()))
-                deleted: list[bytes] = []
+                deleted_ids: list[bytes] = []
                 for job_id, exists in zip(old, pipe.execute(), strict=True):
                     if not exists:
-                        deleted.append(job_id)
-                remaining += len(old) - len(deleted)
-                if deleted:
-                    redis.zrem(keys.JOBS, *deleted)
+                        deleted_ids.append(job_id)
+                remaining += len(old) - len(deleted_ids)
+                if deleted_ids:
+                    redis.zrem(keys.JOBS, *deleted_ids)
 
 
 class Traces:

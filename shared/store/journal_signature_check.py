@@ -507,13 +507,13 @@ def _add_to_runs(runs: Sequence[tuple[int, int]], versions: Sequence[int]) -> li
     """Return the runs with further versions. Of the short runs, only the last one stays, because
     the next refused event may continue it.
     """
-    grown = list(runs)
+    new_runs = list(runs)
     for version in versions:
-        if grown and grown[-1][1] == version - 1:
-            grown[-1] = (grown[-1][0], version)
+        if new_runs and new_runs[-1][1] == version - 1:
+            new_runs[-1] = (new_runs[-1][0], version)
         else:
-            grown.append((version, version))
-    return [*filter(is_long_run, grown[:-1]), *grown[-1:]][-MAX_RUNS:]
+            new_runs.append((version, version))
+    return [*filter(is_long_run, new_runs[:-1]), *new_runs[-1:]][-MAX_RUNS:]
 
 
 def is_long_run(run: tuple[int, int]) -> bool:

@@ -59,12 +59,12 @@ class Pauses:
 
     def unpause(self, role: str) -> int | None:
         """Unpause a role. Return the number of released handoffs, or None if it was not paused."""
-        released = int(
+        released_count = int(
             self._connection.script("unpause", [keys.PAUSED, keys.PAUSED_HANDOFFS + role], [role])
         )
-        if released < 0:
+        if released_count < 0:
             return None
-        return released
+        return released_count
 
     def all(self) -> dict[str, Pause]:
         """Return all pauses by role."""

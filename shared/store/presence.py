@@ -270,15 +270,15 @@ class PresenceStore:
         arguments: list[int | str] = [last_position, MAX_ANNOUNCEMENT_MS, MAX_READ, *job_ids]
         for job_id, handoff_id in handoffs:
             arguments.append(f"{job_id}/{handoff_id}")
-        served, waiting, paused = self._connection.script(
+        served, waiting, pause_rows = self._connection.script(
             "presence", [keys.SERVING, keys.QUEUES, keys.PAUSED], arguments
         )
-        unclaimed: dict[JobId, dict[HandoffId, str]] = {}
+        unclaimed_handoffs: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:
             role, job, handoff = name_in(member).split("/", 2)
-            unclaimed.setdefault(JobId(job), {})[HandoffId(handoff)] = role
-        pauses = pauses_in(dict(rows(paused, 2)))
-        return Presence(frozenset(map(name_in, served)), unclaimed, pauses)
+            unclaimed_handoffs.setdefault(JobId(job), {})[HandoffId(handoff)] = role
+        pauses = pauses_in(dict(rows(pause_rows, 2)))
+        return Presence(frozenset(map(name_in, served)), unclaimed_handoffs, pauses)
 
     def announcements(self) -> list[Announcement]:
         """Return the announcements of the live workers. Announcements that this version cannot

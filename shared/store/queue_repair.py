@@ -57,11 +57,11 @@ class QueueRepair:
         with self._connection.translate_errors():
             names = self._connection.redis.hkeys(keys.QUEUES)
         known = {name.decode() for name in names}
-        unserved = sorted(known - served)
+        unserved_queues = sorted(known - served)
         for queue in list(self._passed):
-            if queue not in unserved:
+            if queue not in unserved_queues:
                 del self._passed[queue]
-        return sum(map(self._drop_in, unserved))
+        return sum(map(self._drop_in, unserved_queues))
 
     def _take_ownership(self) -> bool:
         """Return whether this supervisor owns the repair. Take it if no supervisor owns it."""
@@ -104,11 +104,11 @@ class QueueRepair:
             for job_id in job_ids:
                 pipe.exists(keys.job(job_id))
             exist = pipe.execute()
-        deleted: set[JobId] = set()
+        deleted_jobs: set[JobId] = set()
         for job_id, exists in zip(job_ids, exist, strict=True):
             if not exists:
-                deleted.add(job_id)
-        return deleted
+                deleted_jobs.add(job_id)
+        return deleted_jobs
 
 
 def _job_and_entry(frame: bytes) -> tuple[JobId | None, str]:

@@ -79,9 +79,9 @@ class RateLimiter:
         """
         self.call = None
         if expected is not None and answer:
-            limited, ahead, at_ms, input_tokens, output_tokens = answer
+            is_limited, ahead, at_ms, input_tokens, output_tokens = answer
             self.call = AdmittedCall(
-                expected.bucket, bool(limited), bool(ahead), at_ms, input_tokens, output_tokens
+                expected.bucket, bool(is_limited), bool(ahead), at_ms, input_tokens, output_tokens
             )
 
     def release_unused_share(self, usage: Usage | None) -> dict[str, Any]:
@@ -128,9 +128,9 @@ class RateLimiter:
         """Record that the provider takes the call, with its limits. This is stored if other
         calls wait for the answer to this call, or if the provider reports limits.
         """
-        reported = _limits(limits)
-        if self.call is not None and (self.call.goes_ahead or reported):
-            self._report(self.call, {"limits": reported})
+        reported_limits = _limits(limits)
+        if self.call is not None and (self.call.goes_ahead or reported_limits):
+            self._report(self.call, {"limits": reported_limits})
 
     def report_refusal(self, why: str, retry_after_s: float | None, limits: RateLimits) -> None:
         """Record that the provider refuses calls now. All calls wait until the provider allows

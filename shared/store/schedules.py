@@ -119,8 +119,8 @@ class Schedules:
             counters = self._connection.redis.mget(
                 keys.schedule_month(schedule_id, month), keys.verified_month(schedule_id, month)
             )
-        counted, verified = counters
-        return max(figure_in(counted) or 0, figure_in(verified) or 0)
+        counted_microusd, verified_microusd = counters
+        return max(figure_in(counted_microusd) or 0, figure_in(verified_microusd) or 0)
 
     def _replace(self, schedule: Schedule, old: str, new: str) -> int:
         """Replace the text of a schedule. Return the answer of `replace_schedule.lua`.

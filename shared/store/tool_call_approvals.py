@@ -112,10 +112,10 @@ def call_answers_in(
 
     answers: dict[str, CallAnswer] = {}
     parts = [fields[place::4] for place in range(4)]
-    for name, decided, note, arguments in zip(*parts, strict=True):
+    for name, decision, note, arguments in zip(*parts, strict=True):
         call = AnsweredCall(handoff_id=handoff_id, call_id=name.decode())
         try:
-            event = _answer_in(decided, trust, job_id, call)
+            event = _answer_in(decision, trust, job_id, call)
         except UntrustedMessage as error:
             why = f"the answer is not valid, because {error}"
             answers[call.call_id] = CallAnswer(is_approved=False, note=why)
@@ -132,18 +132,18 @@ def call_answers_in(
 
 
 def _answer_in(
-    decided: bytes, trust: Trust, job_id: JobId, call: AnsweredCall
+    decision: bytes, trust: Trust, job_id: JobId, call: AnsweredCall
 ) -> Approved | Rejected:
     """Return the answer to a question about a call.
 
     Args:
-        decided: see `decided` in `parts/tool_call_approvals.lua`.
+        decision: see `decided` in `parts/tool_call_approvals.lua`.
 
     Raises:
         UntrustedMessage: the answer is about another call, or its signature does not hold.
         MalformedMessage: the event is not an answer.
     """
-    place, *raw = json.loads(decided)
+    place, *raw = json.loads(decision)
     texts: list[str] = []
     for text in raw:
         texts.append(without_signature(text.encode())[0].decode())

@@ -126,9 +126,9 @@ class DurationRange:
         if not isinstance(value, str):
             return value
         seconds = whole_seconds_of(value) if self.is_whole else seconds_of(value)
-        quoted = repr(value[:_QUOTED_CHARS])
+        quoted_value = repr(value[:_QUOTED_CHARS])
         if seconds < self.least:
-            raise InvalidDuration(f"{quoted} is too short: at least {in_units(self.least)}")
+            raise InvalidDuration(f"{quoted_value} is too short: at least {in_units(self.least)}")
         if seconds > self.most:
-            raise InvalidDuration(f"{quoted} is too long: at most {in_units(self.most)}")
+            raise InvalidDuration(f"{quoted_value} is too long: at most {in_units(self.most)}")
         return seconds

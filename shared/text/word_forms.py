@@ -37,8 +37,8 @@ def stem(word: str) -> str:
     """
     import snowballstemmer  # most commands need no stems, and it takes 20 ms
 
-    stemmed: str = snowballstemmer.stemmer("english").stemWord(word.lower())
-    return stemmed
+    word_stem: str = snowballstemmer.stemmer("english").stemWord(word.lower())
+    return word_stem
 
 
 _ALIKE = 0.6

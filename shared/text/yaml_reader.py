@@ -120,10 +120,10 @@ def line_at(root: yaml.Node, place: Sequence[str]) -> int:
     """
     line, node = line_of(root), root
     for name in place:
-        marked = _child_of(node, name)
-        if marked is None:
+        mark_and_node = _child_of(node, name)
+        if mark_and_node is None:
             break
-        mark, node = marked
+        mark, node = mark_and_node
         line = line_of(mark)
     return line
 

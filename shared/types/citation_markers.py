@@ -74,12 +74,12 @@ def rename_markers(output: Any, names: Mapping[str, str]) -> Any:
     return map_texts(output, lambda text: MARKER.sub(rename, text))
 
 
-def map_texts(value: Any, replaced: Callable[[str], str]) -> Any:
-    """Return a JSON value with `replaced` applied to each text, except keys."""
+def map_texts(value: Any, replace_text: Callable[[str], str]) -> Any:
+    """Return a JSON value with `replace_text` applied to each text, except keys."""
     if isinstance(value, str):
-        return replaced(value)
+        return replace_text(value)
     if isinstance(value, list):
-        return [map_texts(item, replaced) for item in value]
+        return [map_texts(item, replace_text) for item in value]
     if isinstance(value, dict):
-        return {key: map_texts(item, replaced) for key, item in value.items()}
+        return {key: map_texts(item, replace_text) for key, item in value.items()}
     return value

@@ -37,12 +37,12 @@ class _ClosesItsSocket:
 
     def _connect(self) -> Any:
         plain: Any = super()
-        opened = plain._connect()
+        socket = plain._connect()
         if self._end is not None:
             self._end.detach()
-        self._end = weakref.finalize(self, opened.close)
+        self._end = weakref.finalize(self, socket.close)
         self._end.atexit = False
-        return opened
+        return socket
 
 
 class _NamesAddress(_ClosesItsSocket):

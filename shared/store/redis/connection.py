@@ -197,11 +197,11 @@ class Connection:
                 again = self._answers_of_each(name, [calls[place] for place in missing])
                 for place, answer in zip(missing, again, strict=True):
                     answers[place] = answer
-        translated: list[Any] = []
+        results: list[Any] = []
         for answer in answers:
             is_error = isinstance(answer, redis.RedisError)
-            translated.append(_translate_error(answer, self.url_name) if is_error else answer)
-        return translated
+            results.append(_translate_error(answer, self.url_name) if is_error else answer)
+        return results
 
     def _answers_of_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run a script once for each call, and return the answers and errors of Redis."""

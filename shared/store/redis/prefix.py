@@ -66,8 +66,8 @@ def with_prefix(prefix: str, command: Sequence[Any]) -> tuple[Any, ...]:
     elif kind == "XREAD":
         first = 1 + _place_of_streams(arguments)
         end = first + (len(arguments) - first) // 2
-    prefixed = [_add_prefix(prefix, key) for key in arguments[first:end]]
-    return (name, *arguments[:first], *prefixed, *arguments[end:])
+    prefixed_keys = [_add_prefix(prefix, key) for key in arguments[first:end]]
+    return (name, *arguments[:first], *prefixed_keys, *arguments[end:])
 
 
 def _place_of_streams(arguments: Sequence[Any]) -> int:
