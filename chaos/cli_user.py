@@ -197,10 +197,10 @@ def make_unreadable(
     """
     client: Any = bed.fleet.connection.redis
     with suppress(StoreError), translate_errors():
-        if (caught := client.brpop(SPECIALISTS, timeout=CAUGHT_WITHIN_S)) is None:
+        if (queue_and_element := client.brpop(SPECIALISTS, timeout=CAUGHT_WITHIN_S)) is None:
             return None
-        queue = caught[0].decode()
-        message = json.loads(take_message(client, queue, caught[1]))
+        queue = queue_and_element[0].decode()
+        message = json.loads(take_message(client, queue, queue_and_element[1]))
         message["headers"]["task"] += "@2"
         job_id, _, handoff_id = message["headers"]["id"].partition(":")
         if job_id in bed.system.ids.values():

@@ -83,11 +83,11 @@ class EqualRecords:
     def figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
         copies = sum(handoff.copied_from is not None for handoff in self.handoffs)
-        batched = sum(handoff.batch_calls for handoff in self.handoffs)
+        batched_calls = sum(handoff.batch_calls for handoff in self.handoffs)
         return {
             "equal handoffs": len(self.handoffs),
             "copied results": copies,
-            "calls of shared runs in batches": batched,
+            "calls of shared runs in batches": batched_calls,
         }
 
 

@@ -117,14 +117,16 @@ def last_plan_of(job: PlannedJob) -> str:
 
 def _steps(job: PlannedJob) -> Iterator[PlannedHandoff]:
     """Yield the attempts at each step, and the planner's answers to questions of steps."""
-    joined: set[str] = set()
+    joined_steps: set[str] = set()
     for step in job.steps:
         if step.enough:
-            joined.update(step.after)
+            joined_steps.update(step.after)
     for step in job.steps:
         before = _earlier_handoffs(job, step)
         is_needed = (
-            not step.is_dropped and step.id not in joined and job.shape is not Shape.CALLED_OFF
+            not step.is_dropped
+            and step.id not in joined_steps
+            and job.shape is not Shape.CALLED_OFF
         )
         for number, outcome in enumerate(step.attempts, start=1):
             attempt = f"{step.id}.{number}"

@@ -177,7 +177,7 @@ def _wrong_handoff(
         compute_expected_handoffs(job),
         _children_by_handoff(job),
     )
-    excused = hanging_on(job, early_ends)
+    excused_handoffs = hanging_on(job, early_ends)
     reasons = {OK.stop_reason, TOO_MANY_CLAIMS, *(_SPENT if _may_be_spent(job) else ())}
     needed: set[str] = set()
     for expected in expected_handoffs.values():
@@ -193,7 +193,7 @@ def _wrong_handoff(
             and job_records.get(below[handoff].name, NO_RECORD).status != OK.status
         ):
             return f"{handoff}: ok, and its team is not"
-        is_excused = handoff in excused and (
+        is_excused = handoff in excused_handoffs and (
             end is None or end.stop_reason in reasons or handoff in early_ends
         )
         if end != planned.end and not is_excused:

@@ -129,16 +129,16 @@ class FailpointRun:
             self.bed.observe()
             if time.monotonic() - told_at > 10:
                 told_at = time.monotonic()
-                tried = len(cases) - len(self._waiting) - len(self._armed)
-                self.tell(f"{tried} of {len(cases)} failpoints")
+                tried_count = len(cases) - len(self._waiting) - len(self._armed)
+                self.tell(f"{tried_count} of {len(cases)} failpoints")
             time.sleep(CHECK_EVERY_S)
 
     def _next(self) -> Case | None:
         """Return a case that can be armed now, or None. Enough processes must be left to reach
         its point, and to recover before the next action.
         """
-        armed = [each.case for each in self._armed]
-        armed_of_kind = Counter(case.kind for case in armed)
+        armed_cases = [each.case for each in self._armed]
+        armed_of_kind = Counter(case.kind for case in armed_cases)
         in_fleet = armed_of_kind[WORKER] + armed_of_kind[SUPERVISOR]
         if in_fleet >= ARMED_AT_ONCE or not self.bed.fleet.is_ready(REDIS):
             return None
@@ -147,7 +147,7 @@ class FailpointRun:
             spare[kind] = len(self.bed.fleet.ready(kind)) - 1 - armed_of_kind[kind]
         spare[CONSOLE] = len(self.bed.fleet.ready(CONSOLE)) - armed_of_kind[CONSOLE]
         for case in self._waiting:
-            is_blocked = any(_exclude_each_other(case, other) for other in armed)
+            is_blocked = any(_exclude_each_other(case, other) for other in armed_cases)
             if case.trigger is Trigger.NOTES and not self._is_inserting():
                 is_blocked = True
             if not is_blocked and spare[case.kind] > 0:
@@ -202,8 +202,8 @@ class FailpointRun:
         else:
             order = case.action.value
         folder = self.bed.fleet.points(case.kind)
-        for reached in folder.glob(f"{case.point}@*"):  # left by an earlier case at this point
-            reached.unlink()
+        for mark in folder.glob(f"{case.point}@*"):  # left by an earlier case at this point
+            mark.unlink()
         arm(folder, case.point, order)
         command_run = None
         if case.trigger.is_command:
@@ -223,16 +223,16 @@ class FailpointRun:
         `GIVEN_UP_AFTER_S`.
         """
         folder, case = self.bed.fleet.points(armed.case.kind), armed.case
-        reached = next(folder.glob(f"{case.point}@*"), None)
-        if reached is not None:
+        mark = next(folder.glob(f"{case.point}@*"), None)
+        if mark is not None:
             armed.is_tried = True
-            pid = int(reached.name.partition("@")[2])
-            strike = self._strike(case, pid, reached.stat().st_ctime)
+            pid = int(mark.name.partition("@")[2])
+            strike = self._strike(case, pid, mark.stat().st_ctime)
             if case.action is Action.STOP:
                 self._stops.add(pid, strike)
             else:
                 self.strikes.append(strike)
-            reached.unlink()
+            mark.unlink()
         elif time.monotonic() - armed.since > GIVEN_UP_AFTER_S:
             armed.is_tried = True
             self.not_reached.append(case)

@@ -159,11 +159,11 @@ def take_message(client: Any, queue: str, element: bytes) -> bytes:
     """Take the message that a worker would receive for this element of the queue. The message
     is lost, as if the worker had died with it.
     """
-    popped = json.loads(element)
-    if element.endswith(ALONE_SUFFIX) or member_of(popped) is None:
+    popped_message = json.loads(element)
+    if element.endswith(ALONE_SUFFIX) or member_of(popped_message) is None:
         return element
     # One script: a fault may kill Redis between two commands.
-    message: bytes | None = DEQUEUE.run(client, dequeue_arguments(queue, popped))
+    message: bytes | None = DEQUEUE.run(client, dequeue_arguments(queue, popped_message))
     return message or element
 
 

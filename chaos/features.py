@@ -163,9 +163,9 @@ class BatchRecords:
 
     def breaches(self) -> dict[str, list[str]]:
         """Return the breaches of each promise: name of the promise -> one line each."""
-        paid = Counter(call.key for call in self.calls)
+        payments = Counter(call.key for call in self.calls)
         lines: list[str] = []
-        for key, times in paid.items():
+        for key, times in payments.items():
             if times > 1:
                 lines.append(f"{_name_of(key)}: paid {times} times")
         live = []

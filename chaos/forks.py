@@ -124,8 +124,8 @@ class ForkUser:
             StoreUnavailable: the command has not succeeded yet. Call this function again.
             UserError: the job did not end as planned.
         """
-        typed = self._typed.get(job.name)
-        if typed is None:
+        typed_fork = self._typed.get(job.name)
+        if typed_fork is None:
             before = self._events(of)
             if not _is_ok(before):
                 raise UserError(f"{of} did not end as planned")
@@ -133,29 +133,29 @@ class ForkUser:
             dice = random.Random(f"{job.seed} {job.name} command")  # noqa: S311
             command = self._type(job, of, kill_at=dice.choice(POINTS))
             self._typed[job.name] = TypedFork(record, of, job.steps[0].id, command)
-        elif (code := typed.command.poll()) == 0:
+        elif (code := typed_fork.command.poll()) == 0:
             return job_id_for(job.tenant, job.name)
         elif code is not None:
-            typed.record = _with_code(typed.record, code)
-            typed.command = self._type(job, of)
+            typed_fork.record = _with_code(typed_fork.record, code)
+            typed_fork.command = self._type(job, of)
         raise StoreUnavailable("the command has not succeeded yet")
 
     def records(self) -> ForkRecords:
         """Return all forks whose command was typed."""
         records: list[ForkRecord] = []
-        for typed in self._typed.values():
-            after = self._events(typed.job_id)
-            forks = self._forks_of(typed.job_id)
+        for typed_fork in self._typed.values():
+            after = self._events(typed_fork.job_id)
+            forks = self._forks_of(typed_fork.job_id)
             kept_results: dict[str, str] = {}
             for fork in forks.values():
                 kept_results = {each.step: each.result.digest for each in fork.kept}
             records.append(
                 replace(
-                    typed.record,
+                    typed_fork.record,
                     job_ids=sorted(forks),
                     after=_as_json(after),
                     kept_results=kept_results,
-                    results=_results_of(after, without=typed.step),
+                    results=_results_of(after, without=typed_fork.step),
                 )
             )
         return ForkRecords(records)

@@ -187,7 +187,7 @@ class HandoffProject:
             if step.team:
                 self.begin(step.team, child_id_for(job_id, HandoffId(step.last)))
 
-    def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey]) -> None:
+    def attend(self, jobs: Collection[PlannedJob], call_keys: Collection[CallKey]) -> None:
         if self.schedules is not None:
             self.schedules.go_on()
         if self.messages is not None:
@@ -203,7 +203,9 @@ class HandoffProject:
             job = waiting[info.job_id]
             if info.approval:
                 self._decide(job)
-            elif job.shape is Shape.CALLED_OFF and not info.cancelled and _is_at_work(job, called):
+            elif (
+                job.shape is Shape.CALLED_OFF and not info.cancelled and _is_at_work(job, call_keys)
+            ):
                 self.api.send("POST", f"/v1/jobs/{info.job_id}/cancel")
         for answer in self._answers.values():
             answer.send_again(self.api)
@@ -246,11 +248,11 @@ class HandoffProject:
         return set()
 
     def find_stored_calls(
-        self, names: Collection[str], called: Collection[CallKey]
+        self, names: Collection[str], call_keys: Collection[CallKey]
     ) -> set[CallKey]:
         stored_calls = set()
         by_name = defaultdict[str, set[HandoffId]](set)
-        for key in called:
+        for key in call_keys:
             by_name[key.job].add(HandoffId(key.handoff))
         for name in names:
             handoffs = sorted(by_name[name])
@@ -362,14 +364,14 @@ class HandoffProject:
         for follower in self._followers.values():
             follower.stop(FOLLOWED_WITHIN_S)
         questions: list[QuestionRecord] = []
-        audited: dict[str, list[str]] = {}
+        audited_actors: dict[str, list[str]] = {}
         for name in sorted({name for name, _ in self._answers}):
             questions += self._questions_of(name)
             actors: list[str] = []
             for entry in self.client.audit(self.ids[name]):
                 if entry.action in (AuditAction.APPROVE, AuditAction.REJECT):
                     actors.append(_actor_text(entry.actor))
-            audited[name] = actors
+            audited_actors[name] = actors
         return ApiRecords(
             requests=self.api.requests,
             unanswered=self.api.unanswered,
@@ -379,7 +381,7 @@ class HandoffProject:
             failures=self.api.failures,
             jobs_by_key=self._jobs_by_key(),
             questions=questions,
-            audited=audited,
+            audited=audited_actors,
             actor=f"{ACTOR} by api",
             schedules=self.schedules.records() if self.schedules else (),
             followed=[self._read_followed_job(name) for name in self._followers],
@@ -507,16 +509,16 @@ def _actor_text(actor: Actor | None) -> str:
     return f"{actor.name} by {actor.via}" if actor else "nobody"
 
 
-def _is_at_work(job: PlannedJob, called: Collection[CallKey]) -> bool:
+def _is_at_work(job: PlannedJob, call_keys: Collection[CallKey]) -> bool:
     """Return whether the job has made a call that takes long enough for a cancel. Such calls
     come from steps of a child, and from the only step of a job without a usable plan.
     """
     below = {member.name for member in job.family} - {job.name}
     steps: set[CallKey] = set()
-    for key in called:
+    for key in call_keys:
         if key.job in below and key.handoff.partition(".")[0] not in ROLES:
             steps.add(key)
-    return bool(steps) or CallKey(job.name, INSTEAD, 1) in called
+    return bool(steps) or CallKey(job.name, INSTEAD, 1) in call_keys
 
 
 def _abandonment_times(events: Iterable[RecordedEvent]) -> dict[str, float]:
@@ -538,14 +540,14 @@ def _abandonment_times(events: Iterable[RecordedEvent]) -> dict[str, float]:
 
 def question_periods(events: Sequence[RecordedEvent]) -> tuple[tuple[float, float], ...]:
     """Return the periods in which the job waited for its user's answer."""
-    answered = dict[int, float]()
+    answer_times = dict[int, float]()
     for recorded in events:
         if isinstance(recorded.event, Approved | Rejected):
-            answered.setdefault(recorded.event.asked, recorded.at)
+            answer_times.setdefault(recorded.event.asked, recorded.at)
     periods: list[tuple[float, float]] = []
     for recorded in events:
         if isinstance(recorded.event, ApprovalAsked):
-            periods.append((recorded.at, answered.get(recorded.version, inf)))
+            periods.append((recorded.at, answer_times.get(recorded.version, inf)))
     return tuple(periods)
 
 

@@ -305,8 +305,8 @@ class RunRecords:
         """Repeated calls without a strike that explains them, once for each such repetition."""
         call_keys: list[CallKey] = []
         for key, surplus in self._surplus.items():
-            explained = sum(map(bool, self._strikes_by_repetition(key)))
-            call_keys += [key] * (surplus - explained)
+            explained_count = sum(map(bool, self._strikes_by_repetition(key)))
+            call_keys += [key] * (surplus - explained_count)
         return call_keys
 
     def _strikes_by_repetition(self, key: CallKey) -> Iterator[list[Strike]]:
@@ -476,15 +476,15 @@ class RunRecords:
         unneeded_periods = UnneededPeriods(
             {job.name: job for job in self.everyone}, self.job_records
         )
-        unneeded: list[str] = []
+        lines: list[str] = []
         for call in self.calls:
             since = unneeded_periods.since(call.key, call.at)
             if since is not None and not self._calls_in_flight.is_held_back(call, since):
-                unneeded.append(
+                lines.append(
                     f"{call.key.job} {call.key.handoff}, turn {call.key.turn},"
                     f" {call.at - since:.1f} s after, by {call.process}"
                 )
-        return unneeded
+        return lines
 
     def count(self, fault: Fault) -> int:
         """Return the number of strikes with this fault."""

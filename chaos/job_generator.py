@@ -325,10 +325,10 @@ class _StepGenerator:
                     steps.append(helper)
             case Shape.FAILING:
                 fails = (PlannedOutcome.FAILED,) * self.dice.choice((1, 3))
-                tried = PlannedStep(
+                retried_step = PlannedStep(
                     "b", self.dice.choice(NOT_ALL_ROUND), attempts=(*fails, PlannedOutcome.OK)
                 )
-                steps = [self.step("a"), tried, self.step("c", "b")]
+                steps = [self.step("a"), retried_step, self.step("c", "b")]
             case Shape.ADDED:
                 steps = [
                     self.step("a"),

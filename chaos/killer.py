@@ -138,15 +138,15 @@ class Killer:
         """End: continue all stopped processes, and disarm all points."""
         self._stops.wake()
         for kind, fault in ARMED.items():
-            for armed in self.fleet.points(kind).glob("*"):
-                if "@" not in armed.name:
-                    self._disarm(fault, armed, kind)
+            for point_file in self.fleet.points(kind).glob("*"):
+                if "@" not in point_file.name:
+                    self._disarm(fault, point_file, kind)
         self._record_reached_points()
 
-    def _disarm(self, fault: Fault, armed: Path, kind: str) -> None:
+    def _disarm(self, fault: Fault, point_file: Path, kind: str) -> None:
         with suppress(FileNotFoundError):  # a process has just reached the point
-            armed.unlink()
-            self.not_happened.append(f"{fault} at {armed.name} of a {kind}")
+            point_file.unlink()
+            self.not_happened.append(f"{fault} at {point_file.name} of a {kind}")
 
     def kill(self, name: str) -> bool:
         """Kill this process now. Return False if it has ended."""
@@ -220,11 +220,11 @@ class Killer:
     def _record_reached_points(self) -> None:
         """Record each process that has reached an armed point."""
         for kind, fault in ARMED.items():
-            for reached in self.fleet.points(kind).glob("*@*"):
-                point, _, pid = reached.name.partition("@")
+            for mark in self.fleet.points(kind).glob("*@*"):
+                point, _, pid = mark.name.partition("@")
                 name = self.fleet.name_of(int(pid))
-                self.strikes.append(Strike(fault, name, reached.stat().st_ctime, point))
-                reached.unlink()
+                self.strikes.append(Strike(fault, name, mark.stat().st_ctime, point))
+                mark.unlink()
 
     def _with_redis(self, fault: Fault, do: Callable[[Any], None]) -> None:
         with suppress(StoreError), translate_errors():

@@ -113,9 +113,9 @@ def _find_reservations(client: Any, names: Iterable[str]) -> list[str]:
     leaks: list[str] = []
     for name in names:
         if re.fullmatch(r"handoff:(\{[^}]+\}:progress|day:.+)", name):
-            reserved = [int(value or 0) for value in client.hmget(name, *RESERVED)]
-            if any(reserved):
-                leaks.append(f"{name}: reserved {reserved}")
+            reserved_amounts = [int(value or 0) for value in client.hmget(name, *RESERVED)]
+            if any(reserved_amounts):
+                leaks.append(f"{name}: reserved {reserved_amounts}")
         elif re.fullmatch(r"handoff:\{[^}]+\}:h:.+", name):
             values = client.hmget(name, *RESERVATION)
             reservations = [value.decode() for value in values if value is not None]
@@ -129,12 +129,13 @@ def _messages(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[s
     for queue in queues:
         if count := client.llen(queue):
             leaks.append(f"{queue}: {count} messages")
-    unacked, indexed = set(client.hkeys(UNACKED)), set(client.zrange(UNACKED_INDEX, 0, -1))
-    if unacked and not was_struck:
-        leaks.append(f"{UNACKED}: {len(unacked)} messages")
-    if unacked != indexed:
+    unacked_tags = set(client.hkeys(UNACKED))
+    indexed_tags = set(client.zrange(UNACKED_INDEX, 0, -1))
+    if unacked_tags and not was_struck:
+        leaks.append(f"{UNACKED}: {len(unacked_tags)} messages")
+    if unacked_tags != indexed_tags:
         leaks.append(
-            f"{UNACKED}: {len(unacked - indexed)} messages that never come back,"
-            f" {len(indexed - unacked)} that come back as nothing"
+            f"{UNACKED}: {len(unacked_tags - indexed_tags)} messages that never come back,"
+            f" {len(indexed_tags - unacked_tags)} that come back as nothing"
         )
     return leaks

@@ -170,7 +170,7 @@ def _record(
 ) -> MessageRecord:
     takers: list[str] = []
     sent_events = 0
-    killed: set[str] = set()
+    killed_handoffs: set[str] = set()
     for recorded in events:
         match recorded.event:
             case UserMessageSent(message_id=id_) if id_ == message_id:
@@ -178,7 +178,7 @@ def _record(
             case UserMessageTaken(message_id=id_, handoff_id=handoff_id) if id_ == message_id:
                 takers.append(handoff_id)
             case HandoffFinished(stop_reason=StopReason.TOO_MANY_CLAIMS, handoff_id=handoff_id):
-                killed.add(handoff_id)
+                killed_handoffs.add(handoff_id)
             case _:
                 pass
     text = target.text(number)
@@ -188,5 +188,5 @@ def _record(
         events=sent_events,
         takers=takers,
         calls=max((each.count(text) for each in texts), default=0),
-        is_cut_off=bool(killed & set(takers)) if takers else bool(killed),
+        is_cut_off=bool(killed_handoffs & set(takers)) if takers else bool(killed_handoffs),
     )

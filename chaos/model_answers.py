@@ -285,8 +285,8 @@ def _reply_of_a_finder(job: PlannedJob, key: CallKey, request: Json) -> Reply:
         is_quote = re.search(rf'quote\\":\s*\\"{re.escape(line)}', messages_json)
         if note.source in messages_json and is_quote:
             sources = [{"source": note.source, "quote": line}]
-            cited: Json = {"id": "c1", "text": line, "sources": sources}
-            return json_reply({**ENVELOPE, "output": f"{line} [c1]", "claims": [cited]})
+            claim: Json = {"id": "c1", "text": line, "sources": sources}
+            return json_reply({**ENVELOPE, "output": f"{line} [c1]", "claims": [claim]})
     if key.turn == FINDS_AT:
         return tool_call_reply(("memory", {"command": "view"}))
     return json_reply(ENVELOPE)

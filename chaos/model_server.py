@@ -244,13 +244,16 @@ class Model(MessagesServer):
             reply = replace(reply_to(job, key, request), duration_s=job.takes_s(key))
         else:
             reply = _trouble(trouble)
-        reported = usage_of(job, request, reply)
+        reported_usage = usage_of(job, request, reply)
         usage = NOTHING_USED
         if reply.status == 200:
-            usage = reported
-        tokens = {"input_tokens": reported.input_tokens, "output_tokens": reported.output_tokens}
+            usage = reported_usage
+        tokens = {
+            "input_tokens": reported_usage.input_tokens,
+            "output_tokens": reported_usage.output_tokens,
+        }
         reply = replace(reply, headers={**LIMITS, **reply.headers}, usage=tokens)
-        paid = usage.model_copy(update={"cost_microusd": price_of(usage, request["model"])})
+        paid_usage = usage.model_copy(update={"cost_microusd": price_of(usage, request["model"])})
         if job.is_uncounted:
             self.uncounted.append(UncountedCall(job.name, json.dumps(request["messages"])))
             return reply
@@ -258,7 +261,7 @@ class Model(MessagesServer):
             key,
             headers.get(PROCESS, "?"),
             time.time(),
-            paid,
+            paid_usage,
             model=request["model"],
             writers=_writers_of(job, key, request),
             is_batched=BATCH_ID in headers,

@@ -98,20 +98,22 @@ class SwitchRecords:
             last = max(calls[result.job, result.handoff], key=lambda call: call.key.turn)
             last_writer = writers_in(result.output)
             replies = Counter([*last.writers, *last_writer])
-            declined = {call.model for call in calls[result.job, result.handoff] if call.is_refused}
+            declining_models = {
+                call.model for call in calls[result.job, result.handoff] if call.is_refused
+            }
             names = result.count_replies_by_model()
-            if not _is_named(replies, declined, names) or last_writer != (result.model,):
+            if not _is_named(replies, declining_models, names) or last_writer != (result.model,):
                 yield (
                     f"{result.job} {result.handoff}: written by {dict(replies)}, and the result"
                     f" names {dict(names)}, at last {result.model}"
                 )
 
 
-def _is_named(replies: Counter[str], declined: Set[str], names: Counter[str]) -> bool:
+def _is_named(replies: Counter[str], declining_models: Set[str], names: Counter[str]) -> bool:
     """Return whether a result names the written replies. It may also name one reply of each model
     that declined to answer: a kill can lose this reply.
     """
-    return replies <= names and names - replies <= Counter(declined)
+    return replies <= names and names - replies <= Counter(declining_models)
 
 
 def _faults_of(calls: Sequence[Call]) -> Iterator[str]:
@@ -121,10 +123,10 @@ def _faults_of(calls: Sequence[Call]) -> Iterator[str]:
     Args:
         calls: the calls of the handoff, in order.
     """
-    answered = set()
+    answers = set()
     for call in calls:
         if not call.is_refused:
-            answered.add((call.key.turn, call.model))
+            answers.add((call.key.turn, call.model))
     stored_writers: tuple[str, ...] = ()
     for call in calls:
         if len(call.writers) != call.key.turn - 1:
@@ -134,5 +136,5 @@ def _faults_of(calls: Sequence[Call]) -> Iterator[str]:
             yield f"turn {call.key.turn} had {call.writers}, and an earlier call {stored_writers}"
         stored_writers = max(stored_writers, call.writers, key=len)
     for turn, writer in enumerate(stored_writers, start=1):
-        if (turn, writer) not in answered:
+        if (turn, writer) not in answers:
             yield f"reply {turn} is under the name of {writer}, which did not write it"

@@ -121,10 +121,10 @@ class NoteRecords:
 
     def figures(self) -> dict[str, int]:
         """Return the amounts that a reader needs to judge the run: name -> number."""
-        called = {call.key.job for call in self.calls}
+        calling_jobs = {call.key.job for call in self.calls}
         return {
             "notes": len(self.notes),
-            "jobs that found a note": len(called & self.turns_of_readers.keys()),
+            "jobs that found a note": len(calling_jobs & self.turns_of_readers.keys()),
         }
 
     def _wrong(self) -> Iterator[str]:

@@ -50,21 +50,21 @@ def promises_of(records: RunRecords) -> list[Promise]:
 
 
 def _promises_of(records: RunRecords) -> list[Promise]:
-    lost = []
+    lost_jobs = []
     for name in records.lost:
-        lost.append(f"{name} ({records.job_records[name].why})")
-    repeated = Promise(
+        lost_jobs.append(f"{name} ({records.job_records[name].why})")
+    repetition_promise = Promise(
         "calls repeated",
         str(records.repeated),
         f"{records.in_flight} in flight",
         records.repeated <= records.in_flight,
     )
     promises = [
-        _promise_of_none("jobs lost", lost),
+        _promise_of_none("jobs lost", lost_jobs),
         _promise_of_none("jobs that ended twice", records.ended_twice),
         _promise_of_none("handoffs with two results", records.finished_twice),
         _promise_of_none("jobs that ended otherwise than planned", _lines(records.spoilt)),
-        repeated,
+        repetition_promise,
         _promise_of_none(
             "calls repeated that were not in flight",
             list(map(records.story_of, records.unexplained)),
@@ -114,10 +114,10 @@ def _recovery(records: RunRecords) -> Promise:
     return Promise("longest recovery", _seconds(longest), f"{within:.0f} s", is_kept, tuple(late))
 
 
-def _seconds(measured: float | None) -> str:
-    if measured is None:
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
         return "not measured"
-    return f"{measured:.1f} s"
+    return f"{seconds:.1f} s"
 
 
 def find_broken_promises(records: RunRecords) -> list[str]:

@@ -130,9 +130,9 @@ class ScheduleUser:
     def __post_init__(self) -> None:
         self._dice = random.Random(f"{self.seed} schedules")  # noqa: S311 - a seed is the point
         minute = (int(time.time()) // 60 - SLOT_AGE_MIN) % 60
-        for name, missed in RULES.items():
+        for name, rule in RULES.items():
             cron = MINUTELY if name == "minutely" else f"{minute} * * * *"
-            self._schedules[name] = PlannedSchedule(name, missed, self._job(name), cron)
+            self._schedules[name] = PlannedSchedule(name, rule, self._job(name), cron)
             self._todo.append(partial(self._add, self._schedules[name]))
         self._todo.append(partial(self._act, PAUSED, "pause"))
 

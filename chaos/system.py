@@ -47,11 +47,11 @@ class System(Protocol):
     def submit(self, job: PlannedJob) -> None:
         """Submit a job. The same job twice is one job."""
 
-    def attend(self, jobs: Collection[PlannedJob], called: Collection[CallKey], /) -> None:
+    def attend(self, jobs: Collection[PlannedJob], call_keys: Collection[CallKey], /) -> None:
         """Act as the users of these jobs: approve, reject or cancel.
 
         Args:
-            called: all calls so far.
+            call_keys: all calls so far.
         """
 
     def find_ended_jobs(self, names: Collection[str]) -> set[str]:
@@ -63,12 +63,12 @@ class System(Protocol):
         """
 
     def find_stored_calls(
-        self, names: Collection[str], called: Collection[CallKey], /
+        self, names: Collection[str], call_keys: Collection[CallKey], /
     ) -> set[CallKey]:
         """Return the calls of these jobs whose replies are stored.
 
         Args:
-            called: all calls so far.
+            call_keys: all calls so far.
         """
 
     def holders(self, jobs: Collection[PlannedJob], /) -> Mapping[tuple[str, str], tuple[int, int]]:

@@ -79,16 +79,16 @@ class TestBed(Generic[Made_co]):
         unreachable.
         """
         asked_at = time.time()
-        called = {call.key for call in list(self.model.calls)}
+        call_keys = {call.key for call in list(self.model.calls)}
         try:
             with translate_errors():
                 self.fleet.connection.redis.ping()
             self.answered_at.append(asked_at)
             names = {running.name for running in self._working_jobs()}
-            for key in self.system.find_stored_calls(names, called):
+            for key in self.system.find_stored_calls(names, call_keys):
                 self.stored_at.setdefault(key, time.time())
             self._see_claims()
-            self.system.attend([self.jobs[name] for name in self.open], called)
+            self.system.attend([self.jobs[name] for name in self.open], call_keys)
             self._see_ends()
             self.open -= self.system.stuck(self.open)
         except StoreError:
