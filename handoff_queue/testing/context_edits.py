@@ -88,16 +88,16 @@ def with_edits(request: Json) -> tuple[Json, Json | None]:
     config = request.get("context_management")
     if config is None:
         return request, None
-    applied: list[Json] = []
+    applied_edits: list[Json] = []
     for edit in config.get("edits", []):
         messages, calls = _clear_old_results(request, edit)
         shorter = {**request, "messages": messages}
-        freed = count_tokens(request) - count_tokens(shorter)
-        if _is_due(request, edit) and calls and freed >= _amount(edit, "clear_at_least"):
+        freed_tokens = count_tokens(request) - count_tokens(shorter)
+        if _is_due(request, edit) and calls and freed_tokens >= _amount(edit, "clear_at_least"):
             request = shorter
-            report = {"cleared_tool_uses": calls, "cleared_input_tokens": freed}
-            applied.append({"type": CLEAR_TOOL_USES, **report})
-    return request, {"applied_edits": applied}
+            report = {"cleared_tool_uses": calls, "cleared_input_tokens": freed_tokens}
+            applied_edits.append({"type": CLEAR_TOOL_USES, **report})
+    return request, {"applied_edits": applied_edits}
 
 
 def _is_due(request: Json, edit: Json) -> bool:
@@ -115,11 +115,11 @@ def _amount(edit: Json, name: str) -> int:
 
 def _calls_in(request: Json, edit: Json) -> list[str]:
     """Return the ids of the calls that an edit may clear, oldest first."""
-    excluded = edit.get("exclude_tools") or ()
+    excluded_tools = edit.get("exclude_tools") or ()
     ids: list[str] = []
     for message in request["messages"]:
         for block in blocks_of(message):
-            if block["type"] == "tool_use" and block["name"] not in excluded:
+            if block["type"] == "tool_use" and block["name"] not in excluded_tools:
                 ids.append(str(block["id"]))
     return ids
 
@@ -211,12 +211,12 @@ def capabilities(model: str, *, has_edits: bool) -> Mapping[str, Any]:
     """Return the facts about a model, as `BetaModelInfo` of the SDK has them, as far as they are
     about edits of requests.
     """
-    supported = {"supported": has_edits}
+    support = {"supported": has_edits}
     return {
         "id": model,
         "type": "model",
         "capabilities": {
-            "compaction": {**supported, "summarize": supported},
-            "context_management": {**supported, CLEAR_TOOL_USES: supported},
+            "compaction": {**support, "summarize": support},
+            "context_management": {**support, CLEAR_TOOL_USES: support},
         },
     }

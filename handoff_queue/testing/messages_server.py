@@ -185,16 +185,16 @@ class MessagesServer(LoopbackServer):
             self.violations.append(f"the request has {size} bytes")
             return error_reply(413, "Request exceeds the maximum size", "request_too_large")
         betas = betas_in(headers) if self.has_edits else ()
-        broken = [*header_violations(headers), *violations(request, betas)]
-        broken = broken or [
+        problems = [*header_violations(headers), *violations(request, betas)]
+        problems = problems or [
             *self._signatures.violations(request),
             *edit_violations(request),
             *compaction_violations(request),
             *self._compactions.violations(request),
         ]
-        self.violations += broken
-        if broken:
-            return error_reply(400, broken[0], "invalid_request_error")
+        self.violations += problems
+        if problems:
+            return error_reply(400, problems[0], "invalid_request_error")
         return None
 
     def answer(self, request: Json, headers: Mapping[str, str]) -> Reply:

@@ -129,15 +129,15 @@ def merge_messages(messages: Iterable[Json]) -> list[Json]:
     """Return the messages with neighbours of the same role joined, as the API reads them.
     System messages are left out.
     """
-    joined: list[Json] = []
+    merged_messages: list[Json] = []
     for message in messages:
         if message["role"] == "system":
             continue
-        if joined and joined[-1]["role"] == message["role"]:
-            joined[-1]["content"] = [*joined[-1]["content"], *blocks_of(message)]
+        if merged_messages and merged_messages[-1]["role"] == message["role"]:
+            merged_messages[-1]["content"] = [*merged_messages[-1]["content"], *blocks_of(message)]
         else:
-            joined.append({"role": message["role"], "content": list(blocks_of(message))})
-    return joined
+            merged_messages.append({"role": message["role"], "content": list(blocks_of(message))})
+    return merged_messages
 
 
 def all_blocks(messages: Iterable[Json]) -> Iterator[Json]:
