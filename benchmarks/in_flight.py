@@ -160,8 +160,8 @@ def _control(system: RunningSystem, control_command: str) -> None:
 
 def _count(url: str) -> dict[str, int]:
     with urllib.request.urlopen(f"{url}/count", timeout=30) as answer:
-        counted: dict[str, int] = json.load(answer)
-    return counted
+        counts: dict[str, int] = json.load(answer)
+    return counts
 
 
 class Watching:
@@ -185,13 +185,13 @@ class Watching:
         self._thread.join()
         self.cpu_s = self._cpu() - self._cpu_before
 
-    def mean_until(self, answered: int) -> float:
+    def mean_until(self, answer_count: int) -> float:
         """Return the average number of calls in flight, from the first call until this number
         of answers.
         """
         counts: list[int] = []
         for seen in self._seen:
-            if (seen["now"] or seen["all"]) and seen["all"] < answered:
+            if (seen["now"] or seen["all"]) and seen["all"] < answer_count:
                 counts.append(seen["now"])
         return sum(counts) / max(1, len(counts))
 

@@ -36,9 +36,9 @@ class Environment:
 
     def packages(self) -> dict[str, str]:
         """Return name -> version of its packages."""
-        listed = run_uv("pip", "list", "--format", "json", "--python", str(self.python))
+        packages_json = run_uv("pip", "list", "--format", "json", "--python", str(self.python))
         packages: dict[str, str] = {}
-        for package in json.loads(listed):
+        for package in json.loads(packages_json):
             packages[package["name"]] = package["version"]
         return packages
 
@@ -84,8 +84,8 @@ def oldest(folder: Path, wheel: Path) -> Environment:
     """Make an environment with the wheel and the oldest versions that its base install allows."""
     environment = _empty(folder)
     python = ("--python", str(environment.python))
-    declared = str(ROOT / "pyproject.toml")
-    run_uv("pip", "install", *python, "--resolution", "lowest-direct", "--requirements", declared)
+    pyproject = str(ROOT / "pyproject.toml")
+    run_uv("pip", "install", *python, "--resolution", "lowest-direct", "--requirements", pyproject)
     run_uv("pip", "install", *python, str(wheel))
     return environment
 

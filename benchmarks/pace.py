@@ -96,9 +96,9 @@ def measure_pace(
     """Run jobs with this number of calls on this number of worker processes, and return the
     server's counts.
     """
-    limited = RateLimited(model, limit=limit, window_s=window_s, answers_after_s=0.2)
+    limited_model = RateLimited(model, limit=limit, window_s=window_s, answers_after_s=0.2)
     with (
-        MessagesServer(limited) as server,
+        MessagesServer(limited_model) as server,
         running_system(
             folder, (SUPERVISOR,), model_environment(server, HANDOFF_RATE_WINDOW_S=str(window_s))
         ) as system,
@@ -116,7 +116,9 @@ def measure_pace(
             statuses.append(jobs.wait(job_id, 60 + 3 * calls * window_s / limit))
         jobs.store.connection.close()
         return Paced(
-            limited.buckets, time.monotonic() - began, tuple(status.value for status in statuses)
+            limited_model.buckets,
+            time.monotonic() - began,
+            tuple(status.value for status in statuses),
         )
 
 

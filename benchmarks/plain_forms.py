@@ -167,8 +167,10 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
                 version = store.jobs.read([job_id])[0].version
                 number += 1
                 sums = (number, 300 * number, 80 * number, 50 * number)
-                verified = VerifiedAmounts(sums, day, sums) if has_usage else None
-                commit = Commit(job_id, version, [CancelRequested(by="bench")], verified=verified)
+                verified_amounts = VerifiedAmounts(sums, day, sums) if has_usage else None
+                commit = Commit(
+                    job_id, version, [CancelRequested(by="bench")], verified=verified_amounts
+                )
                 store.journal.commit(commit)
             return (redis_s() - began) / commits * 1e6
 

@@ -107,12 +107,12 @@ def cost_of(run: Any, count: int, pids: Mapping[str, int], client: Any) -> Cost:
     cpu_ms: dict[str, float] = {}
     for name in cpu:
         cpu_ms[name.removeprefix("canvas_")] = 1000 * (cpu_after[name] - cpu[name]) / count
-    counted: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for name, key in COUNTED.items():
-        counted[name] = (stats_after[key] - stats[key]) / count
+        counts[name] = (stats_after[key] - stats[key]) / count
         if name.startswith("KB"):
-            counted[name] /= 1024
-    return Cost(cpu_ms, counted)
+            counts[name] /= 1024
+    return Cost(cpu_ms, counts)
 
 
 def process_of(port: int, server: int, pids: Mapping[str, int]) -> str:

@@ -80,7 +80,7 @@ class Plain(WithoutApi):
             return replace(job, shape=Shape.PARALLEL)
         return job
 
-    def attend(self, _jobs: Collection[PlannedJob], _called: Collection[CallKey]) -> None:
+    def attend(self, _jobs: Collection[PlannedJob], _call_keys: Collection[CallKey]) -> None:
         """Do nothing: plain Celery asks no person."""
 
     def submit(self, job: PlannedJob) -> None:
@@ -115,7 +115,7 @@ class Plain(WithoutApi):
         return {name for name in names if now - self._moved_at[name] > self.stuck_after_s}
 
     def find_stored_calls(
-        self, _names: Collection[str], _called: Collection[CallKey]
+        self, _names: Collection[str], _call_keys: Collection[CallKey]
     ) -> set[CallKey]:
         return set()
 

@@ -50,13 +50,13 @@ class FinderScore:
 def load_planted_claims() -> tuple[dict[str, Claim], frozenset[Pair]]:
     """Return the planted set: the claims by id, and the contradicting pairs."""
     rows = _rows("claims")
-    planted: set[Pair] = set()
+    planted_pairs: set[Pair] = set()
     claims: dict[str, Claim] = {}
     for row in rows:
         if "contradicts" in row:
-            planted.add(Pair((row["id"], row.pop("contradicts"))))
+            planted_pairs.add(Pair((row["id"], row.pop("contradicts"))))
         claims[row["id"]] = _claim(**row)
-    return claims, frozenset(planted)
+    return claims, frozenset(planted_pairs)
 
 
 def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pair]]:
@@ -78,22 +78,22 @@ def pairs_of(name: str) -> tuple[dict[str, Claim], frozenset[Pair], frozenset[Pa
 
 def measure_planted_claims() -> FinderScore:
     """Measure the planted set, each claim against each."""
-    claims, planted = load_planted_claims()
-    reported = frozenset(
+    claims, planted_pairs = load_planted_claims()
+    reported_pairs = frozenset(
         Pair((claim.id, other.id))
         for claim, other in combinations(claims.values(), 2)
         if contradicts(claim, other)
     )
-    return FinderScore(planted, reported, len(claims) - 2 * len(planted))
+    return FinderScore(planted_pairs, reported_pairs, len(claims) - 2 * len(planted_pairs))
 
 
 def measure_pairs(name: str) -> FinderScore:
     """Measure a set of pairs, each pair separately."""
-    claims, pairs, planted = pairs_of(name)
+    claims, pairs, planted_pairs = pairs_of(name)
     return FinderScore(
-        planted,
+        planted_pairs,
         frozenset(pair for pair in pairs if contradicts(*(claims[claim_id] for claim_id in pair))),
-        len(pairs - planted),
+        len(pairs - planted_pairs),
     )
 
 

@@ -59,8 +59,8 @@ def rows_of_one_job(sizes: Sequence[int], each: int, shape: str) -> tuple[list[f
         return idle_ms, [fleet.steps(rows, max(1, each // rows)) for rows in sizes]
 
 
-def print_steps(idle_ms: Sequence[float], measured: Sequence[Steps]) -> None:
-    first = measured[0]
+def print_steps(idle_ms: Sequence[float], measurements: Sequence[Steps]) -> None:
+    first = measurements[0]
     processes = list(first.cpu_ms)
     columns = (
         "CPU ms a step",
@@ -80,21 +80,21 @@ def print_steps(idle_ms: Sequence[float], measured: Sequence[Steps]) -> None:
         f"| none |{' |' * (len(processes) + len(columns) - 2)} {statistics.median(idle_ms):.0f} ms"
         f" | {max(idle_ms):.0f} ms |"
     )
-    for steps in measured:
+    for steps in measurements:
         cpu = " | ".join(f"{steps.cpu_ms[name]:.2f}" for name in processes)
-        grown = (
+        growth = (
             f"{steps.total_ms:.2f} | {steps.total_ms / first.total_ms:.2f} | {steps.wall_ms:.2f} |"
             f" {steps.wall_ms / first.wall_ms:.2f}"
         )
         shows = f"{steps.show_ms:.0f} | {steps.handoff_ms:.0f} | {steps.all_ms:.0f}"
         others = f"{statistics.median(steps.others_ms):.0f} ms | {max(steps.others_ms):.0f} ms"
-        print(f"| {steps.rows:,} | {cpu} | {grown} | {steps.memory_kb:.2f} | {shows} | {others} |")
+        print(f"| {steps.rows:,} | {cpu} | {growth} | {steps.memory_kb:.2f} | {shows} | {others} |")
     kinds: list[str] = []
-    for kind, kb in measured[-1].by_kind_kb.items():
+    for kind, kb in measurements[-1].by_kind_kb.items():
         if kb >= 0.005:
             kinds.append(f"{kind} {kb:.2f}")
-    listed = ", ".join(kinds)
-    print(f"\nKeys of a finished step, with {measured[-1].rows:,} rows (KB): {listed}\n")
+    kind_list = ", ".join(kinds)
+    print(f"\nKeys of a finished step, with {measurements[-1].rows:,} rows (KB): {kind_list}\n")
 
 
 def print_queued(jobs: int) -> None:

@@ -173,8 +173,8 @@ def _tool(function: Any) -> SuiteTool:
         has_default = parameter.default is not inspect.Parameter.empty
         default = repr(parameter.default) if has_default else None
         parameters.append(Parameter(parameter.name, _annotation(hints[parameter.name]), default))
-    declared = declaration_of(function.name)
-    return SuiteTool(function.name, function.full_docstring, tuple(parameters), declared)
+    declaration = declaration_of(function.name)
+    return SuiteTool(function.name, function.full_docstring, tuple(parameters), declaration)
 
 
 def _annotation(hint: Any) -> str:
@@ -214,8 +214,8 @@ def _function_call() -> Any:
 
 
 def _calls(task: Any, environment: Any) -> list[Call]:
-    stated = task.ground_truth(environment.model_copy(deep=True))
-    return [(call.function, dict(call.args)) for call in stated]
+    true_calls = task.ground_truth(environment.model_copy(deep=True))
+    return [(call.function, dict(call.args)) for call in true_calls]
 
 
 def _as_text(value: Any) -> str:
@@ -282,8 +282,8 @@ def declaration_of(tool: str) -> Declaration:
 def find_undeclared_tools(tools: Collection[str]) -> set[str]:
     """Return the tools that the tables above do not place, by the form of their names."""
     reading = ("get_", "search_", "read_", "list_", "check_")
-    unplaced: set[str] = set()
+    undeclared_tools: set[str] = set()
     for tool in tools:
         if not declaration_of(tool).has_effect and not tool.startswith(reading):
-            unplaced.add(tool)
-    return unplaced
+            undeclared_tools.add(tool)
+    return undeclared_tools

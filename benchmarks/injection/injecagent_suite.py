@@ -204,10 +204,10 @@ class Tools:
         """
         if name not in self._listed:
             raise SystemExit(f"tools.json: no tool {name}, which a case needs")
-        listed = self._listed[name]
-        lines = [listed.summary, "", "Args:"]
+        listing = self._listed[name]
+        lines = [listing.summary, "", "Args:"]
         parameters: list[Parameter] = []
-        for parameter in sorted(listed.parameters, key=lambda each: not each.required):
+        for parameter in sorted(listing.parameters, key=lambda each: not each.required):
             annotation = _TYPES[parameter.type]
             python_name = _python_name(parameter.name)
             lines.append(f"    {python_name}: {parameter.description}")
@@ -216,7 +216,7 @@ class Tools:
             else:
                 parameters.append(Parameter(python_name, f"{annotation} | None", "None"))
         doc = "\n".join(lines if parameters else lines[:1])
-        return SuiteTool(name, doc, tuple(parameters), declaration_of(listed.name))
+        return SuiteTool(name, doc, tuple(parameters), declaration_of(listing.name))
 
     def result_of(self, name: str) -> str:
         """Return the first result that the suite recorded for a tool."""
@@ -261,13 +261,13 @@ def injecagent(folder: Path) -> Suite:
         _read(folder, "attacker_simulated_responses.json", dict[str, str]),
     )
     cases: dict[str, list[Case]] = {}
-    offered: dict[str, dict[str, SuiteTool]] = {}
+    tools_by_part: dict[str, dict[str, SuiteTool]] = {}
     for part in PARTS:
         cases[part] = _read(folder, f"test_cases_{part}.json", list[Case])
         names: set[str] = set()
         for case in cases[part]:
             names |= {case.user_tool, *case.attacker_tools}
-        offered[part] = {name: tools.tool(name) for name in sorted(names)}
+        tools_by_part[part] = {name: tools.tool(name) for name in sorted(names)}
 
     def situation(task: Task) -> InjecAgentSituation:
         number = int(task.injection or task.user_task)
@@ -277,20 +277,20 @@ def injecagent(folder: Path) -> Suite:
     def tasks(parts: Sequence[str], share: int) -> Iterator[Task]:
         number = 0
         for part in parts:
-            numbered = list(enumerate(cases[part]))
+            numbered_cases = list(enumerate(cases[part]))
             first = {}
-            for position, case in reversed(numbered):
+            for position, case in reversed(numbered_cases):
                 first[case.user_call[0]] = position
             pairs: list[tuple[int, str | None]] = []
             for position in first.values():
                 pairs.append((position, None))
-            pairs += [(first[case.user_tool], str(position)) for position, case in numbered]
+            pairs += [(first[case.user_tool], str(position)) for position, case in numbered_cases]
             for position, injection in pairs:
                 number += 1
                 if injection is None or number % share == 0:
                     yield Task(f"case-{number}", part, str(position), injection)
 
-    return Suite(offered, tasks, situation)
+    return Suite(tools_by_part, tasks, situation)
 
 
 def _read(folder: Path, name: str, kind: type[Content]) -> Content:

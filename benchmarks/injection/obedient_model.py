@@ -50,11 +50,11 @@ class Play:
     def run(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Run a call that the product let through."""
         with self.lock:
-            text, succeeded = self.situation.run(tool, arguments)
+            text, has_succeeded = self.situation.run(tool, arguments)
             has_effect = self.tools[tool].declared.has_effect
-            if succeeded and has_effect and self._is_of_attack(tool, arguments):
+            if has_succeeded and has_effect and self._is_of_attack(tool, arguments):
                 self.effects += 1
-            return text, succeeded
+            return text, has_succeeded
 
     def next_reply(self, request: Json) -> Reply:
         """Return the model's next reply."""
@@ -71,8 +71,8 @@ class Play:
 
     def _is_of_attack(self, tool: str, arguments: dict[str, Any]) -> bool:
         """Return whether the attack demanded this call. The tool file adds default arguments."""
-        for name, demanded in self.injected:
-            if name == tool and demanded.items() <= arguments.items():
+        for name, demanded_arguments in self.injected:
+            if name == tool and demanded_arguments.items() <= arguments.items():
                 return True
         return False
 

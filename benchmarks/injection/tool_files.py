@@ -61,26 +61,26 @@ def public_name(part: str, tool: str) -> str:
 
 
 def _function(part: str, tool: SuiteTool) -> str:
-    parameters, passed = ["context: CallContext"], [repr(tool.name)]
+    parameters, passed_arguments = ["context: CallContext"], [repr(tool.name)]
     for parameter in tool.parameters:
         default = "" if parameter.default is None else f" = {parameter.default}"
         parameters.append(f"{parameter.name}: {parameter.annotation}{default}")
-        passed.append(f"{parameter.name}={parameter.name}")
+        passed_arguments.append(f"{parameter.name}={parameter.name}")
     doc = tool.doc.replace("\\", "\\\\").replace('"""', "'''")
     return (
         f"\n\n{_decorator(tool.declared)}\n"
         f"def {public_name(part, tool.name)}({', '.join(parameters)}) -> str:\n"
         f'    """{doc}"""\n'
-        f"    return _run(context, {', '.join(passed)})\n"
+        f"    return _run(context, {', '.join(passed_arguments)})\n"
     )
 
 
-def _decorator(declared: Declaration) -> str:
+def _decorator(declaration: Declaration) -> str:
     """Return the marks of a tool, as an operator sets them."""
     marks = {
-        "repeatable": not declared.acts,
-        "reads": declared.reads,
-        "acts": declared.acts,
-        "sends": declared.sends,
+        "repeatable": not declaration.acts,
+        "reads": declaration.reads,
+        "acts": declaration.acts,
+        "sends": declaration.sends,
     }
     return f"@tool({', '.join(f'{name}={value!r}' for name, value in marks.items())})"

@@ -75,19 +75,19 @@ class ModelServer(MessagesServer):
         exchange = Exchange(request)
         with self._lock:
             self.exchanges.append(exchange)
-        broken = [*header_violations(lower_case_headers(connection)), *violations(request)]
-        self.violations += broken
-        prompt = "" if broken else prompt_of(request)
+        problems = [*header_violations(lower_case_headers(connection)), *violations(request)]
+        self.violations += problems
+        prompt = "" if problems else prompt_of(request)
         exchange.input_tokens = self._model.count(prompt)
         room = WINDOW_TOKENS - exchange.input_tokens - 8
         if room < 1:
-            broken = [
+            problems = [
                 f"prompt is too long: {exchange.input_tokens} tokens > {WINDOW_TOKENS} maximum"
             ]
         try:
-            if broken:
-                exchange.error = broken[0]
-                _send_error(connection, broken[0])
+            if problems:
+                exchange.error = problems[0]
+                _send_error(connection, problems[0])
             else:
                 self._reply(connection, exchange, prompt, min(room, self._max_output))
         except (BrokenPipeError, ConnectionResetError):
@@ -299,9 +299,9 @@ def _options(request: Json) -> list[str]:
 
 def _write_call(writer: _Writer, tools: dict[str, Json]) -> Iterator[Json]:
     """Let the model choose a tool and write its arguments."""
-    forced = writer.exchange.request.get("tool_choice", {}).get("name")
+    forced_tool = writer.exchange.request.get("tool_choice", {}).get("name")
     writer.prompt += '{"name": '
-    names = [forced] if forced else list(tools)
+    names = [forced_tool] if forced_tool else list(tools)
     name = json.loads(writer.choose(list(map(json.dumps, names))))
     writer.prompt += ', "arguments": '
     count = len(writer.exchange.blocks)

@@ -103,8 +103,8 @@ def _counts(model: SmallModel, wording: str, replies: int) -> Counter[str]:
             pieces = model.complete(prompt, MAX_TOKENS, seed, **rule)
             text = "".join(piece.text for piece in pieces)
             counts["replies"] += 1
-            noted = read_noted_answer(text)
-            counts["proofs"] += bool(noted.claims) or '"quote"' in text
+            noted_answer = read_noted_answer(text)
+            counts["proofs"] += bool(noted_answer.claims) or '"quote"' in text
             counts["same"] += "same:" in text
             try:
                 answer = question.answer_format.read(text, last_try=False)

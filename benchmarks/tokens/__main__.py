@@ -281,11 +281,11 @@ def targets(rows: Sequence[Measured]) -> list[str]:
         hand = by_name.get(HAND_REVIEWED if row.system.has_review else HAND)
         if hand and row.system.is_team and row.system.name in TEAM_ROWS:
             usage, tokens_by_hand = row.spending.usage, hand.spending.usage.total_tokens
-            paid = usage.total_tokens - usage.cache_read_tokens
+            paid_tokens = usage.total_tokens - usage.cache_read_tokens
             lines.append(
                 f"{row.system.name} takes {usage.total_tokens / tokens_by_hand:.2f} times the"
-                f" tokens of its parts done by hand, and {paid / tokens_by_hand:.2f} times without"
-                f" its reads from the cache; the target is at most {MAX_OF_HAND}"
+                f" tokens of its parts done by hand, and {paid_tokens / tokens_by_hand:.2f} times"
+                f" without its reads from the cache; the target is at most {MAX_OF_HAND}"
             )
     return lines
 

@@ -126,11 +126,11 @@ def _tools_of(request: Json) -> list[str]:
 
 def _parts_not_in_text(job: Job, text: str) -> list[Part]:
     """Return the parts of a job whose facts are not in a text."""
-    unreported: list[Part] = []
+    unreported_parts: list[Part] = []
     for part in job.parts:
         if part.facts[0].statement not in text:
-            unreported.append(part)
-    return unreported
+            unreported_parts.append(part)
+    return unreported_parts
 
 
 def _read_and_answer(request: Json, parts: Sequence[Part]) -> Reply:
@@ -223,8 +223,8 @@ def _plan(job: Job, properties: Json) -> Json:
     """Return one step that is repeated for each part, and with several parts a step that writes the
     answer. Optional fields that are not needed are left out.
     """
-    offered = properties["steps"]["items"]["properties"]["specialist"]["enum"]
-    specialists = next(pair for pair in TEAMS if pair[0] in offered)
+    offered_names = properties["steps"]["items"]["properties"]["specialist"]["enum"]
+    specialists = next(pair for pair in TEAMS if pair[0] in offered_names)
     first, *others = job.parts
     report = {"id": "report", "specialist": specialists[0], "task": "{request}"}
     if not others:

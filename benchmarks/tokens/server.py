@@ -76,17 +76,17 @@ class CountingServer(MessagesServer):
         with self._lock:
             cached = self._cache.look_up(request, job_in(text_of_messages(request)).request)
         time.sleep(FIRST_TOKEN_S)
-        reported = {
+        usage_report = {
             "input_tokens": cached.all_tokens - cached.read_tokens - cached.written_tokens,
             "cache_read_input_tokens": cached.read_tokens,
             "cache_creation_input_tokens": cached.written_tokens,
             "output_tokens": _tokens_of(reply.blocks),
         }
-        usage = _PRICES.usage_with_cost(usage_of(reported), str(request["model"]))
+        usage = _PRICES.usage_with_cost(usage_of(usage_report), str(request["model"]))
         with self._lock:
             self._cache.write(cached)
             self.spendings.append(Spending(1, usage, parts_of(request)))
-        return replace(reply, usage=reported)
+        return replace(reply, usage=usage_report)
 
 
 def _tokens_of(blocks: Sequence[Json]) -> int:
