@@ -300,15 +300,16 @@ ATTACKS: dict[str, tuple[Command, ...]] = {
         ("HSET", keys.CAPS, "day_usd", "9"),
     ),
 }
+ADMINISTRATION_ON_REDIS_6 = [command for command in ADMINISTRATION if command[0] != "FUNCTION"]
+"""Commands that no user may run on Redis 6.2 either."""
 WITHOUT_KEY_PERMISSIONS: tuple[Command, ...] = (
-    *[command for command in ADMINISTRATION if command[0] != "FUNCTION"],
     *SEARCHES[:3],
     ("HGETALL", keys.TOKENS),
     ("XRANGE", keys.AUDIT, "-", "+"),
     ("LPUSH", "writer", "{}"),
     ("LPUSH", "submissions", "{}"),
 )
-"""Commands that a worker may not run on Redis 6.2 either."""
+"""Further commands that a worker may not run there."""
 
 
 def name_of(case: str | Command) -> str:

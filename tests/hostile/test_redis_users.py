@@ -33,6 +33,7 @@ from tests.doubles.jobs import (
     a_job,
 )
 from tests.hostile.redis_commands import (
+    ADMINISTRATION_ON_REDIS_6,
     ATTACKS,
     FLEET,
     HANDOFFS_OF_OTHER_ROLES,
@@ -51,6 +52,10 @@ EXAMPLES = {"{JOB}": f"{{{OTHER_JOB}}}", "MONTH": "2026-11", "ROLE": "writer", "
 """Values for the placeholders of the documented keys."""
 LUA = Path(keys.__file__).parent / "lua"
 CASES = [(user, command) for user, commands in ATTACKS.items() for command in commands]
+CASES_ON_REDIS_6 = [
+    *(("worker-analyst", command) for command in WITHOUT_KEY_PERMISSIONS),
+    *((user, command) for user, command in CASES if command in ADMINISTRATION_ON_REDIS_6),
+]
 VALUES: Mapping[str, Command] = {
     "string": ("SET", "1"),
     "counter": ("INCRBY", "1"),
@@ -205,11 +210,11 @@ def is_answering(connection: redis.Redis) -> bool:
         return False
 
 
-@pytest.mark.parametrize("command", WITHOUT_KEY_PERMISSIONS, ids=name_of)
-def test_a_worker_may_not_run_commands_of_others_on_redis_6(
-    oldest: Server, command: Command
+@pytest.mark.parametrize(("user", "command"), CASES_ON_REDIS_6, ids=name_of)
+def test_a_user_may_not_run_commands_of_administrators_on_redis_6(
+    oldest: Server, user: str, command: Command
 ) -> None:
-    with oldest.connected_as("worker-analyst") as connection, pytest.raises(NoPermissionError):
+    with oldest.connected_as(user) as connection, pytest.raises(NoPermissionError):
         connection.execute_command(*command)
 
 
