@@ -142,6 +142,8 @@ class _LazySupervisor:
 def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supervisor:
     """Start the process and build the parts of its supervisor."""
     process = start_process("handoff-supervisor", settings, watchdog=True, make_model=make_model)
+    if settings.check_specialists:
+        process.store.presence.accept_only(_digests_of_files(settings))
     slots = int(app.conf.worker_concurrency or DEFAULT_THREADS)
     dispatcher = Dispatcher(app, process.store.trust, process.store.connection.sealing)
     webhook_secret = None
@@ -179,6 +181,18 @@ def build(app: Celery, settings: Settings, make_model: MakeModel | None) -> Supe
         cancel_batches=batch_canceller.start,
     )
     return Supervisor(process, advance, sweeper, role_runner, deliveries, consumption)
+
+
+def _digests_of_files(settings: Settings) -> dict[str, str]:
+    """Return the digest of each specialist in the files of this machine.
+
+    Raises:
+        UserError: a file is not valid.
+    """
+    from handoff_queue.shared.specialists import find_specialists_folder, load_specialists
+
+    specialists = load_specialists(find_specialists_folder(), *settings.specialists_dirs)
+    return {name: spec.content_digest for name, spec in specialists.items()}
 
 
 def prepare_forks() -> None:

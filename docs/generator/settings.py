@@ -48,7 +48,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "batch_poll_s": "supervisor, workers",
     },
     "Specialists and tools": {
-        "specialists_dirs": "workers",
+        "specialists_dirs": "workers; supervisors with HANDOFF_CHECK_SPECIALISTS",
+        "check_specialists": "supervisors",
         "tools_dirs": "workers",
         "policy_file": "workers",
         "tenant_credential_function": "workers",

@@ -360,6 +360,10 @@ class Settings(BaseSettings):
 
     specialists_dirs: Folders = ()
     """Folders of Markdown files that add specialists, or replace built-in ones of the same name."""
+    check_specialists: bool = False
+    """A supervisor offers only specialists that workers announce as in its own files: the built-in
+    ones and those in HANDOFF_SPECIALISTS_DIRS. Use it if you do not trust all workers.
+    """
     tools_dirs: Folders = ()
     """Folders of Python files with your own tools."""
     policy_file: PlainPath | None = None

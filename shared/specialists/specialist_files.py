@@ -14,6 +14,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from handoff_queue.shared.text.durations import InvalidDuration, whole_seconds_o
 from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose
-from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage
+from handoff_queue.shared.types.errors import InvalidSpecialist, MalformedMessage, UserError
 from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.message import each_problem, problems_of, with_value
 from handoff_queue.shared.types.model import Effort, Thinking
@@ -316,6 +317,21 @@ def _error_of(path: Path, faults: Sequence[_Fault]) -> InvalidSpecialist:
     for fault in sorted(faults, key=lambda fault: fault.line):
         texts.append(f"{path}:{fault.line}: {fault.problem}")
     return InvalidSpecialist(*texts)
+
+
+def find_specialists_folder() -> Path:
+    """Return the folder of the built-in specialists.
+
+    Raises:
+        UserError: the package of the workers is not installed.
+    """
+    package = find_spec("handoff_queue.workers")  # finds the package and does not run it
+    if package is None or not package.submodule_search_locations:
+        raise UserError(
+            "the package `handoff_queue.workers` is not installed here: install all of"
+            " handoff-queue"
+        )
+    return Path(next(iter(package.submodule_search_locations))) / "specialists"
 
 
 def load_specialists(

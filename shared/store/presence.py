@@ -151,8 +151,17 @@ class PresenceStore:
         """
         self._connection = connection
         self._trust = trust
+        self._accepted: Mapping[str, str] | None = None
         self._read_at = -GOOD_FOR_S
         self._served: dict[str, ServedSpecialist] = {}
+
+    def accept_only(self, digests: Mapping[str, str]) -> None:
+        """Accept only announcements of these specialists.
+
+        Args:
+            digests: the digest of each specialist, by its name.
+        """
+        self._accepted = digests
 
     def announce(self, announcement: Announcement) -> None:
         """Announce this worker for another `ANNOUNCED_FOR_S`."""
@@ -298,11 +307,11 @@ class PresenceStore:
         return False
 
     def read_refused_announcements(self) -> list[tuple[str, str, str]]:
-        """Return the name, the reason and the text of each announcement of a live worker whose
-        signature does not hold.
+        """Return the name, the reason and the text of each announcement of a live worker that
+        does not count.
         """
         refused_announcements: list[tuple[str, str, str]] = []
-        if not self._trust.is_on:
+        if not self._trust.is_on and self._accepted is None:
             return refused_announcements
         _, workers = self._live_names()
         texts = self._read_announced_values(list(map(keys.worker, workers)))
@@ -311,7 +320,7 @@ class PresenceStore:
             if text is None:
                 continue  # it has just expired
             try:
-                read_announcement(self._trust, text, now)
+                self._read_accepted(text, now)
             except UntrustedMessage as error:
                 refused_announcements.append((worker, str(error), text.decode(errors="replace")))
             except MalformedMessage:
@@ -325,11 +334,22 @@ class PresenceStore:
 
         def read(text: bytes) -> SignedAnnouncement:
             try:
-                return read_announcement(self._trust, text, now)
+                return self._read_accepted(text, now)
             except UntrustedMessage as error:
                 raise MalformedMessage(str(error)) from error
 
         return read_entries(filter(None, texts), read, keys.worker("*"))
+
+    def _read_accepted(self, text: bytes, now: float) -> SignedAnnouncement:
+        """Return an announcement that counts. Raises as `read_announcement`."""
+        signed = read_announcement(self._trust, text, now)
+        if self._accepted is not None:
+            for spec in signed.announcement.specialists:
+                if self._accepted.get(spec.name) != spec.content_digest:
+                    raise UntrustedMessage(
+                        f"it has {spec.name} with other contents than the supervisor's file"
+                    )
+        return signed
 
     def processes(self) -> list[LiveProcess]:
         """Return the live workers and supervisors, by kind and name."""

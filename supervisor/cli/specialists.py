@@ -31,7 +31,6 @@ from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson, OwnSpecialists, OwnTools
 from handoff_queue.supervisor.cli.supervisor_and_worker import (
     check_own,
-    find_specialists_folder,
     with_own,
 )
 from handoff_queue.supervisor.client.json_forms import specialist_as_json
@@ -137,7 +136,7 @@ def _read_files(settings: Settings) -> tuple[dict[str, SpecialistSpec], list[str
         UserError: a file or the policy is not valid, or a file names a tool that no worker here
             would have.
     """
-    from handoff_queue.shared.specialists import load_specialists
+    from handoff_queue.shared.specialists import find_specialists_folder, load_specialists
     from handoff_queue.shared.specialists.policy_file import rules_in
 
     folders = [find_specialists_folder()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -28,21 +27,6 @@ from handoff_queue.supervisor.cli.celery_process import celery_command, check_ap
 from handoff_queue.supervisor.cli.display.terminal import print_message
 from handoff_queue.supervisor.cli.embedded_system import worker_variables_of
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
-
-
-def find_specialists_folder() -> Path:
-    """Return the folder of the built-in specialists.
-
-    Raises:
-        UserError: the package of the workers is not installed.
-    """
-    spec = find_spec("handoff_queue.workers")  # finds the package and does not run it
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(
-            "the package `handoff_queue.workers` is not installed here: install all of"
-            " handoff-queue"
-        )
-    return Path(next(iter(spec.submodule_search_locations))) / "specialists"
 
 
 def complete_specialist_names() -> list[str]:
@@ -150,7 +134,7 @@ def specialist_names(settings: Settings) -> list[str]:
     Raises:
         InvalidSpecialist: a file is not valid.
     """
-    from handoff_queue.shared.specialists import load_specialists
+    from handoff_queue.shared.specialists import find_specialists_folder, load_specialists
 
     return list(load_specialists(find_specialists_folder(), *settings.specialists_dirs))
 

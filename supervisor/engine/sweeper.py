@@ -109,8 +109,8 @@ class Sweeper:
         return self._sweep()[0]
 
     def refuse_announcements(self) -> None:
-        """Record the announcements of workers whose signatures do not hold, each worker's once in
-        the life of this process.
+        """Record the announcements of workers that do not count, each worker's once in the life of
+        this process.
         """
         for worker, why, text in self._store.presence.read_refused_announcements():
             if (worker, why) not in self._refused_announcements and len(

@@ -26,11 +26,14 @@ from handoff_queue.chaos.planned_jobs import (
     CallKey,
     PlannedJob,
 )
-from handoff_queue.shared.specialists.specialist_files import load_specialists, read_specialist
+from handoff_queue.shared.specialists import (
+    find_specialists_folder,
+    load_specialists,
+    read_specialist,
+)
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, FACT_GATE, ROLES
 from handoff_queue.shared.types.plan import Plan
-from handoff_queue.supervisor.cli.supervisor_and_worker import find_specialists_folder
 from handoff_queue.supervisor.roles.planner import PlanFormat
 
 ALL = len(EVERYTHING.shapes)

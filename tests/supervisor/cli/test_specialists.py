@@ -11,12 +11,11 @@ import pytest
 from rich.console import Console
 
 from handoff_queue.shared.settings import optional_packages
-from handoff_queue.shared.specialists import load_specialists
+from handoff_queue.shared.specialists import find_specialists_folder, load_specialists
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.specialist import RunnerKind, SpecialistSpec
 from handoff_queue.supervisor.cli.specialists import notes_on_runners, specialists_view
-from handoff_queue.supervisor.cli.supervisor_and_worker import find_specialists_folder
 from tests.doubles.handoffs import a_spec
 
 
