@@ -10,6 +10,7 @@ are. A field of another type, or a text that is not UTF-8, ends each page that s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from celery.events.receiver import EventReceiver
 from flower.api.tasks import GetQueueLengths
 from flower.events import Events, PrometheusMetrics
+from flower.inspector import Inspector
 from flower.urls import handlers
 from flower.views.broker import BrokerView
 from tornado.ioloop import IOLoop
@@ -59,6 +61,14 @@ MAX_NAMES = 5_000
 MAX_SERIES = 20_000
 """Combinations of process, type and task for which Flower has metrics. It keeps them without end.
 """
+MAX_REPLY_CHARS = 100_000
+"""Characters of the longest reply to a control command. Replies of this project have about 5,000.
+"""
+_QUEUE = frozenset({
+    "alias", "auto_delete", "binding_arguments", "durable", "exclusive", "name", "no_ack",
+    "queue_arguments", "routing_key",
+})  # fmt: skip
+"""Fields of a queue that the page of a worker shows."""
 MAX_NUMBER = 4e9
 """The largest number of an event. It is a time in Unix seconds in the year 2096."""
 MAX_CLOCK = 10**15
@@ -176,6 +186,59 @@ def _add(known: set[tuple[str, ...]], entries: list[tuple[str, ...]], most: int)
         return False
     known.update(entries)
     return True
+
+
+def check_replies() -> None:
+    """Have Flower keep only the usable replies to its control commands."""
+    keep = Inspector._on_update
+
+    def on_update(self: Any, worker: Any, method: str, reply: Any) -> None:
+        is_known = worker in self.workers
+        has_room = is_known or len(self.workers) < MAX_NAMES
+        if has_room and _is_usable("hostname", worker) and is_usable_reply(method, reply):
+            keep(self, worker, method, reply)
+
+    Inspector._on_update = on_update
+
+
+def is_usable_reply(method: str, reply: object) -> bool:
+    """Return whether the page of a worker can show a reply to a control command. Our processes have
+    no tasks in their replies, and refuse to tell their configuration.
+    """
+    if not _is_short_json(reply):
+        return False
+    if method == "stats":
+        return _is_usable_statistics(reply)
+    if method == "active_queues":
+        return _is_list_of(reply, dict) and all(queue.keys() >= _QUEUE for queue in reply)
+    if method == "registered":
+        return _is_list_of(reply, str)
+    return reply in ([], {}) or (method == "conf" and _is_dict_of(reply, str))
+
+
+def _is_usable_statistics(reply: Any) -> bool:
+    if not isinstance(reply, dict) or not _is_dict_of(reply.get("total"), int):
+        return False
+    consumer = reply.get("consumer") or reply
+    optional = [reply.get(name) or {} for name in ("rusage", "autoscaler")]
+    if not all(isinstance(table, dict) for table in (consumer, reply.get("pool"), *optional)):
+        return False
+    numbers = [*optional[0].values(), reply.get("uptime") or 0]
+    return isinstance(consumer.get("broker"), dict) and all(map(_is_number, numbers))
+
+
+def _is_short_json(value: object) -> bool:
+    """Return whether a value has the size of a real reply, and is UTF-8."""
+    text = json.dumps(value, ensure_ascii=False)
+    return len(text) <= MAX_REPLY_CHARS and _is_writable(text)
+
+
+def _is_list_of(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, kind) for entry in value)
+
+
+def _is_dict_of(value: Any, kind: type) -> bool:
+    return isinstance(value, dict) and all(isinstance(entry, kind) for entry in value.values())
 
 
 def with_usable_clock(event: Any) -> Any:

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.errors import UserError
 def prepare_flower_command(module: str) -> None:
     """Prepare Flower, if this process is `celery -A MODULE flower`.
 
-    Check its options, and have it list all queues and check all events.
+    Check its options, and have it list all queues, and check all events and replies.
 
     Raises:
         UserError: a variable, a log-in or the port cannot be used; names it.
@@ -22,11 +22,16 @@ def prepare_flower_command(module: str) -> None:
     before, is_flower, arguments = _split_at_flower(sys.argv)
     if is_flower and any(module in argument for argument in before):
         # imports Flower
-        from handoff_queue.shared.broker.flower import check_events, list_all_queues
+        from handoff_queue.shared.broker.flower import (
+            check_events,
+            check_replies,
+            list_all_queues,
+        )
 
         check_flower(arguments)
         list_all_queues()
         check_events()
+        check_replies()
 
 
 def check_flower(arguments: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from celery import Celery
 from celery.events.receiver import EventReceiver
 from celery.events.state import Task
 from flower.events import Events, EventsState, PrometheusMetrics
+from flower.inspector import Inspector
 from flower.utils.tasks import SORT_KEYS, iter_tasks
 from tornado.escape import url_escape, xhtml_escape
 
@@ -21,6 +22,8 @@ from handoff_queue.shared.broker.flower import (
     MAX_NAMES,
     MAX_SERIES,
     check_events,
+    check_replies,
+    is_usable_reply,
     usable_event,
 )
 from handoff_queue.shared.settings.settings import Settings
@@ -211,3 +214,64 @@ def test_an_event_without_a_type_leaves_flower_connected(redis_url: str) -> None
     app.close()
 
     assert {*seen} == {TASK["type"]}
+
+
+QUEUE = {
+    "name": "researcher",
+    "alias": None,
+    "auto_delete": False,
+    "binding_arguments": None,
+    "durable": True,
+    "exclusive": False,
+    "no_ack": False,
+    "queue_arguments": None,
+    "routing_key": "researcher",
+}
+STATISTICS = {
+    "total": {"specialist.researcher": 3},
+    "pid": 7,
+    "uptime": 12,
+    "rusage": {"utime": 0.5, "stime": 0.1},
+    "broker": {"hostname": "127.0.0.1"},
+    "pool": {"max-concurrency": 1},
+}
+REPLIES: list[tuple[str, Any]] = [
+    ("stats", STATISTICS),
+    ("active_queues", [QUEUE]),
+    ("registered", ["specialist.researcher"]),
+    ("active", []),
+    ("conf", {"error": "conf is refused"}),
+]
+NO_REPLIES: list[tuple[str, Any]] = [
+    *((method, value) for method, _ in REPLIES for value in (7, "x", [7], {"x": 7}, ["\ud800"])),
+    *(
+        ("stats", {**STATISTICS, name: value})
+        for name in STATISTICS
+        if name != "pid"  # shown as it is
+        for value in ("x", ["x"])
+    ),
+    *(("stats", {**STATISTICS, name: {"x": ["x"]}}) for name in ("total", "rusage")),
+    ("active_queues", [{"name": "researcher"}]),
+    ("registered", ["x"] * 200_000),
+    ("active", [{"name": "x"}]),
+]
+
+
+@pytest.mark.parametrize(("method", "reply"), REPLIES, ids=range(len(REPLIES)))
+def test_flower_keeps_the_reply_of_a_process(method: str, reply: Any) -> None:
+    assert is_usable_reply(method, reply)
+
+
+@pytest.mark.parametrize(("method", "reply"), NO_REPLIES, ids=range(len(NO_REPLIES)))
+def test_flower_keeps_no_reply_that_breaks_the_page_of_a_process(
+    monkeypatch: pytest.MonkeyPatch, method: str, reply: Any
+) -> None:
+    monkeypatch.setattr(Inspector, "_on_update", Inspector._on_update)
+    check_replies()
+    inspector = Inspector(None, None, 1.0)
+    inspector._on_update("w@h", *REPLIES[0])
+
+    inspector._on_update("w@h", method, reply)
+
+    assert inspector.workers["w@h"].items() >= {"stats": STATISTICS}.items()
+    assert method == "stats" or method not in inspector.workers["w@h"]

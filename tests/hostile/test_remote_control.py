@@ -226,3 +226,27 @@ def test_a_forged_reply_does_not_stop_the_command_that_asks(redis_server: str, b
             attacker.lpush(f"{address['routing_key']}.{address['exchange']}", json.dumps(forged))
 
             assert set().union(*asked.result(timeout=60).values()) == set()
+
+
+def test_replies_without_end_do_not_hold_up_the_command_that_asks(redis_server: str) -> None:
+    settings = Settings(redis_url=SecretStr(redis_server))
+    with Redis.from_url(redis_server) as attacker, attacker.pubsub() as channel:
+        channel.psubscribe("/*.handoff.control.pidbox")
+        assert channel.get_message(timeout=5), "the attacker listens"
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(queues_by_node, settings)
+            command = channel.get_message(timeout=30)
+            assert command
+            forged = json.loads(command["data"])
+            body = json.loads(base64.b64decode(forged["body"]))
+            forged["body"] = base64.b64encode(b"{}").decode()
+            forged["headers"] = {"ticket": body["ticket"]}
+            queue = f"{body['reply_to']['routing_key']}.{body['reply_to']['exchange']}"
+
+            def has_ended() -> bool:
+                attacker.lpush(queue, json.dumps(forged))
+                return asked.done()
+
+            wait_until(has_ended, expected="the end of the command")
+
+            assert asked.result() == {}
