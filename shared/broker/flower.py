@@ -201,7 +201,7 @@ def check_replies() -> None:
     Inspector._on_update = on_update
 
 
-def is_usable_reply(method: str, reply: object) -> bool:
+def is_usable_reply(method: str, reply: Any) -> bool:
     """Return whether the page of a worker can show a reply to a control command. Our processes have
     no tasks in their replies, and refuse to tell their configuration.
     """
