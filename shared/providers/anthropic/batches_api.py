@@ -21,7 +21,7 @@ from handoff_queue.shared.providers.anthropic.http_client import watch_sending
 from handoff_queue.shared.providers.anthropic.request import Option, request_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply
 from handoff_queue.shared.types.batches import BatchOutcome, BatchState, BatchStatus
-from handoff_queue.shared.types.errors import ModelError, ModelUnreachable
+from handoff_queue.shared.types.errors import ModelError, ModelRejected, ModelUnreachable
 from handoff_queue.shared.types.json_values import STRICT
 from handoff_queue.shared.types.model import ModelCall
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS
@@ -145,6 +145,13 @@ class AnthropicBatches:
 
 
 def _path_of(batch_id: str) -> str:
+    """Return the path of a batch.
+
+    Raises:
+        ModelRejected: the id would name another path. A worker that was taken over has written it.
+    """
+    if batch_id in {"", ".", ".."}:
+        raise ModelRejected(f"{batch_id!r} is not the id of a batch")
     return f"{_PATH}/{quote(batch_id, safe='')}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -177,6 +177,22 @@ def test_an_answer_that_is_not_a_batch_counts_as_no_answer(body: str) -> None:
         assert model.batches is not None
         with pytest.raises(ModelUnreachable):
             model.batches.retrieve("msgbatch_1")
+
+
+@pytest.mark.parametrize("name", [".", "..", ""])
+def test_the_id_of_a_batch_names_no_other_path_of_the_server(name: str) -> None:
+    """A worker may write any id, and supervisors cancel the batch with their key."""
+    with server_of_json(json.dumps(BATCH)) as raw, model_at(raw.url) as model:
+        batches = model.batches
+        assert batches is not None
+        asks: list[Callable[[], object]] = [
+            lambda: batches.retrieve(name),
+            lambda: batches.cancel(name),
+            lambda: batches.outcome(name, "call", "some-model"),
+        ]
+        for ask in asks:
+            with pytest.raises(ModelRejected, match="not the id of a batch"):
+                ask()
 
 
 def test_the_server_of_tests_refuses_a_request_that_breaks_a_rule_when_its_batch_ends() -> None:
