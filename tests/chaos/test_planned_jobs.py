@@ -194,6 +194,7 @@ def test_a_join_needs_only_some_parts_and_a_child_jobs_calls_do_not_count_for_it
     assert keys_of(teams, compute_expected_handoffs(teams)["x.1"]) == []
 
 
+@pytest.mark.slow
 def test_no_handoff_needs_more_turns_than_it_has_under_any_provider_fault() -> None:
     specialists = load_specialists(find_specialists_folder(), OWN_SPECIALISTS)
     others = {

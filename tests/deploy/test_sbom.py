@@ -88,6 +88,7 @@ def test_a_version_that_is_not_installed_is_refused() -> None:
         component(Pin("celery", "1.0", in_image=True), required=True)
 
 
+@pytest.mark.slow
 def test_both_files_are_the_same_each_time(tmp_path: Path) -> None:
     for folder in ("first", "second"):
         main(tmp_path / folder)

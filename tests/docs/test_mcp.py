@@ -31,6 +31,7 @@ from tests.workers.tools.contexts import ToolHarness
 PAGE = text_of("how-to/mcp-server")
 
 
+@pytest.mark.slow
 def test_the_program_of_the_page_submits_a_job_and_prints_its_result(
     redis_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

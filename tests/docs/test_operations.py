@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 import yaml
 
@@ -103,6 +104,7 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert set(re.findall(r"stop_reason: (\w+)", dies)) <= {reason.value for reason in StopReason}
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_redis_brings_the_jobs_back(redis_url: str, tmp_path: Path) -> None:
     """The steps under "Backups"."""
     job_id = client.connect(redis_url, Settings(offline=True)).submit(client.Request("Hello?"))

@@ -204,6 +204,7 @@ def test_a_name_that_is_not_public_is_not_an_attribute() -> None:
         _ = handoff_queue.StoreBooks  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_the_import_of_the_package_loads_none_of_its_modules() -> None:
     program = "import sys, handoff_queue; print([m for m in sys.modules if 'handoff_queue.' in m])"
 

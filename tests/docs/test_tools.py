@@ -136,6 +136,7 @@ def test_every_built_in_tool_is_listed_with_its_limits() -> None:
     assert f"{read_document.MAX_CHARS:,} characters" in limits["fetch_url"]
 
 
+@pytest.mark.slow
 def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     files, documents = (" ".join(SECTIONS[name].split()) for name in ("Tool files", "Documents"))
 

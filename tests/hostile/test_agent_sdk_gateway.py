@@ -55,6 +55,7 @@ def test_connections_without_a_request_take_a_limited_number_of_threads(gateway:
     wait_until(lambda: status_of(gateway) == 401, expected="an answer after the end of the others")
 
 
+@pytest.mark.slow
 def test_a_connection_that_goes_away_writes_nothing_to_the_log(
     gateway: Gateway, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,6 +79,7 @@ def model(redis_url: str) -> Iterator[Model]:
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source", ["memory:orders/a1 (orders.md)", "memory:orders/a1", "tool:memory"]
 )

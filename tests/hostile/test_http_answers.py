@@ -83,6 +83,7 @@ def test_interim_answers_without_end_are_cut_long_before_the_time_limit(
         assert outcome in outcome_of(url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome_of", "outcome"),
     [

@@ -232,6 +232,7 @@ def test_a_supervisor_replaces_a_payload_under_the_digest_of_a_result(
     assert store.payloads.get(job_id, [digest_of(text)]) == {digest_of(text): text}
 
 
+@pytest.mark.slow
 def test_a_long_entry_is_not_validated_before_its_signature_is_checked(
     signed: SignedSystem,
 ) -> None:

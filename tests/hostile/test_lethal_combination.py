@@ -208,6 +208,7 @@ def test_without_the_policy_the_get_arrives(attack: Attack, tmp_path: Path, way:
     assert attack.arrived
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_approved", [False, True])
 def test_a_person_sees_where_the_url_came_from_and_decides(
     attack: Attack, tmp_path: Path, is_approved: bool

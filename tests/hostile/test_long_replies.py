@@ -53,6 +53,7 @@ def test_a_long_summary_is_searched_in_a_short_time(search: str) -> None:
     assert time.process_time() - begun < MAX_S
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DELTAS)
 def test_a_reply_of_many_pieces_is_put_together_in_a_short_time(kind: str) -> None:
     reply = PartialReply("model", NO_RATE_LIMITS)

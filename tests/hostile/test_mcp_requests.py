@@ -111,6 +111,7 @@ def tickets_at(server: Server) -> AcceptedServer:
     return AcceptedServer("tickets", config, {"act": TOOL}, Path("someone.md"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "stream"),
     [
@@ -140,6 +141,7 @@ def test_a_server_that_asks_for_endless_requests_is_left(
     assert server.requests["initialize"] == 2, "the next call has a new connection"
 
 
+@pytest.mark.slow
 def test_each_call_of_a_server_begins_with_the_whole_allowance(
     server: Server, connections: McpConnections
 ) -> None:

@@ -25,6 +25,7 @@ MAX_CALLS = 800_000
 ORDINARY = [url for kind in urls().values() for url in kind]
 
 
+@pytest.mark.slow
 def test_a_person_is_asked_about_few_ordinary_urls() -> None:
     texts = list(DOCUMENTS.values())
     questions: list[str] = []
@@ -35,6 +36,7 @@ def test_a_person_is_asked_about_few_ordinary_urls() -> None:
     assert len(questions) <= MAX_ASKED * len(ORDINARY), questions
 
 
+@pytest.mark.slow
 def test_a_url_that_stands_in_a_page_needs_no_person() -> None:
     page = "\n".join(f"See {url}." for url in (*hashes(), *asked(REPORT, ORDINARY[:60])))
 
@@ -86,6 +88,7 @@ def longest_url(alphabet: str, size: int) -> str:
     return f"https://a.example.org/{'/'.join(parts)}"[:MAX_URL_CHARS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alphabet", "size"),
     [("0123456789", 1), ("01", 30), ("0123456789abcdef", 30), ("aA0+/-_=%.&<\\x", 30)],
@@ -94,12 +97,14 @@ def test_the_work_for_the_longest_url_is_bounded(alphabet: str, size: int) -> No
     assert calls_for(longest_url(alphabet, size), "nothing") <= MAX_CALLS
 
 
+@pytest.mark.slow
 def test_the_work_for_a_url_does_not_grow_with_the_private_text() -> None:
     url = longest_url("aA0+/-_=%.&<\\x", 30)
 
     assert calls_for(url, table(14_000, 2)) <= calls_for(url, "nothing") + 10_000
 
 
+@pytest.mark.slow
 def test_any_text_is_checked_without_an_error() -> None:
     chance = random.Random(0)
     planes = (0x80, 0x250, 0x3000, 0xFFFF, 0x10FFFF)

@@ -211,6 +211,7 @@ def test_a_harmless_pdf_after_hostile_ones_is_read(
     assert outcomes["harmless"] == "harmless"
 
 
+@pytest.mark.slow
 def test_the_parts_of_the_attacks_make_a_pdf_that_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(document({}))
 

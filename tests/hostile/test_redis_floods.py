@@ -193,6 +193,7 @@ def many_bombs() -> dict[str, bytes]:
     return bombs(10)
 
 
+@pytest.mark.slow
 def test_results_that_are_long_together_are_not_decompressed(
     server: Server, many_bombs: dict[str, bytes]
 ) -> None:
@@ -210,6 +211,7 @@ def test_results_that_are_long_together_are_not_decompressed(
             supervisor.payloads.get(job_id, list(many_bombs))
 
 
+@pytest.mark.slow
 def test_documents_that_are_long_together_are_not_decompressed(
     server: Server, many_bombs: dict[str, bytes]
 ) -> None:
@@ -221,6 +223,7 @@ def test_documents_that_are_long_together_are_not_decompressed(
         honest.payloads.documents(list(many_bombs))
 
 
+@pytest.mark.slow
 def test_a_result_that_is_much_longer_than_any_other_is_not_decompressed(server: Server) -> None:
     text = "x" * (MAX_RESULT_BYTES + 1)
     digest = digest_of(text)

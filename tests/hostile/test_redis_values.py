@@ -475,6 +475,7 @@ def test_an_agent_takes_no_message_of_a_user_that_was_replaced(server: Server) -
             claimed.take_messages(1)
 
 
+@pytest.mark.slow
 def test_false_entries_among_the_paused_handoffs_stop_no_unpause(server: Server) -> None:
     """Workers of the role write this set. Their entries come before and behind the honest one."""
     with server.store("supervisor") as supervisor, server.store("console") as console:

@@ -25,7 +25,7 @@ from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
 from tests.needs_sandbox import NEEDS_SANDBOX
 from tests.waiting import wait_until
 
-pytestmark = NEEDS_SANDBOX
+pytestmark = [NEEDS_SANDBOX, pytest.mark.slow]
 
 LIMITS = SandboxLimits(memory_bytes=300_000_000, cpu_s=5, seconds=20, processes=16)
 CANARY = "canary-of-the-worker"

@@ -77,6 +77,7 @@ def test_a_folder_that_becomes_a_link_is_left_out(
     assert f"sub/{name}" in reading.notes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTENTS)
 def test_a_file_that_stays_is_read(tmp_path: Path, name: str) -> None:
     (tmp_path / "sub").mkdir()

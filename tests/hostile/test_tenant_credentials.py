@@ -159,6 +159,7 @@ def test_a_wrong_credential_is_refused_without_its_value(
     assert failure == "length is not set up for this tenant: it has no CRM_TOKEN"
 
 
+@pytest.mark.slow
 def test_without_a_function_the_tool_says_which_setting_is_missing(tmp_path: Path) -> None:
     with hosted(write_tools(tmp_path / "files", {"crm": TOOLS})) as tools_by_name:
         failure = harness_of("acme").failure(tools_by_name["length"])
@@ -176,6 +177,7 @@ def test_a_name_that_is_a_secret_and_a_credential_is_refused(tmp_path: Path) -> 
         load_tools(files)
 
 
+@pytest.mark.slow
 def test_the_setting_names_a_function_or_is_refused_in_one_line() -> None:
     def settings_with(place: str) -> Settings:
         return Settings(offline=True, tenant_credential_function=place)

@@ -20,6 +20,8 @@ from handoff_queue.workers.tools.network_proxy import Network
 from tests.doubles.function_tools import hosted, write_tools
 from tests.workers.tools.contexts import ToolHarness
 
+pytestmark = pytest.mark.slow
+
 ALLOWED = "allowed.example.org"
 UNNAMED = "other.example.org"
 REBOUND = "private.example.org"

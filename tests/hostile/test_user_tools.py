@@ -26,6 +26,8 @@ from tests.process_states import is_gone
 from tests.waiting import wait_until
 from tests.workers.tools.contexts import ToolHarness
 
+pytestmark = pytest.mark.slow
+
 LIMITS = ToolLimits(
     memory_bytes=300_000_000, cpu_s=1, file_bytes=100_000, open_files=40, processes=20
 )

@@ -159,6 +159,7 @@ def with_an_unknown_error(store: Store, job_id: JobId, monkeypatch: pytest.Monke
     store.connection.redis.rpush(keys.log(job_id), "1790000000000 BAD")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [of_another_type, with_an_unknown_error])
 def test_a_journal_that_cannot_be_read_ends_only_the_streams_of_its_job(
     store: Store,

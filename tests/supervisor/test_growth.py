@@ -121,6 +121,7 @@ def calls_of_evaluations(shell: Shell, definition: Workflow, count: int) -> int:
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [FAN_IN, IN_PAIRS], ids=["a fan-in of all", "pairs"])
 def test_an_evaluation_after_one_result_does_the_same_work_with_200_rows_as_with_20(
     shell: Shell, tmp_path: Path, steps: str

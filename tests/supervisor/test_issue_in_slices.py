@@ -52,6 +52,7 @@ def issued_count(shell: Shell, job_id: JobId) -> int:
     return shell.kinds(job_id).count("handoff_issued")
 
 
+@pytest.mark.slow
 def test_one_evaluation_issues_a_slice_and_leaves_the_rest_to_a_later_wake_up(
     shell: Shell, job_id: JobId
 ) -> None:
@@ -74,6 +75,7 @@ def test_one_evaluation_issues_a_slice_and_leaves_the_rest_to_a_later_wake_up(
     assert redis.llen(SUPERVISOR_QUEUE) == 1, "nothing is left, and nobody is woken for it"
 
 
+@pytest.mark.slow
 def test_a_job_with_unissued_steps_is_due_soon(shell: Shell, job_id: JobId) -> None:
     now = shell.store.connection.now()
 
@@ -82,6 +84,7 @@ def test_a_job_with_unissued_steps_is_due_soon(shell: Shell, job_id: JobId) -> N
     assert shell.store.connection.redis.zscore(keys.DUE, job_id) / 1000 > now + 60
 
 
+@pytest.mark.slow
 def test_concurrent_evaluations_issue_each_step_once(shell: Shell, job_id: JobId) -> None:
     others = [shell.another() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
@@ -95,6 +98,7 @@ def test_concurrent_evaluations_issue_each_step_once(shell: Shell, job_id: JobId
     assert shell.store.connection.redis.llen("researcher") == MAX_HANDOFFS_A_DECISION + ROWS_LEFT
 
 
+@pytest.mark.slow
 def test_a_supervisor_that_reads_thousands_of_results_reads_each_only_once(
     shell: Shell, job_id: JobId
 ) -> None:

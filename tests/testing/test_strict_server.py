@@ -80,6 +80,7 @@ def test_a_lenient_server_accepts_broken_rules() -> None:
         assert send(server, {**VALID, "max_tokens": 0})[0] == 200
 
 
+@pytest.mark.slow
 def test_a_request_of_more_than_32_megabytes_is_refused() -> None:
     with MessagesServer(lambda _: text_reply("x")) as server:
         assert send(server, {**VALID, "system": "x" * 33_600_000})[0] == 413

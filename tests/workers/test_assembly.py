@@ -77,6 +77,7 @@ def test_a_signal_during_the_build_of_the_worker_takes_effect_afterwards(
     assert worker().process.drain.has_begun
 
 
+@pytest.mark.slow
 def test_a_worker_sets_a_longer_switch_interval_of_threads(
     worker: LazyWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +206,7 @@ def test_a_worker_without_the_agent_sdk_does_not_serve_its_specialists(
     assert worker._not_served == {"with-now": f"no Claude Agent SDK: {needs}"}
 
 
+@pytest.mark.slow
 def test_a_worker_announces_its_lost_slots(
     worker: LazyWorker, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +224,7 @@ def test_a_worker_announces_its_lost_slots(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [SystemExit(1), ValueError("x")])
 def test_no_exception_ends_the_announcements(
     worker: LazyWorker, store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException

@@ -134,6 +134,7 @@ def test_a_closed_model_leaves_no_caller_waiting() -> None:
         model.reply(CALL, close)
 
 
+@pytest.mark.slow
 def test_a_hundred_replies_of_two_models_at_once_are_read_by_one_thread() -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()

@@ -73,6 +73,7 @@ def test_a_reply_without_progress_ends_and_its_connection_is_closed(data: bytes)
         assert server.left.wait(10)
 
 
+@pytest.mark.slow
 def test_a_slow_reply_that_makes_progress_is_waited_for() -> None:
     delta = (
         '{"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}'

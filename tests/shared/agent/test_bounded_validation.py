@@ -166,6 +166,7 @@ def test_the_limit_of_all_steps_ends_a_validation() -> None:
     assert time.thread_time() - before < MAX_S
 
 
+@pytest.mark.slow
 def test_messages_that_contain_the_whole_value_do_not_fill_the_memory() -> None:
     schema = {"anyOf": [{"type": "integer"}] * 200}
     tracemalloc.start()

@@ -186,6 +186,7 @@ def whole() -> tuple[HandoffResult, Run]:
 Whole = tuple[HandoffResult, Run]
 
 
+@pytest.mark.slow
 def test_200_results_and_long_texts_stay_below_the_window_and_the_price_step(whole: Whole) -> None:
     result, run = whole
     assert (result.status, result.stop_reason) == (ResultStatus.OK, StopReason.FINISHED)
@@ -225,6 +226,7 @@ def test_each_summary_is_one_turn_that_is_paid_once(whole: Whole) -> None:
     assert result.usage.input_tokens == sum(map(tokens_of, run.calls))
 
 
+@pytest.mark.slow
 def test_a_handoff_that_is_killed_at_any_checkpoint_sends_the_same_requests() -> None:
     expected = short_run()
     result = expected.go()

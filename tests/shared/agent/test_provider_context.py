@@ -150,6 +150,7 @@ def whole() -> tuple[HandoffResult, ServedRun]:
 Whole = tuple[HandoffResult, ServedRun]
 
 
+@pytest.mark.slow
 def test_200_results_of_20_kb_stay_below_the_window_and_the_price_step(whole: Whole) -> None:
     result, run = whole
     assert (result.status, result.stop_reason) == (ResultStatus.OK, StopReason.FINISHED)
@@ -178,6 +179,7 @@ def test_a_cleared_result_has_its_name_in_the_next_request(whole: Whole) -> None
     assert "records#1 again" not in texts[first - 1]
 
 
+@pytest.mark.slow
 def test_results_that_the_model_has_not_seen_are_not_cleared() -> None:
     seen: list[int] = []
     reader = of_reader(Reader(RESULTS // 5, at_once=5), WINDOW)
@@ -231,6 +233,7 @@ def test_a_summary_is_reserved_before_its_call_and_all_its_tokens_are_paid(whole
         assert 0 < reply.usage.cost_microusd <= worst.microusd
 
 
+@pytest.mark.slow
 def test_a_kill_between_a_summary_and_the_next_turn_repeats_no_paid_call() -> None:
     """Also a kill after a clearing. A call is repeated only if its reply was not stored."""
     expected = short_run()
@@ -273,6 +276,7 @@ def without_signature(value: Json) -> Json:
     return {key: item for key, item in value.items() if key != "signature"}
 
 
+@pytest.mark.slow
 def test_a_server_without_the_betas_gets_no_field_and_no_header_of_them() -> None:
     run = short_run(has_edits=False)
     assert run.go() == short_run(is_managed=False).go()
@@ -284,6 +288,7 @@ def test_a_server_without_the_betas_gets_no_field_and_no_header_of_them() -> Non
         assert "anthropic-beta" not in headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", ["context_management", "compaction"])
 def test_the_loop_shortens_requests_if_a_server_refuses_its_own_offer(refused: str) -> None:
     script = of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW)
@@ -302,6 +307,7 @@ def test_the_loop_shortens_requests_if_a_server_refuses_its_own_offer(refused: s
     assert any(item.by_provider for item in run.compactions) is (refused != "compaction")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_reason", ["refusal", "max_tokens", "end_turn"])
 def test_a_provider_that_writes_no_summary_is_replaced_by_the_model(stop_reason: str) -> None:
     script = of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW)
@@ -319,6 +325,7 @@ def test_a_provider_that_writes_no_summary_is_replaced_by_the_model(stop_reason:
     assert all(item.summary for item in run.compactions)
 
 
+@pytest.mark.slow
 def test_a_request_for_a_summary_that_is_too_long_is_sent_again_with_cleared_results() -> None:
     script = of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW)
     refused: list[int] = []
@@ -335,6 +342,7 @@ def test_a_request_for_a_summary_that_is_too_long_is_sent_again_with_cleared_res
     assert count_tokens(summaries[1]) < refused[0]
 
 
+@pytest.mark.slow
 def test_a_block_that_the_provider_refuses_goes_on_as_a_text() -> None:
     script = of_reader(Reader(SHORT, at_once=1), SHORT_WINDOW)
 

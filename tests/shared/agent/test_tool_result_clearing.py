@@ -126,6 +126,7 @@ def whole() -> tuple[HandoffResult, list[dict[str, Any]], MemoryCheckpoints]:
 Whole = tuple[HandoffResult, list[dict[str, Any]], MemoryCheckpoints]
 
 
+@pytest.mark.slow
 def test_200_results_of_20_kb_fit_into_a_window_of_100_000_tokens(whole: Whole) -> None:
     result, requests, _ = whole
     assert (result.status, result.stop_reason) == (ResultStatus.OK, StopReason.FINISHED)
@@ -158,6 +159,7 @@ def test_between_two_clearings_each_request_begins_with_the_one_before(whole: Wh
     assert len({json.dumps(request["tools"]) for request in requests}) == 2
 
 
+@pytest.mark.slow
 def test_a_handoff_that_is_killed_after_a_clearing_sends_the_same_requests(whole: Whole) -> None:
     expected, requests, _ = whole
     checkpoints = MemoryCheckpoints()

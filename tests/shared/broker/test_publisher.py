@@ -164,6 +164,7 @@ def test_an_undeclared_queue_is_refused(app: Celery) -> None:
         publish(app, wake_up(JobId(JOB), queue="nobodys"))
 
 
+@pytest.mark.slow
 def test_a_send_without_a_reply_in_time_is_not_repeated(redis_url: str, queues: Any) -> None:
     app = make_app("test", redis_url, Settings(), [SUPERVISOR_QUEUE])
     app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": 0.2}

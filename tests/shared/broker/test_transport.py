@@ -143,6 +143,7 @@ def test_events_that_wait_for_company_are_not_lost_with_their_connection(
     assert server.info("commandstats")["cmdstat_publish"]["calls"] == 1
 
 
+@pytest.mark.slow
 def test_a_worker_retries_an_absent_broker_soon(caplog: pytest.LogCaptureFixture) -> None:
     consumer = consumer_with(CountingDispatcher(), Hub())
     consumer.app.conf.broker_connection_max_retries = 2

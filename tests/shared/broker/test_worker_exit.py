@@ -31,5 +31,6 @@ def test_a_process_ends_without_its_threads_and_with_its_exit_code(leaves_behind
     assert exit_code_of(leaves_behind, 3) == 3
 
 
+@pytest.mark.slow
 def test_a_process_without_endless_threads_exits_normally() -> None:
     assert exit_code_of("", 3) == 0

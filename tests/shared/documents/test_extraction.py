@@ -28,6 +28,7 @@ def test_html_loses_its_markup_in_the_charset_that_it_declares() -> None:
     assert extract(page, "text/html") == "Привет всем"
 
 
+@pytest.mark.slow
 def test_a_pdf_is_recognized_by_its_first_bytes_under_any_name() -> None:
     assert extract(pdf_with("in disguise"), "text/plain") == "in disguise"
 
@@ -41,15 +42,18 @@ def heavy(path: Path) -> HeavyFile:
     return HeavyFile(lambda: path.open("rb"), PDF)
 
 
+@pytest.mark.slow
 def test_a_pdf_in_memory_is_read() -> None:
     assert text_elsewhere(pdf_with("Hello from memory"), PDF) == "Hello from memory"
 
 
+@pytest.mark.slow
 def test_a_broken_one_in_memory_is_refused() -> None:
     with pytest.raises(DocumentRefused, match="broken PDF"):
         text_elsewhere(b"%PDF-1.7 nothing", PDF)
 
 
+@pytest.mark.slow
 def test_outcomes_keep_the_order_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "1.pdf").write_bytes(pdf_with("first"))
     (tmp_path / "2.pdf").write_bytes(b"junk")

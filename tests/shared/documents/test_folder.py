@@ -26,6 +26,7 @@ def refusal(folder: Path, **limits: int) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_every_kind_of_document_is_read_in_order_of_path(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "b.md").write_text("# Title\n\nBody.\n")
@@ -144,12 +145,14 @@ def test_a_huge_file_is_refused_by_its_size_without_being_read(tmp_path: Path) -
     assert peak_bytes < 10_000_000, "the content is not in the memory of the process"
 
 
+@pytest.mark.slow
 def test_a_broken_pdf_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.pdf").write_bytes(b"%PDF-1.4 nonsense")
 
     assert "x.pdf is a broken PDF" in refusal(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_locked_pdf_and_a_scanned_pdf_have_different_errors(tmp_path: Path) -> None:
     write_locked_pdf(tmp_path / "locked.pdf")
     write_scanned_pdf(tmp_path / "scan.pdf")

@@ -36,6 +36,7 @@ def ended(end: str, redirection: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "exit_code"), [("pass", 0), ("sys.exit()", 0), ("sys.exit(7)", 7)])
 def test_threads_and_exit_functions_run_and_no_teardown(end: str, exit_code: int) -> None:
     done = ended(end)
@@ -43,6 +44,7 @@ def test_threads_and_exit_functions_run_and_no_teardown(end: str, exit_code: int
     assert (done.returncode, done.stdout, done.stderr) == (exit_code, "thread atexit ", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "message"), [("sys.exit('so it is')", "so it is"), ("raise ValueError", "ValueError")]
 )
@@ -54,6 +56,7 @@ def test_python_ends_a_process_with_an_error(end: str, message: str) -> None:
     assert "teardown" in done.stdout
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_reported() -> None:
     done = ended("pass", ">/dev/full")
 
@@ -61,6 +64,7 @@ def test_output_that_cannot_be_written_is_reported() -> None:
     assert "No space left on device" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("redirection", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_closed_stream_is_not_an_error(redirection: str) -> None:
     assert ended("pass", redirection).returncode == 0

@@ -50,6 +50,7 @@ def test_a_process_without_failpoints_runs_no_failpoint() -> None:
     assert failpoints.around("script", "turn", lambda: "answer", KeyError) == "answer"
 
 
+@pytest.mark.slow
 def test_an_armed_failpoint_fires_in_only_one_of_many_processes(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("kill")
 
@@ -62,12 +63,14 @@ def test_an_armed_failpoint_fires_in_only_one_of_many_processes(tmp_path: Path) 
     )
 
 
+@pytest.mark.slow
 def test_a_dropped_reply_belongs_to_a_completed_command(tmp_path: Path) -> None:
     (tmp_path / "script.turn.after").write_text("drop")
 
     assert outcome(tmp_path) == (0, "done lost")
 
 
+@pytest.mark.slow
 def test_an_injected_error_is_an_internal_error(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("error")
 
@@ -76,6 +79,7 @@ def test_an_injected_error_is_an_internal_error(tmp_path: Path) -> None:
     assert (code, output) == (1, "")
 
 
+@pytest.mark.slow
 def test_a_point_can_kill_another_process(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         (tmp_path / "script.turn.after").write_text(f"kill {other.pid}")
@@ -84,6 +88,7 @@ def test_a_point_can_kill_another_process(tmp_path: Path) -> None:
         assert other.wait(10) == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_a_stopped_process_continues_on_a_signal(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("stop")
     with start_process(tmp_path) as process:
@@ -96,6 +101,7 @@ def test_a_stopped_process_continues_on_a_signal(tmp_path: Path) -> None:
         assert process.communicate(timeout=30)[0].strip() == "done told"
 
 
+@pytest.mark.slow
 def test_a_frozen_process_continues_after_its_time(tmp_path: Path) -> None:
     (tmp_path / "script.turn.before").write_text("freeze 0.6")
     began = time.monotonic()
@@ -104,6 +110,7 @@ def test_a_frozen_process_continues_after_its_time(tmp_path: Path) -> None:
     assert time.monotonic() - began > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["dance", "drop"])
 def test_an_impossible_fault_is_an_error(tmp_path: Path, order: str) -> None:
     (tmp_path / "script.turn.before").write_text(order)

@@ -35,6 +35,7 @@ def names_in_the_code() -> set[str]:
     return names
 
 
+@pytest.mark.slow
 def test_no_variable_that_the_project_reads_is_unknown() -> None:
     names = names_in_the_code()
     helm: list[Path] = []

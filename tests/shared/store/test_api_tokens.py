@@ -71,6 +71,7 @@ def test_a_revoked_token_is_not_found(store: Store) -> None:
     assert not store.api_tokens.revoke(token.id)
 
 
+@pytest.mark.slow
 def test_an_expired_token_is_listed_but_not_found(store: Store) -> None:
     soon = store.connection.now() + 1
     token, secret = store.api_tokens.create("billing", ApiRole.READ, None, soon)

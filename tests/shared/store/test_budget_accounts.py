@@ -4,6 +4,7 @@ exceeded.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -280,6 +281,7 @@ def test_a_limit_of_each_measure_is_drawn() -> None:
     assert JOB_LIMITS.keys() == {measure.stored_limit for measure in MEASURES}
 
 
+@pytest.mark.slow
 def test_the_accounts_balance_and_no_limit_is_exceeded_after_any_sequence(
     store: Store,
 ) -> None:

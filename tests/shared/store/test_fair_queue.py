@@ -183,6 +183,7 @@ def test_a_batch_consumer_leaves_other_processes_their_share(queue: Queue) -> No
     assert [len(queue.take_at_once(most)) for most in (20, 20, 2, 20)] == [4, 3, 2, 2]
 
 
+@pytest.mark.slow
 def test_tenants_of_unequal_crowds_take_turns(queue: Queue) -> None:
     crowd = [queue.put("ann") for _ in range(1_000)]
     few = [queue.put("bob") for _ in range(10)]
@@ -217,6 +218,7 @@ def test_a_tenant_that_publishes_after_every_take_gets_its_turn_and_no_more(queu
     assert abs(taken_tags["ann"] - taken_tags["bob"]) <= 2
 
 
+@pytest.mark.slow
 def test_thousands_of_batch_messages_wait_while_an_interactive_message_waits(queue: Queue) -> None:
     for _ in range(2_000):
         queue.put("ann", BATCH)

@@ -120,6 +120,7 @@ def failed_renewals(logs: list[EventDict]) -> int:
     return sum(each["event"] == "cannot renew the lease" for each in logs)
 
 
+@pytest.mark.slow
 def test_a_claim_survives_an_outage_of_redis_that_is_longer_than_its_lease(
     processes: Processes, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_released_message_waits_like_any_other(store: Store, job_id: JobId) ->
     assert store.due_work.sweep().due == {}
 
 
+@pytest.mark.slow
 def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(store: Store) -> None:
     job_id, names = a_job(store), [f"s{n}.1" for n in range(10_000)]
     for at in range(0, 10_000, 1_000):
@@ -97,6 +98,7 @@ def test_thousands_that_wait_in_a_queue_for_hours_are_not_lost(store: Store) -> 
         assert store.due_work.sweep().due == {}
 
 
+@pytest.mark.slow
 def test_the_last_of_thousands_is_not_lost_while_the_first_are_being_published(
     store: Store,
 ) -> None:

@@ -202,6 +202,7 @@ def test_a_role_that_is_not_paused_cannot_be_resumed(store: Store) -> None:
     assert store.pauses.unpause("researcher") is None
 
 
+@pytest.mark.slow
 def test_a_pause_outlives_its_redis(tmp_path: Path, processes: Processes) -> None:
     store = open_store(PrivateRedis(processes, tmp_path, append_only=True).start(), Settings())
     store.pauses.pause("researcher", "it cites nonsense")

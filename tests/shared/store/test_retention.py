@@ -195,6 +195,7 @@ def test_a_job_that_has_ended_stays_for_the_retention_and_not_for_the_longest_wa
     assert longest_s(week_store, keys_of(job_id)) <= WEEK_S
 
 
+@pytest.mark.slow
 def test_an_ended_job_with_thousands_of_events_leaves_no_handoff_for_longer(
     week_store: Store,
 ) -> None:

@@ -65,6 +65,7 @@ def test_the_events_after_any_event_of_a_batch_are_trusted(
     assert not any(isinstance(recorded.event, EventRefused) for recorded in events)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2, 3, 50, 150])
 def test_pages_that_cut_batches_are_the_whole_trusted_journal(
     signed: Store, job_id: JobId, most: int

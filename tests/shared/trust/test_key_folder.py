@@ -145,6 +145,7 @@ def test_only_the_keys_of_one_run_do_not_wait_for_the_disk(
     assert len(waits) == len(new_identities(())) + 1, "each private key, and the keyring"
 
 
+@pytest.mark.slow
 def test_the_fork_server_loads_everything_that_signs_and_checks(keys: Path) -> None:
     code = f"""
 import sys

@@ -6,6 +6,8 @@ import os
 import random
 import re
 
+import pytest
+
 from handoff_queue.shared.types.ids import new_word
 
 
@@ -28,6 +30,7 @@ def test_a_seeded_python_generator_repeats_no_random_id() -> None:
         random.setstate(state)
 
 
+@pytest.mark.slow
 def test_a_forked_process_draws_different_random_ids() -> None:
     child_end, test_end = os.pipe()
     if (child := os.fork()) == 0:

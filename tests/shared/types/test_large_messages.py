@@ -44,6 +44,7 @@ def test_a_plan_of_the_most_steps_of_a_workflow_is_readable() -> None:
     assert len(plan.steps) == MAX_STEPS
 
 
+@pytest.mark.slow
 def test_the_event_of_a_plan_of_the_most_steps_is_readable() -> None:
     step = StepOutline(id=StepId("first"), specialist="writer")
     after = step.model_copy(update={"id": StepId("after"), "depends_on": FIRST})
@@ -58,6 +59,7 @@ def test_the_event_of_a_plan_of_the_most_steps_is_readable() -> None:
     assert len(event.steps) == MAX_STEPS
 
 
+@pytest.mark.slow
 def test_an_answer_with_a_value_of_more_than_two_million_values_is_readable() -> None:
     text = json.dumps({"status": "ok", "text": "", "value": [0] * (MANY + 1)})
 

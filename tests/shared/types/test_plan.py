@@ -171,6 +171,7 @@ def test_a_plan_from_json_with_a_cycle_is_a_malformed_message() -> None:
         Plan.from_json(sound.replace('"depends_on":[]', '"depends_on":["b"]'))
 
 
+@pytest.mark.slow
 def test_a_plan_of_ten_thousand_steps_in_a_row_is_checked_without_recursion() -> None:
     chain = [step("s0"), *(step(f"s{n}", f"s{n - 1}") for n in range(1, 10_000))]
     assert plan(*chain).sinks == ("s9999",)

@@ -82,6 +82,7 @@ def test_a_wrong_id_does_not_stop_the_other_cancels(
     assert cancelled_jobs(broker) == {running}
 
 
+@pytest.mark.slow
 def test_all_open_jobs_of_a_tenant_are_cancelled_and_counted(
     broker: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:

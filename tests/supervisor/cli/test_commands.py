@@ -51,6 +51,7 @@ def test_a_line_of_the_list_is_the_first_of_the_commands_own_help(name: str) -> 
     assert ENTRIES[name].line == " ".join(first.split())
 
 
+@pytest.mark.slow
 def test_the_list_is_shown_without_the_commands() -> None:
     process = subprocess.run(
         [sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True
@@ -73,6 +74,7 @@ def printed_help(*arguments: str, **environment: str) -> str:
     return process.stdout
 
 
+@pytest.mark.slow
 def test_the_main_help_fits_on_one_screen_and_names_every_command() -> None:
     printed = printed_help("--help")
     lines = printed.splitlines()
@@ -82,6 +84,7 @@ def test_the_main_help_fits_on_one_screen_and_names_every_command() -> None:
     assert [name for name in ENTRIES if not re.search(rf" {name}\b", printed)] == []
 
 
+@pytest.mark.slow
 def test_the_main_help_describes_the_five_commands_for_a_newcomer() -> None:
     printed = printed_help("--help")
     lines = printed.splitlines()
@@ -104,6 +107,7 @@ def test_long_groups_of_commands_continue_on_the_next_line(
     assert max(map(len, printed.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_the_help_command_describes_every_command_on_one_line() -> None:
     lines = printed_help("help").splitlines()
 
@@ -114,11 +118,13 @@ def test_the_help_command_describes_every_command_on_one_line() -> None:
     assert "`handoff doctor`" in lines[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "pause", "help"])
 def test_the_help_of_a_command_is_the_same_as_its_help_option(name: str) -> None:
     assert printed_help("help", name) == printed_help(name, "--help")
 
 
+@pytest.mark.slow
 def test_a_shell_completes_the_command_to_describe() -> None:
     typed = {"COMP_WORDS": "handoff help sch", "COMP_CWORD": "2"}
 

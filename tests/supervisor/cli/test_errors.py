@@ -119,6 +119,7 @@ def test_a_partial_answer_is_exit_code_0_for_a_caller_that_allows_it() -> None:
     assert exit_code_of(JobStatus.FAILED, allow_partial=True) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_closed_output_stays_silent_and_the_exit_code_is_kept(closed: str) -> None:
     process = subprocess.run(

@@ -114,6 +114,7 @@ def test_doctor_counts_waiting_jobs_and_names_the_command(
     assert "handoff list --status waiting" in finding.fix
 
 
+@pytest.mark.slow
 def test_doctor_is_silent_where_no_job_waits(broker: Client, redis_url: str) -> None:
     broker.submit(Request("Compare Qdrant and Milvus."))
 

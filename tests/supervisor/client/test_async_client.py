@@ -240,6 +240,7 @@ def test_followers_of_one_job_share_one_read(store: Store) -> None:
     assert asyncio.run(follow()) == [["job_submitted", "job_ended"]] * 5
 
 
+@pytest.mark.slow
 def test_followers_cost_neither_threads_nor_connections(store: Store) -> None:
     job_ids = [a_job(store) for _ in range(FOLLOWERS)]
 

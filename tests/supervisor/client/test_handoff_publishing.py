@@ -219,6 +219,7 @@ def test_the_handoffs_of_a_group_keep_their_order_in_each_queue(app: Celery, que
     ]
 
 
+@pytest.mark.slow
 def test_a_failed_publication_is_left_to_the_sweeper_soon(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

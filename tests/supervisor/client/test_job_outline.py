@@ -78,6 +78,7 @@ def _cost_of_one(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int
     return commands, bytes_in, bytes_out
 
 
+@pytest.mark.slow
 def test_the_amount_of_data_read_does_not_grow_with_the_number_of_steps(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_the_amount_of_data_read_does_not_grow_with_the_number_of_steps(
     assert costs[1][2] <= 1.05 * costs[0][2]
 
 
+@pytest.mark.slow
 def test_a_handoff_read_alone_equals_its_part_of_the_whole(shell: Shell, tmp_path: Path) -> None:
     few, many = (submit_rows(shell, tmp_path, count) for count in (FEW, 2 * FEW))
     for job_id in (few, many):
@@ -121,6 +123,7 @@ def test_a_handoff_read_alone_equals_its_part_of_the_whole(shell: Shell, tmp_pat
     assert costs[1][2] <= 1.05 * costs[0][2]
 
 
+@pytest.mark.slow
 def test_the_counts_of_the_outline_match_the_handoffs(shell: Shell, tmp_path: Path) -> None:
     job_id = submit_rows(shell, tmp_path, FEW)
     finish_most(shell, job_id)
@@ -148,6 +151,7 @@ def test_the_counts_of_the_outline_match_the_handoffs(shell: Shell, tmp_path: Pa
     assert "`handoff" not in str(outline.left_out), "a caller of the HTTP API has no commands"
 
 
+@pytest.mark.slow
 def test_failed_handoffs_are_named_with_task_and_reason_the_newest_first(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -169,6 +173,7 @@ def test_failed_handoffs_are_named_with_task_and_reason_the_newest_first(
     assert len(outline.newest) == MAX_NEWEST
 
 
+@pytest.mark.slow
 def test_dropped_handoffs_are_counted_and_named(shell: Shell, tmp_path: Path) -> None:
     job_id = submit_rows(shell, tmp_path, FEW)
     shell.do(job_id, shell.open(job_id)[0])
@@ -270,6 +275,7 @@ def test_full_shows_every_handoff_and_every_result(
     assert "=== plan" in shown
 
 
+@pytest.mark.slow
 def test_one_of_many_handoffs_is_shown_by_its_important_facts(
     shell: Shell, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def has_blocked_client(store: Store) -> bool:
     return any("b" in connection["flags"] for connection in store.connection.redis.client_list())
 
 
+@pytest.mark.slow
 def test_an_outage_ends_with_an_answer_of_redis_and_the_next_outage_has_the_full_time(
     own_redis: OwnRedis, live_store: Store
 ) -> None:
@@ -82,6 +83,7 @@ def test_an_outage_ends_with_an_answer_of_redis_and_the_next_outage_has_the_full
         assert waits.result(30) is JobStatus.OK
 
 
+@pytest.mark.slow
 def test_a_caller_that_runs_out_of_time_during_an_outage_gets_an_error_and_no_old_status(
     own_redis: OwnRedis, live_store: Store
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_caller_that_runs_out_of_time_during_an_outage_gets_an_error_and_no_ol
             waits.result(30)
 
 
+@pytest.mark.slow
 def test_a_caller_that_has_waited_enough_gets_an_error(
     own_redis: OwnRedis, live_store: Store
 ) -> None:

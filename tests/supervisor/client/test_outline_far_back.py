@@ -38,6 +38,7 @@ def shell(redis_url: str) -> Iterator[Shell]:
         yield supervisor
 
 
+@pytest.mark.slow
 def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_path: Path) -> None:
     job_id = submit_rows(shell, tmp_path, FEW, f"{ROW_STEP}, on_failure: ask")
     first, *others = shell.open(job_id)

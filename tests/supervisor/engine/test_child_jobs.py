@@ -75,6 +75,7 @@ def run_tree(shell: Shell, job_id: JobId, status: ResultStatus = ResultStatus.OK
     raise AssertionError(shell.kinds(job_id))
 
 
+@pytest.mark.slow
 def test_steps_of_sub_supervisors_are_jobs_and_their_answers_are_results(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -104,6 +105,7 @@ def tenant_and_priority(shell: Shell, job_id: JobId) -> list[bytes]:
     return values
 
 
+@pytest.mark.slow
 def test_all_jobs_of_a_tree_and_their_follow_ups_have_one_tenant_and_priority(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -283,6 +285,7 @@ def test_a_job_counts_the_results_of_its_child_if_a_worker_has_lowered_the_child
     assert [(finished.turns, finished.usage.output_tokens)] == spent
 
 
+@pytest.mark.slow
 def test_a_job_counts_the_results_of_a_child_that_continues_with_lowered_counters(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

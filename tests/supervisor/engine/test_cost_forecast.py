@@ -118,6 +118,7 @@ def test_the_forecast_counts_the_messages_of_users(shell: Shell) -> None:
     assert last[0].input_tokens >= reserved_tokens(shell, job_id, "assessor")
 
 
+@pytest.mark.slow
 def test_the_forecast_for_many_results_is_bounded_by_the_prompt_size(
     shell: Shell, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.journal import MAX_RETRY_DELAY_MS
 from handoff_queue.shared.store.payloads import pack
@@ -29,6 +31,7 @@ def job_with_one_step_done(shell: Shell, limits: JobLimits) -> JobId:
     return job_id
 
 
+@pytest.mark.slow
 def test_at_its_deadline_a_job_ends_with_its_results_so_far(shell: Shell) -> None:
     job_id = job_with_one_step_done(shell, JobLimits(max_seconds=2))
     until = shell.store.journal.read(job_id)[0].at + 2

@@ -50,6 +50,7 @@ def check(store: Store, job_id: JobId, most: int | None = None) -> None:
         guard.check(job_id, state, seen, events[most:])
 
 
+@pytest.mark.slow
 def test_a_client_does_not_parse_a_long_run_of_refused_events(
     signed: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

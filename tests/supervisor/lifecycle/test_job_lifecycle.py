@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from handoff_queue.shared.types.events import BY_SCHEDULE, AnswerMethod, CancelRequested, JobStatus
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.commands import (
@@ -84,6 +86,7 @@ def test_ready_steps_are_grouped_by_their_dependents_so_unequal_branches_never_w
     assert groups_of(job.advance()) == [{"a", "b"}, {"c"}, {"d"}]
 
 
+@pytest.mark.slow
 def test_no_group_is_larger_than_the_publications_of_a_second() -> None:
     job = SimulatedJob(JobLimits(max_handoffs=5_000))
     job.advance()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,7 @@ def usable_handoffs(job: RandomJob) -> set[HandoffId]:
     return {end.handoff_id for end in ends if end.status in (ResultStatus.OK, ResultStatus.PARTIAL)}
 
 
+@pytest.mark.slow
 @draws(80)
 @given(st.integers(0, 10**9))
 def test_every_retry_of_a_random_job_ends_once(seed: int) -> None:
@@ -79,6 +81,7 @@ def test_every_retry_of_a_random_job_ends_once(seed: int) -> None:
         job.runs += 1
 
 
+@pytest.mark.slow
 @draws(150)
 @given(st.integers(0, 10**9))
 def test_an_event_that_sends_back_an_ended_step_opens_the_review_and_the_answer(

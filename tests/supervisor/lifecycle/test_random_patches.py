@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from tests.doubles.random_job import RandomJob
 from tests.property_settings import draws
 
 
+@pytest.mark.slow
 @draws(150)
 @given(st.integers(0, 10**9))
 def test_a_job_with_any_patches_ends_and_keeps_its_invariants(seed: int) -> None:
@@ -21,6 +23,7 @@ def test_a_job_with_any_patches_ends_and_keeps_its_invariants(seed: int) -> None
     job.check_end()
 
 
+@pytest.mark.slow
 @example(564992150)  # an input step after a step was dropped
 @example(618681198)  # a retry at the same time as the work before it
 @draws(40)

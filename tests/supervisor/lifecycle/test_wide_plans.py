@@ -78,6 +78,7 @@ def best_cpu_s(work: Callable[[], object]) -> float:
     return min(took)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "work_on",
     [decision_on_approvals, last_patch, tasks_of_steps],

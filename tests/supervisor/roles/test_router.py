@@ -215,6 +215,7 @@ def test_every_built_in_specialist_fits_some_request() -> None:
     assert set(load_specialists(BUILT_IN)) <= {label.specialist for label in load_labels()}
 
 
+@pytest.mark.slow
 def test_the_router_takes_one_call_and_says_why(routed_labels: list[Routed]) -> None:
     assert {each.calls for each in routed_labels} == {1}
     assert all(each.route.why for each in routed_labels)

@@ -63,6 +63,7 @@ def operations(app: FastAPI) -> Iterator[tuple[str, str]]:
             yield method.upper(), path
 
 
+@pytest.mark.slow
 def test_every_operation_needs_a_token_once_there_is_one(
     app: FastAPI, http: TestClient, client_with: ClientOf
 ) -> None:

@@ -470,6 +470,7 @@ def jobs_without_worker(http: TestClient) -> dict[str, float]:
     return counts
 
 
+@pytest.mark.slow
 def test_jobs_whose_specialists_have_no_worker_are_counted(shell: Shell, http: TestClient) -> None:
     shell.leave()
     for specialists in (("tailor",), ("tailor",), ("writer", "baker"), ()):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from fastapi.testclient import TestClient
 
 from tests.supervisor.serve.conftest import ClientOf
 
 
+@pytest.mark.slow
 def test_the_document_is_openapi_3_1_and_every_reference_in_it_exists(http: TestClient) -> None:
     document = http.get("/v1/openapi.json").json()
     schemas = document["components"]["schemas"]

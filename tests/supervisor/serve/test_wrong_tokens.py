@@ -51,6 +51,7 @@ def statuses(attacker: TestClient, count: int = TRIES) -> list[int]:
     return [attacker.get("/v1/jobs").status_code for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_an_address_with_many_wrong_tokens_gets_429_and_the_time_to_wait(sent_from: From) -> None:
     attacker = sent_from(ADDRESS)
 
@@ -64,6 +65,7 @@ def test_an_address_with_many_wrong_tokens_gets_429_and_the_time_to_wait(sent_fr
     assert 0 < int(refused.headers["retry-after"]) <= 61
 
 
+@pytest.mark.slow
 def test_a_valid_token_of_the_same_address_still_works(
     sent_from: From, app: FastAPI, secret: str
 ) -> None:
@@ -95,6 +97,7 @@ def test_two_ipv4_clients_of_a_server_for_ipv6_are_two_addresses(sent_from: From
     assert statuses(sent_from(f"::ffff:{OTHER}"), 1) == [401]
 
 
+@pytest.mark.slow
 def test_replicas_share_the_count(sent_from: From, redis_url: str, settings: Settings) -> None:
     jobs = client.connect(redis_url, settings)
     replica = make_application(AsyncClient(jobs), settings)
@@ -126,6 +129,7 @@ def test_the_login_of_the_console_is_limited_too(app: FastAPI, sent_from: From) 
     assert refused[0].headers["retry-after"]
 
 
+@pytest.mark.slow
 def test_a_cookie_with_a_wrong_token_counts(app: FastAPI, sent_from: From) -> None:
     visitor = Visitor(app, ADDRESS)
     visitor.http.cookies["handoff_token"] = WRONG

@@ -108,6 +108,7 @@ def test_a_multiple_always_contradicts(number: int, unit: str, times: int) -> No
     assert quantities_contradict(first, second)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40), st.text(max_size=40), st.none() | st.text(max_size=12))
 def test_any_text_is_read_and_never_contradicts_itself(
     first: str, second: str, unit: str | None
@@ -344,6 +345,7 @@ def test_a_claim_without_structured_parts_is_not_compared() -> None:
     assert conflicts_in(plain) == conflicts_in([])
 
 
+@pytest.mark.slow
 def test_claims_over_the_limit_are_counted() -> None:
     many = [
         a_claim(f"a.c{number}", str(number), "m", subject=f"Tower {number}")

@@ -127,6 +127,7 @@ def test_own_words_with_material_are_own_words(text: str) -> None:
     assert not address.is_material
 
 
+@pytest.mark.slow
 def test_ordinary_documents_are_rarely_found() -> None:
     """These pages are about reviews, so they are harder than other texts."""
     matches: list[str] = []
@@ -140,6 +141,7 @@ def test_ordinary_documents_are_rarely_found() -> None:
     assert len(matches) < paragraphs / 100, matches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "part",
     [

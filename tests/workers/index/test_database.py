@@ -102,6 +102,7 @@ def test_many_threads_search_and_fill_concurrently(index: DocumentIndex) -> None
     assert answers == [[f"{number:04}.md"] for number in range(64)]
 
 
+@pytest.mark.slow
 def test_a_forked_process_opens_its_own_connections(index: DocumentIndex) -> None:
     matches(index)
     read_end, write_end = os.pipe()
@@ -169,6 +170,7 @@ DocumentIndex(Path(sys.argv[1])).search(LIBRARY.manifest, "word7", text_of=text_
 """
 
 
+@pytest.mark.slow
 def test_a_kill_during_the_filling_repeats_at_most_one_batch(
     tmp_path: Path, index: DocumentIndex
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_match_in_path_and_heading_counts_more(index: DocumentIndex) -> None:
     assert sources(index, "rome", library) == ["rome.md", "a.md"]
 
 
+@pytest.mark.slow
 def test_a_search_leaves_out_passages_that_only_have_the_frequent_word(
     index: DocumentIndex,
 ) -> None:

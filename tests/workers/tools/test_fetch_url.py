@@ -64,6 +64,7 @@ def test_a_long_page_is_read_on_without_fetching_it_again() -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 def test_a_pdf_is_read() -> None:
     with serving({"/x.pdf": Page(pdf_with("On paper"), "application/pdf")}) as server:
         assert (
@@ -144,6 +145,7 @@ def test_a_page_larger_than_the_limit_is_refused() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_small_file_that_unpacks_to_a_large_file_is_refused() -> None:
     bomb = gzip.compress(b"x" * 50_000_000)
     with serving({"/": Page(bomb, "text/plain", headers={"Content-Encoding": "gzip"})}) as server:

@@ -158,6 +158,7 @@ def test_the_commands_implement_the_interface_of_the_sdk() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_long_list_says_how_many_notes_it_leaves_out(harness: ToolHarness) -> None:
     for number in range(MAX_LISTED + 1):
         reply(harness, {**CREATE, "path": f"numbers/{number}"})

@@ -90,12 +90,14 @@ def test_tools_of_folders_that_no_specialist_names_are_told(tmp_path: Path) -> N
     assert registry(tmp_path).without_use([a_spec()]) is None
 
 
+@pytest.mark.slow
 def test_a_built_in_name_is_reserved_even_where_it_is_not_offered(tmp_path: Path) -> None:
     for name in ("now", "web_search", "run_code", "code_execution"):
         with pytest.raises(InvalidTool, match=f"tool {name}: is the name of a built-in tool"):
             registry(tmp_path, write_tool(tmp_path / name, name))
 
 
+@pytest.mark.slow
 def test_two_folders_cannot_share_a_name(tmp_path: Path) -> None:
     first = write_tool(tmp_path / "first", "greet")
     second = write_tool(tmp_path / "second", "greet")

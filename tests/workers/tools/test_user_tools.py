@@ -446,6 +446,7 @@ DECLARED = """
 """
 
 
+@pytest.mark.slow
 def test_a_tool_declares_its_reads_its_hosts_and_its_acts(tmp_path: Path) -> None:
     with hosted(write_tools(tmp_path / "tools", {"own": DECLARED})) as tools:
         rates, mail, plain = tools["rates"], tools["mail"], tools["plain"]

@@ -75,6 +75,7 @@ def test_a_batch_has_no_call_of_another_name(batches: Batches) -> None:
     assert batches.outcome(created.batch_id, "other", CALL.model) is None
 
 
+@pytest.mark.slow
 def test_the_list_has_all_batches_since_a_time_on_any_number_of_pages(
     server: MessagesServer, batches: Batches
 ) -> None:

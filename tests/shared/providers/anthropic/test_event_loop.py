@@ -61,6 +61,7 @@ def test_submitted_work_runs_once_a_thread_can_start_again(
     assert results == ["it"]
 
 
+@pytest.mark.slow
 def test_a_child_of_a_fork_has_a_separate_loop() -> None:
     process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", IN_A_CHILD],

@@ -88,6 +88,7 @@ class FixedSentinels:
         return self._options["host"], self._options["port"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_named_by_sentinels", [False, True])
 def test_an_interrupted_answer_is_not_taken_by_the_next_caller(
     client: Any, admin: Any, is_named_by_sentinels: bool
@@ -158,6 +159,7 @@ sys.exit(os.waitstatus_to_exitcode(status) or client.client_id() != ours)
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_has_separate_connections(redis_url: str) -> None:
     assert (
         subprocess.run([sys.executable, "-c", FORKS, redis_url], check=False, timeout=30).returncode

@@ -196,6 +196,7 @@ def test_a_failing_call_does_not_affect_the_other_calls(store: Store) -> None:
     assert succeeded == b"ok"
 
 
+@pytest.mark.slow
 def test_a_process_that_uses_all_its_connections_gets_that_reason(redis_url: str) -> None:
     connection = Connection(redis_url, timeout_s=3)
     pool = connection.redis.connection_pool
@@ -223,6 +224,7 @@ def test_a_closed_connection_has_no_open_socket(redis_url: str, admin: redis.Red
     wait_until(lambda: len(admin.client_list()) == before, expected="the end of both")
 
 
+@pytest.mark.slow
 def test_a_retried_command_is_forgotten_after_its_answer(store: Store) -> None:
     def say() -> float:
         return store.connection.now()

@@ -220,6 +220,7 @@ def a_job_with_many_documents(jobs: Client, names: list[str]) -> JobId:
     return job_id
 
 
+@pytest.mark.slow
 def test_ten_thousand_documents_do_not_break_the_pages(jobs: Client, local: Visitor) -> None:
     count = 10_000
     names = [f"folder/{number:05}.txt" for number in range(count)]

@@ -64,6 +64,7 @@ def test_the_fleet_needs_a_token_without_a_tenant(
     assert 'href="/fleet"' not in acme.get("/").text
 
 
+@pytest.mark.slow
 def test_a_queue_with_work_and_without_a_worker_is_an_alarm(
     shell: Shell, local: Visitor, tmp_path: Path
 ) -> None:

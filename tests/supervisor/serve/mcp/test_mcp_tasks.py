@@ -334,6 +334,7 @@ def notifications(
     return asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_client_that_listens_gets_each_new_state_of_its_task(url: str, jobs: Client) -> None:
     job_id = a_job(jobs.store)
 

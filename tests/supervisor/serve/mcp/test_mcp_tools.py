@@ -211,6 +211,7 @@ def wait_for_question(shell: Shell, job_id: JobId) -> None:
     raise AssertionError("the job does not wait")
 
 
+@pytest.mark.slow
 def test_a_client_reads_the_plan_and_the_version_of_its_question_before_it_decides(
     waiting: JobId, call: Call, jobs: Client
 ) -> None:
