@@ -284,16 +284,9 @@ def texts_in(node: ast.AST) -> Iterator[str]:
 
 def test_an_error_of_the_http_api_names_no_command() -> None:
     """The argument `command` of a `UserError` names it, for the command line only."""
-    named: list[str] = []
-    for path in sources(*ROOMS_OF_THE_API):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.Raise):
-                continue
-            text = "".join(texts_in(node))
-            if "`handoff " in text:
-                named.append(f"{relative(path)}:{node.lineno}: {text}")
+    named = [*form("shared").errors_with_commands, *form("supervisor").errors_with_commands]
 
-    assert named == []
+    assert [error for error in named if error.startswith(ROOMS_OF_THE_API)] == []
 
 
 CHECK = re.compile(
@@ -309,16 +302,32 @@ def test_every_test_checks_something() -> None:
     without_check: list[str] = []
     for path in sources("tests"):
         tree = ast.parse(path.read_text())
-        product = product_names(tree)
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if not node.name.startswith("test_"):
-                continue
-            if not any(is_check(inner, product) for inner in ast.walk(node)):
-                without_check.append(f"{relative(path)}:{node.lineno}")
+        for test in functions_of_tests(tree):
+            if not asserts(test) and not checks_something(test, tree):
+                without_check.append(f"{relative(path)}:{test.lineno}")
 
     assert without_check == []
+
+
+def functions_of_tests(scope: ast.Module | ast.ClassDef) -> Iterator[ast.stmt]:
+    """Yield the tests of a module and of its classes."""
+    for node in scope.body:
+        match node:
+            case ast.ClassDef():
+                yield from functions_of_tests(node)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if name.startswith("test_"):
+                    yield node
+
+
+def asserts(test: ast.stmt) -> bool:
+    """Return whether a test has an assertion. This is faster than `checks_something`."""
+    return any(isinstance(node, ast.Assert) for node in ast.walk(test))
+
+
+def checks_something(test: ast.AST, tree: ast.AST) -> bool:
+    product = product_names(tree)
+    return any(is_check(node, product) for node in ast.walk(test))
 
 
 @pytest.mark.parametrize(
@@ -337,7 +346,7 @@ def test_every_test_checks_something() -> None:
 def test_a_test_without_a_check_is_found(body: str, checks: bool) -> None:
     tree = ast.parse(f"from handoff_queue.shared.trust import check_run\n{body}")
 
-    assert any(is_check(node, product_names(tree)) for node in ast.walk(tree)) == checks
+    assert checks_something(tree, tree) == checks
 
 
 def is_check(node: ast.AST, product: set[str]) -> bool:
@@ -401,12 +410,17 @@ class Form:
     loops_with_conditions: list[str] = field(default_factory=list)
     """Loops over a conditional expression."""
     empty_names: list[str] = field(default_factory=list)
+    participles: list[str] = field(default_factory=list)
+    """Functions that are named by one participle."""
+    errors_with_commands: list[str] = field(default_factory=list)
+    """Errors whose text has a command."""
 
     def add(self, node: ast.AST, path: Path) -> None:
         if name_bound_by(node) in EMPTY_NAMES:
             self.empty_names.append(f"{relative(path)}:{getattr(node, 'lineno', 0)}")
         if isinstance(node, ast.stmt):
             self.statements += 1
+            self._add_text(node, path)
         if isinstance(node, ast.For):
             if any(isinstance(inner, ast.IfExp) for inner in ast.walk(node.iter)):
                 self.loops_with_conditions.append(f"{relative(path)}:{node.lineno}")
@@ -419,6 +433,15 @@ class Form:
             self.comprehensions += 1
             if len(node.generators) > 1:
                 self.comprehensions_with_two_loops.append(f"{relative(path)}:{node.lineno}")
+
+    def _add_text(self, node: ast.stmt, path: Path) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if is_participle(node.name) and not is_property(node):
+                self.participles.append(f"{relative(path)}:{node.lineno} {node.name}")
+        elif isinstance(node, ast.Raise):
+            text = "".join(texts_in(node))
+            if "`handoff " in text:
+                self.errors_with_commands.append(f"{relative(path)}:{node.lineno}: {text}")
 
 
 def name_bound_by(node: ast.AST) -> str | None:
@@ -471,15 +494,6 @@ def test_each_variable_has_a_name_for_its_value() -> None:
     assert form_of_tests().empty_names == []
 
 
-FOLDERS_WITHOUT_PARTICIPLES = (
-    "shared",
-    "supervisor",
-    "workers",
-    "handoff_queue/testing",
-    "chaos",
-    "benchmarks",
-)
-"""Folders of the product whose functions have no participle as a name."""
 IRREGULAR_PARTICIPLES = set(
     "begun bought bound broken brought built caught chosen drawn driven found frozen given gone"
     " grown held hidden kept known left lost made met paid proven said seen sent shown sold spent"
@@ -498,20 +512,12 @@ def is_participle(name: str) -> bool:
     return re.fullmatch(r"[a-z]+[^e]ed", word) is not None and word not in NO_PARTICIPLES
 
 
-@pytest.mark.parametrize("folder", FOLDERS_WITHOUT_PARTICIPLES)
+@pytest.mark.parametrize("folder", PRODUCT)
 def test_no_function_is_named_by_one_participle(folder: str) -> None:
     """A participle does not name the action or the result of a function. A property is read as a
     value, so it may have such a name.
     """
-    participles: list[str] = []
-    for path in sources(folder):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if is_participle(node.name) and not is_property(node):
-                participles.append(f"{relative(path)}:{node.lineno} {node.name}")
-
-    assert participles == []
+    assert form(folder).participles == []
 
 
 def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
