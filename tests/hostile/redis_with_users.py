@@ -10,6 +10,7 @@ from pathlib import Path
 import redis
 from pydantic import SecretStr
 
+from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.redis_users import RedisUsers, new_users
@@ -45,10 +46,11 @@ class Server:
     """A Redis with a user for each kind of process."""
 
     address: str
+    """URL of the user with all rights; with the prefix of the keys, if there is one."""
     users: RedisUsers
 
     def connected_as(self, user: str) -> redis.Redis:
-        return redis.Redis.from_url(self.users.url(user, self.address))
+        return redis.Redis.from_url(self.users.url(user, self.address.partition("?")[0]))
 
     def observed_fleet(self) -> FleetLoad:
         """Return the load of the fleet that an observer sees."""
@@ -65,18 +67,20 @@ class Server:
 
 
 @contextmanager
-def redis_with_users(folder: Path) -> Iterator[Server]:
+def redis_with_users(folder: Path, prefix: str = "") -> Iterator[Server]:
     """Start a Redis whose scripts a supervisor has loaded.
 
     Args:
         folder: gets the files of Redis.
+        prefix: the prefix of all keys without its colon; empty: none.
     """
-    users = new_users(WORKERS, Database())
+    users = new_users(WORKERS, Database(prefix=prefix and f"{prefix}:"))
     with Processes(folder) as processes:
         private = PrivateRedis(processes, folder, append_only=False, users=users.lines())
-        server = Server(private.start(), users)
+        address = private.start()
+        server = Server(f"{address}?prefix={prefix}" if prefix else address, users)
         with server.store("supervisor") as store:
-            store.connection.load_scripts()
+            store.connection.load_scripts(library_scripts())
         yield server
 
 

@@ -147,7 +147,7 @@ ANY_SCRIPT = Selector(("evalsha",), ("*",))
 
 KOMBU_SETS = ("_kombu.binding.*", "_kombu.binding_permanent.*")
 KOMBU_SORTED_SETS = ("_kombu.binding_deadlines",)
-KOMBU_LISTS = ("[0-9a-f]*.reply.*handoff.control.pidbox", "handoff.events.*")
+KOMBU_LISTS = ("[0-9a-f]*.reply.*handoff.control.pidbox", "{prefix}handoff.events.*")
 """The names of reply queues begin with a UUID. No key of the store begins with such a digit, so no
 program can store a list in a key of another type.
 """
@@ -157,10 +157,11 @@ these commands.
 """
 KOMBU = (*KOMBU_SETS, *KOMBU_SORTED_SETS, *KOMBU_LISTS, *KOMBU_NODES, "unacked*")
 """Keys of kombu: bindings, and the queues of control commands and events."""
-CONTROL = "/{database}.handoff.control.pidbox"
-EVENTS = "/{database}.handoff.events/*"
-"""Channels of kombu. Redis compares the pattern of a subscription letter by letter, so the number
-of the database is not a `*`.
+CONTROL = "/{database}.{prefix}handoff.control.pidbox"
+EVENTS = "/{database}.{prefix}handoff.events/*"
+"""Channels of kombu. The names of its exchanges, and of the queues of its events, begin with the
+prefix of the installation. Redis compares the pattern of a subscription letter by letter, so the
+number of the database is not a `*`.
 """
 
 SENDS_EVENTS = Selector(("publish",), channels=(EVENTS,))
@@ -584,11 +585,17 @@ def _allow_rules(commands: Iterable[str]) -> list[str]:
 
 
 def _keys(mark: str, patterns: Iterable[str], database: Database) -> list[str]:
-    return [f"{mark}{database.prefix}{pattern}" for pattern in patterns]
+    rules: list[str] = []
+    for pattern in patterns:
+        rules.append(f"{mark}{database.prefix}{pattern.replace('{prefix}', database.prefix)}")
+    return rules
 
 
 def _channels(patterns: Iterable[str], database: Database) -> list[str]:
-    return [f"&{pattern.format(database=database.number)}" for pattern in patterns]
+    rules: list[str] = []
+    for pattern in patterns:
+        rules.append(f"&{pattern.format(database=database.number, prefix=database.prefix)}")
+    return rules
 
 
 def _selector(selector: Selector, database: Database) -> str:

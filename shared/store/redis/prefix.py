@@ -15,6 +15,7 @@ from redis.connection import HiredisRespSerializer
 
 NO_KEY = frozenset(
     {
+        "ACL",
         "AUTH",
         "CLIENT",
         "CONFIG",
