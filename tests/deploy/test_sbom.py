@@ -44,6 +44,7 @@ def purls(bill: dict[str, Any]) -> set[str]:
     return {entry["purl"] for entry in bill["components"]}
 
 
+@pytest.mark.slow
 def test_each_pinned_package_is_in_the_bill_of_the_wheel(wheel: dict[str, Any]) -> None:
     assert len(PINNED) > 90
     assert purls(wheel) == set(PINNED)

@@ -79,6 +79,7 @@ def test_many_documents_are_refused_before_one_is_written(
         jobs.read_documents(Request("Read it.", documents=MANY[kind]))
 
 
+@pytest.mark.slow
 def test_documents_in_one_deep_folder_are_read(jobs: Client) -> None:
     documents = {f"{'a/' * 400}{number}.md": b"text" for number in range(5)}
 

@@ -305,6 +305,7 @@ def test_a_long_event_counts_if_a_supervisor_has_signed_it(
     assert recorded.event.type == kind
 
 
+@pytest.mark.slow
 def test_an_entry_that_is_longer_than_any_event_is_not_validated() -> None:
     with pytest.raises(MalformedMessage, match="too long for an event"):
         parse_entry(1, b"1790000000000 " + b"x" * (MAX_EVENT_BYTES + 1))

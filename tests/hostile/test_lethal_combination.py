@@ -35,6 +35,8 @@ from tests.hostile.obedient_system import ObedientSystem, obedient_system
 from tests.supervisor.shell import SETTINGS
 from tests.workers.tools.servers import Page, Server, loopback_only, serving
 
+pytestmark = pytest.mark.slow
+
 FIGURE = "48713"
 ORDER = re.compile(r"GET (http://\S+)")
 ANALYST, READER = "writer", "researcher"
@@ -208,7 +210,6 @@ def test_without_the_policy_the_get_arrives(attack: Attack, tmp_path: Path, way:
     assert attack.arrived
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_approved", [False, True])
 def test_a_person_sees_where_the_url_came_from_and_decides(
     attack: Attack, tmp_path: Path, is_approved: bool

@@ -71,6 +71,7 @@ def test_a_reply_of_many_pieces_is_put_together_in_a_short_time(kind: str) -> No
     assert len(block[kind]) >= 200_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_a_reply_without_an_end_is_cut(kind: str) -> None:
     begin, repeated = ENDLESS[kind]
@@ -87,6 +88,7 @@ def test_a_reply_without_an_end_is_cut(kind: str) -> None:
         assert server.left.wait(10)
 
 
+@pytest.mark.slow
 def test_an_event_of_many_lines_is_read_in_a_short_time() -> None:
     def talk(conversation: Conversation) -> None:
         conversation.request()

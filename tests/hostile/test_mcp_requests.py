@@ -152,6 +152,7 @@ def test_each_call_of_a_server_begins_with_the_whole_allowance(
     assert (server.requests["initialize"], server.requests["tools/call"]) == (1, calls)
 
 
+@pytest.mark.slow
 def test_a_result_of_many_empty_parts_is_too_much(
     server: Server, connections: McpConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +198,7 @@ def test_a_quote_in_a_comment_of_a_stream_hides_no_values(line_end: bytes) -> No
         stream.take(b"data: [" + b"0," * 200_000)
 
 
+@pytest.mark.slow
 def test_a_result_of_many_numbers_costs_one_result_and_not_the_memory_of_the_worker(
     server: Server, connections: McpConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ from handoff_queue.supervisor.client.client import Request
 from handoff_queue.testing import Json, Reply, answer_properties, json_reply, text_reply
 from tests.hostile.obedient_system import ObedientSystem, obedient_system
 
+pytestmark = pytest.mark.slow
+
 REPLIES = {
     "not a number": '{"status": "ok", "output": NaN}',
     "infinity": '{"status": "ok", "output": {"price": -Infinity}}',

@@ -25,6 +25,8 @@ from tests.doubles.handoffs import a_tool
 from tests.doubles.one_step_job import PASS
 from tests.hostile.obedient_system import ObedientSystem, obedient_system
 
+pytestmark = pytest.mark.slow
+
 LIE = "The licence of Qdrant is MIT."
 TRUE = "The licence of Qdrant is Apache 2.0."
 GUIDE = f"{TRUE}\n" + "Qdrant stores vectors.\n" * 1_000

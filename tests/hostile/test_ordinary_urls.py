@@ -54,6 +54,7 @@ def test_a_public_word_with_hidden_characters_is_not_a_public_word() -> None:
     assert not value_carries_private_text({"city": "Lisbon"}, [REPORT], ["Lisbon"])
 
 
+@pytest.mark.slow
 def test_a_number_joined_by_chance_is_not_a_copy_from_a_long_table() -> None:
     rows = table(3_000, 3)
     revenue = rows.splitlines()[1].split(",")[3]

@@ -19,6 +19,8 @@ from tests.doubles.one_step_job import PASS
 from tests.hostile.obedient_system import ObedientSystem, obedient_system
 from tests.supervisor.workflows.workflow_files import make_workflow
 
+pytestmark = pytest.mark.slow
+
 STEPS: list[Json] = [
     {
         "id": name,

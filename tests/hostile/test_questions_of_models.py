@@ -13,6 +13,8 @@ from handoff_queue.testing import Json, Reply, answer_properties, json_reply, re
 from tests.doubles.one_step_job import PASS
 from tests.hostile.obedient_system import ObedientSystem, obedient_system
 
+pytestmark = pytest.mark.slow
+
 STEPS: list[Json] = [
     {
         "id": name,

@@ -39,6 +39,8 @@ from tests.doubles.jobs import (
 from tests.hostile.redis_commands import OTHER_JOB
 from tests.hostile.redis_with_users import Server, calls_of
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = '{"at": 1, "usd": 1, "ms": 1, "waited_ms": 0, "turns": 1, "bucket": null}'
 MANY = 2_000
 """Values of a label, many more than a script writes."""
@@ -193,7 +195,6 @@ def many_bombs() -> dict[str, bytes]:
     return bombs(10)
 
 
-@pytest.mark.slow
 def test_results_that_are_long_together_are_not_decompressed(
     server: Server, many_bombs: dict[str, bytes]
 ) -> None:
@@ -211,7 +212,6 @@ def test_results_that_are_long_together_are_not_decompressed(
             supervisor.payloads.get(job_id, list(many_bombs))
 
 
-@pytest.mark.slow
 def test_documents_that_are_long_together_are_not_decompressed(
     server: Server, many_bombs: dict[str, bytes]
 ) -> None:
@@ -223,7 +223,6 @@ def test_documents_that_are_long_together_are_not_decompressed(
         honest.payloads.documents(list(many_bombs))
 
 
-@pytest.mark.slow
 def test_a_result_that_is_much_longer_than_any_other_is_not_decompressed(server: Server) -> None:
     text = "x" * (MAX_RESULT_BYTES + 1)
     digest = digest_of(text)

@@ -167,6 +167,7 @@ def test_without_a_function_the_tool_says_which_setting_is_missing(tmp_path: Pat
     assert "has no HANDOFF_TENANT_CREDENTIAL_FUNCTION" in failure
 
 
+@pytest.mark.slow
 def test_a_name_that_is_a_secret_and_a_credential_is_refused(tmp_path: Path) -> None:
     text = TOOLS.replace('secrets=["SHOP_TOKEN"]', 'secrets=["CRM_TOKEN"]')
 

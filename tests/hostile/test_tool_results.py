@@ -16,6 +16,8 @@ from tests.doubles.handoffs import a_tool
 from tests.hostile.obedient_system import ObedientSystem, obedient_system
 from tests.supervisor.shell import SETTINGS
 
+pytestmark = pytest.mark.slow
+
 SECRETS = {
     "ANTHROPIC_API_KEY": "sk-canary-0123456789",
     "ANTHROPIC_AUTH_TOKEN": "canary-of-a-token-77",

@@ -26,6 +26,8 @@ from tests.supervisor.engine.test_child_jobs import child_ids_of, run_tree
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.workflow_files import make_workflow
 
+pytestmark = pytest.mark.slow
+
 ONE_TEAM = """
     id: team, specialist: supervisor, task: "Compare Qdrant, Milvus and Weaviate for filtering."
 """
@@ -171,7 +173,6 @@ def test_another_supervisor_takes_over_after_a_crash_before_a_team_continues(
     assert shell.kinds(child).count("retry_requested") == 1
 
 
-@pytest.mark.slow
 def test_a_report_of_an_earlier_end_hides_no_later_end_from_the_parent(
     shell: Shell, tmp_path: Path
 ) -> None:
@@ -229,7 +230,6 @@ def test_a_repeated_team_step_gives_a_new_team_the_earlier_results_and_gaps(
     assert first != second
 
 
-@pytest.mark.slow
 def test_a_third_team_gets_the_results_of_two_earlier_teams(shell: Shell, tmp_path: Path) -> None:
     job_id, _, (_, *successes) = team_with_gap(shell, tmp_path)
     for _ in range(2):

@@ -89,6 +89,7 @@ def test_a_worker_sets_a_longer_switch_interval_of_threads(
     assert intervals == [SWITCH_EVERY_S]
 
 
+@pytest.mark.slow
 def test_a_worker_sets_higher_thresholds_of_the_garbage_collector(worker: LazyWorker) -> None:
     worker()
 

@@ -216,6 +216,7 @@ def test_a_number_beyond_all_floats_can_be_checked_for_its_divisor() -> None:
     assert problem_with(0.5, {"multipleOf": 5e-324}) is None
 
 
+@pytest.mark.slow
 def test_a_large_ordinary_value_is_checked() -> None:
     item = {
         "type": "object",

@@ -112,6 +112,7 @@ def test_a_long_line_with_many_markers_is_searched_in_linear_time() -> None:
     assert process_time() - started < 3 * slowdown()
 
 
+@pytest.mark.slow
 def test_many_markers_after_one_sentence_are_read_in_linear_time() -> None:
     markers = "".join(f"[c{number}]" for number in range(10_000)) * 3
     started = process_time()

@@ -195,6 +195,7 @@ def test_200_results_and_long_texts_stay_below_the_window_and_the_price_step(who
     assert len(compactions_in(run.checkpoints)) >= 2
 
 
+@pytest.mark.slow
 def test_every_quote_survives_a_summary_that_forgets_it(whole: Whole) -> None:
     result, run = whole
     cited = {citation.quote for claim in result.claims for citation in claim.sources}

@@ -162,6 +162,7 @@ def test_200_results_of_20_kb_stay_below_the_window_and_the_price_step(whole: Wh
     assert all(compacted.by_provider for compacted in run.compactions)
 
 
+@pytest.mark.slow
 def test_every_quote_survives_the_summaries_of_the_provider(whole: Whole) -> None:
     result, run = whole
     cited = {citation.quote for claim in result.claims for citation in claim.sources}

@@ -28,6 +28,7 @@ def quoted(quote: str, text: str) -> str | None:
     return None if span is None else text[span.start : span.end]
 
 
+@pytest.mark.slow
 @given(words, words, words, spaces, spaces)
 def test_a_quote_is_found_with_any_white_space(
     before: list[str], quote: list[str], after: list[str], first_gap: str, second_gap: str

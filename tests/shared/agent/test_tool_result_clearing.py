@@ -134,6 +134,7 @@ def test_200_results_of_20_kb_fit_into_a_window_of_100_000_tokens(whole: Whole) 
     assert max(map(tokens_of, requests)) < WINDOW
 
 
+@pytest.mark.slow
 def test_quotes_from_cleared_results_are_still_proved(whole: Whole) -> None:
     result, requests, _ = whole
     sources = [citation.source for claim in result.claims for citation in claim.sources]

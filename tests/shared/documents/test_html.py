@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,7 @@ def test_only_the_main_part_is_read_if_the_page_has_one() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_page_nested_deeper_than_the_stack_is_read() -> None:
     assert html_text("<div>" * 10_000 + "deep") == "deep"
 

@@ -195,6 +195,7 @@ def test_tenants_of_unequal_crowds_take_turns(queue: Queue) -> None:
         assert of_tenant == (crowd[:10] if tenant == "ann" else few), "each in its own order"
 
 
+@pytest.mark.slow
 def test_tenants_that_arrived_in_turn_wait_equally_long(queue: Queue) -> None:
     for tenant in TENANTS:
         for _ in range(100):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_filter import JobFilter
@@ -128,6 +130,7 @@ def test_the_list_is_filtered_by_age(store: Store) -> None:
     assert store.jobs.newest(9, JobFilter(submitted_before=1.0)) == []
 
 
+@pytest.mark.slow
 def test_a_rare_job_is_found_pages_back_and_no_job_is_listed_twice(store: Store) -> None:
     old = [with_status(store, JobStatus.FAILED) for _ in range(2)]
     job_ids = submit_together(store, 2 * JOBS_A_ROUND_TRIP)

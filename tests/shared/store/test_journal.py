@@ -108,6 +108,7 @@ def test_a_commit_on_a_future_version_is_refused(store: Store) -> None:
         commit(store, job_id, 7, CancelRequested())
 
 
+@pytest.mark.slow
 def test_eight_contending_threads_split_no_batch_and_lose_none(store: Store) -> None:
     job_id, each, size = a_job(store), 15, 4
 

@@ -221,6 +221,7 @@ def test_a_long_queue_is_repaired_in_slices_despite_remaining_messages(
     assert (redis.llen("oracle"), max(counting.read), sum(counting.read)) == (20, 4, 30)
 
 
+@pytest.mark.slow
 def test_every_supervisor_repairs_at_its_start_and_continues_while_there_is_more(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

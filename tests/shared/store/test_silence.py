@@ -145,6 +145,7 @@ def test_consecutive_silences_add_up_to_at_most_three(store: Store, job_id: JobI
     assert sweeps == [{}, {}, {}, {job_id: FOUND}]
 
 
+@pytest.mark.slow
 def test_of_hundreds_of_claims_that_could_not_renew_no_claim_counts_as_dead(
     store: Store, job_id: JobId
 ) -> None:

@@ -176,6 +176,7 @@ def test_a_lapsed_lease_of_a_removed_job_restores_nothing(store: Store, job_id: 
     assert not store.connection.redis.exists(keys.job(job_id))
 
 
+@pytest.mark.slow
 def test_many_sweepers_share_the_due_jobs(store: Store) -> None:
     job_ids = [a_job(store) for _ in range(300)]
     for job_id in job_ids:
@@ -191,6 +192,7 @@ def test_many_sweepers_share_the_due_jobs(store: Store) -> None:
     assert sweep_counts == Counter(job_ids)
 
 
+@pytest.mark.slow
 def test_one_sweep_takes_a_bounded_number_of_jobs(store: Store) -> None:
     for _ in range(MAX_SWEPT + 20):
         make_due(store, a_job(store))

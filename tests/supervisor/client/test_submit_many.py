@@ -55,6 +55,7 @@ def spend_daily_budget(jobs: Client, tenant: str) -> JobId:
     return job_id
 
 
+@pytest.mark.slow
 def test_each_job_is_stored_and_announced(jobs: Client) -> None:
     job_ids = list(jobs.submit_each(MANY))
 
@@ -67,6 +68,7 @@ def test_each_job_is_stored_and_announced(jobs: Client) -> None:
     assert announced_count(jobs) == len(MANY)
 
 
+@pytest.mark.slow
 def test_the_checks_of_a_slice_run_once(jobs: Client) -> None:
     before = command_calls(jobs, "info")
 

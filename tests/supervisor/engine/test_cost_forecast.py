@@ -66,6 +66,7 @@ def reserved_tokens(shell: Shell, job_id: JobId, role: str) -> int:
     return first.input_tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pages", [0, 1, 15])
 def test_the_forecast_is_at_least_the_final_reservation(shell: Shell, pages: int) -> None:
     job_id = shell.jobs.submit(

@@ -155,6 +155,7 @@ def test_a_supervisor_evaluates_jobs_while_a_receiver_does_not_answer(shell: She
     assert delivered.delivered
 
 
+@pytest.mark.slow
 def test_a_burst_of_webhooks_to_a_slow_receiver_counts_only_the_tries_that_were_sent(
     shell: Shell,
 ) -> None:
@@ -382,6 +383,7 @@ def test_an_end_task_that_waited_too_long_is_a_failed_try(sender: Sender) -> Non
     assert NO_THREAD in letter.reason
 
 
+@pytest.mark.slow
 def test_a_thread_that_cannot_start_takes_no_place(
     sender: Sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:

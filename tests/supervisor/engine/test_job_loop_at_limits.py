@@ -44,6 +44,7 @@ def test_at_its_deadline_a_job_ends_with_its_results_so_far(shell: Shell) -> Non
     assert "the job's 2 s are over" in str(result.answer)
 
 
+@pytest.mark.slow
 def test_at_its_handoff_limit_a_job_ends_with_its_results_so_far(shell: Shell) -> None:
     job_id = job_with_one_step_done(shell, JobLimits(max_handoffs=3))
     for event in shell.open(job_id):

@@ -75,6 +75,7 @@ def test_a_client_does_not_parse_a_long_run_of_refused_events(
     assert len(parsed) == MAX_EVENTS_A_READ + 1
 
 
+@pytest.mark.slow
 def test_a_client_checks_a_short_run_of_refused_events_again(signed: Store) -> None:
     job_id = a_job(signed)
     forge(signed, job_id, MAX_EVENTS_A_READ)

@@ -266,6 +266,7 @@ def test_the_inputs_of_a_usable_step_are_not_repeated() -> None:
     assert usable_sinks(job.state) == ("c",)
 
 
+@pytest.mark.slow
 def test_the_last_steps_of_a_long_plan_are_found_at_once() -> None:
     job = SimulatedJob(JobLimits(max_handoffs=100_000))
     job.advance()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -178,6 +179,7 @@ def test_a_retry_of_an_older_version_repeats_everything() -> None:
     ]
 
 
+@pytest.mark.slow
 @draws(50)
 @given(st.integers(0, 10**9))
 def test_every_handoff_of_a_finish_has_a_reason(seed: int) -> None:

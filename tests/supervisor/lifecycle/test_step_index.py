@@ -98,6 +98,7 @@ def check_index(first: JobState, journal: list[RecordedEvent], dice: Random) -> 
         assert state.step_index == step_index_of(state)
 
 
+@pytest.mark.slow
 @draws(80)
 @given(st.integers(0, 10**9))
 def test_the_index_is_correct_in_every_state_of_any_job(seed: int) -> None:

@@ -150,6 +150,7 @@ def test_the_same_job_gets_the_same_quote() -> None:
     assert quote_of(CHAIN, past, 0, 0.0, "j") == quote_of(CHAIN, past, 0, 0.0, "j")
 
 
+@pytest.mark.slow
 @draws(25)
 @given(st.integers(0, 10**6))
 def test_the_likely_figure_is_never_above_the_upper_bound(seed: int) -> None:

@@ -221,6 +221,7 @@ def test_the_router_takes_one_call_and_says_why(routed_labels: list[Routed]) -> 
     assert all(each.route.why for each in routed_labels)
 
 
+@pytest.mark.slow
 def test_the_router_is_as_often_right_as_it_was_measured_to_be(routed_labels: list[Routed]) -> None:
     assert way_accuracy(routed_labels) >= 0.79
     assert specialist_accuracy(routed_labels) >= 0.69

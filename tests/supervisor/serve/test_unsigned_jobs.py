@@ -58,6 +58,7 @@ def test_each_operation_on_an_unsigned_job_names_the_remedy(
     assert f"the submission of {old_job} has no valid signature" in answer.json()["detail"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/jobs/{0}", "/jobs/{0}/live", "/inbox/{0}"])
 def test_each_page_of_an_unsigned_job_names_the_remedy(
     http: TestClient, old_job: JobId, path: str
@@ -67,6 +68,7 @@ def test_each_page_of_an_unsigned_job_names_the_remedy(
     assert (page.status_code, "has no valid signature" in page.text) == (409, True)
 
 
+@pytest.mark.slow
 def test_the_export_of_the_tenant_has_the_other_jobs(http: TestClient, old_job: JobId) -> None:
     lines = [json.loads(line) for line in http.get("/v1/tenants/default/export").text.splitlines()]
 

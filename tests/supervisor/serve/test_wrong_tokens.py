@@ -18,6 +18,8 @@ from handoff_queue.supervisor.serve.request_limits import MAX_WRONG_TOKENS
 from tests.supervisor.serve.conftest import LOCAL, URL
 from tests.supervisor.serve.console.visitor import Visitor
 
+pytestmark = pytest.mark.slow
+
 ADDRESS, OTHER = "203.0.113.7", "203.0.113.8"
 WRONG = f"hq_{'0' * 12}_{'A' * 43}"
 TRIES = 2 * MAX_WRONG_TOKENS + 1
@@ -51,7 +53,6 @@ def statuses(attacker: TestClient, count: int = TRIES) -> list[int]:
     return [attacker.get("/v1/jobs").status_code for _ in range(count)]
 
 
-@pytest.mark.slow
 def test_an_address_with_many_wrong_tokens_gets_429_and_the_time_to_wait(sent_from: From) -> None:
     attacker = sent_from(ADDRESS)
 
@@ -65,7 +66,6 @@ def test_an_address_with_many_wrong_tokens_gets_429_and_the_time_to_wait(sent_fr
     assert 0 < int(refused.headers["retry-after"]) <= 61
 
 
-@pytest.mark.slow
 def test_a_valid_token_of_the_same_address_still_works(
     sent_from: From, app: FastAPI, secret: str
 ) -> None:
@@ -97,7 +97,6 @@ def test_two_ipv4_clients_of_a_server_for_ipv6_are_two_addresses(sent_from: From
     assert statuses(sent_from(f"::ffff:{OTHER}"), 1) == [401]
 
 
-@pytest.mark.slow
 def test_replicas_share_the_count(sent_from: From, redis_url: str, settings: Settings) -> None:
     jobs = client.connect(redis_url, settings)
     replica = make_application(AsyncClient(jobs), settings)
@@ -129,7 +128,6 @@ def test_the_login_of_the_console_is_limited_too(app: FastAPI, sent_from: From) 
     assert refused[0].headers["retry-after"]
 
 
-@pytest.mark.slow
 def test_a_cookie_with_a_wrong_token_counts(app: FastAPI, sent_from: From) -> None:
     visitor = Visitor(app, ADDRESS)
     visitor.http.cookies["handoff_token"] = WRONG

@@ -372,6 +372,7 @@ def test_each_problem_is_reported_with_the_line_of_its_step(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.slow
 def test_more_steps_than_a_person_writes_are_refused(tmp_path: Path) -> None:
     many = [f"id: a{n}, specialist: writer, task: Write" for n in range(MAX_WRITTEN_STEPS + 1)]
 

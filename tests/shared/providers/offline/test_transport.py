@@ -179,6 +179,7 @@ def test_a_tool_call_must_be_answered_before_the_next_message() -> None:
     assert "t1" in response.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_a_request_of_a_megabyte_is_answered_quickly() -> None:
     hostile = "a" * 500_000 + " Compare " + "b, " * 150_000
     assert (

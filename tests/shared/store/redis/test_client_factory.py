@@ -174,6 +174,7 @@ class _CollectedLast(PlainConnection):
         pass
 
 
+@pytest.mark.slow
 def test_an_open_client_closes_its_socket_when_python_collects_it(redis_url: str) -> None:
     unclosed: Any = client_for(redis_url, 30.0, None)
     unclosed.connection_pool.connection_class = _CollectedLast
