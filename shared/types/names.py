@@ -4,6 +4,8 @@ specialist's name.
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 NAME_PATTERN = r"^[a-z][a-z0-9_-]{0,47}$"
 NAME_RULE = (
     "lower-case letters, digits, `-` and `_`, and begin with a letter (at most 48 characters)"
@@ -30,19 +32,30 @@ UNROUTED_QUEUE = "unrouted"
 DEFAULT_TENANT = "default"
 """Tenant of a job that names no tenant."""
 
-ROLES = ("router", "planner", "replanner", "judge", "assessor", "synthesizer")
-"""The supervisor's own agents. Their calls are handoffs, too. `reviewer` is a specialist
-(docs/decisions/0002).
-"""
-PLANNING_ROLES = ("router", "planner", "replanner")
+
+class Role(StrEnum):
+    """The supervisor's own agents. Their calls are handoffs, too. `reviewer` is a specialist
+    (docs/decisions/0002).
+    """
+
+    ROUTER = "router"
+    PLANNER = "planner"
+    REPLANNER = "replanner"
+    JUDGE = "judge"
+    ASSESSOR = "assessor"
+    SYNTHESIZER = "synthesizer"
+
+
+ROLES: tuple[str, ...] = tuple(Role)
+PLANNING_ROLES = (Role.ROUTER, Role.PLANNER, Role.REPLANNER)
 """Roles that assign work. Only they see the list of documents, because no role reads documents."""
-CLOSING_ROLES = ("assessor", "synthesizer")
+CLOSING_ROLES = (Role.ASSESSOR, Role.SYNTHESIZER)
 """Roles that end a job. Only they may use the reserve of the job's budget."""
-REVIEWING_ROLES = ("judge", "assessor")
+REVIEWING_ROLES = (Role.JUDGE, Role.ASSESSOR)
 """Roles that review the work of others. HANDOFF_REVIEW_MODEL gives them another model."""
 FACT_GATE = "fact_gate"
 """The step of fact-check handoffs. It is not in any plan."""
-TAKES_NO_MESSAGES = ("judge", FACT_GATE)
+TAKES_NO_MESSAGES = (Role.JUDGE, FACT_GATE)
 """Steps of the handoffs whose agents decide by evidence alone, without messages of users."""
 CHILD_JOB_SPECIALIST = "supervisor"
 """The specialist of a step that becomes a child job with its own plan."""

@@ -15,9 +15,6 @@ from handoff_queue.supervisor.lifecycle.citation_numbers import number_citations
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
 from handoff_queue.supervisor.text.sanitizing import plain
 
-SYNTHESIZER = "synthesizer"
-"""The role that writes the answer."""
-
 
 class AnswerDraft:
     """The draft of one job's answer. Each part is returned once."""

@@ -11,6 +11,7 @@ from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.engine.payload_loader import PayloadLoader
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork
@@ -131,27 +132,27 @@ class RoleBriefs:
             candidates.append(SUB_TEAM)
         return candidates
 
-    def brief(self, state: JobState, role: str, request: str, writes: UnitOfWork) -> RoleTask:
+    def brief(self, state: JobState, role: Role, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the brief of a role, the steps whose results it sees, and the schema of its
         answer. The messages of users are a part of the request.
         """
         request = self._with_messages(state, request, writes)
         match role:
-            case "router":
+            case Role.ROUTER:
                 return self._routing(state, request)
-            case "planner":
+            case Role.PLANNER:
                 return self._planning(state, request, writes)
-            case "replanner":
+            case Role.REPLANNER:
                 plan = self._loader.plan(state, writes)
                 candidates = self._candidates_and_child_job(state)
                 return replanning(state, request, plan, candidates, self._job_context(state))
-            case "judge":
+            case Role.JUDGE:
                 return judge_task(
                     state, self._loader.texts(state, payloads_for_judge(state), writes)
                 )
-            case "assessor":
+            case Role.ASSESSOR:
                 return self._assessment(state, request, writes)
-            case _:
+            case Role.SYNTHESIZER:
                 return self._synthesis(state, request, writes)
 
     def _with_messages(self, state: JobState, request: str, writes: UnitOfWork) -> str:

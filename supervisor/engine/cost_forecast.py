@@ -20,14 +20,13 @@ from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MissingCredentials
 from handoff_queue.shared.types.model import ModelCall, SystemPrompt
-from handoff_queue.shared.types.names import CLOSING_ROLES
+from handoff_queue.shared.types.names import CLOSING_ROLES, Role
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.lifecycle.child_job_budgets import (
     describe_child_job_shortage,
     has_child_jobs,
 )
-from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.job_budget import closing_roles, reserve_for_closing_roles
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.user_messages import MAX_CHARS_IN_A_BRIEF
@@ -65,7 +64,9 @@ class CostForecast:
         self._models = models
         self._prices = prices
         self._fact_checker = fact_checker
-        self._specs = {role: read_role_once(role) for role in (*CLOSING_ROLES, JUDGE, "planner")}
+        self._specs: dict[str, SpecialistSpec] = {}
+        for role in (*CLOSING_ROLES, Role.JUDGE, Role.PLANNER):
+            self._specs[role] = read_role_once(role)
 
     def fields(self, state: JobState) -> dict[str, str | int]:
         """Return fields of the job's hash: the reserve that steps may not use, and a text
@@ -96,7 +97,7 @@ class CostForecast:
         """Return the upper bound of the first call of a child job's planner, without the texts
         of its step. Every child job needs at least that.
         """
-        return self._worst_call("planner", state, HIDDEN_TOKENS)
+        return self._worst_call(Role.PLANNER, state, HIDDEN_TOKENS)
 
     def _worst_call(self, role: str, state: JobState, input_tokens: int) -> WorstCase:
         """Return the upper bound of a role's call, or of the fact-checker's.

@@ -21,9 +21,9 @@ from handoff_queue.shared.runtime.runner_factory import AgentSetup
 from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.roles.assessment import verdict_format
@@ -149,7 +149,7 @@ class RoleRunner:
         """Return the answer format of a role, and the rules for its answer."""
         role = handoff.assigned_to
         schema = handoff.expected_output_format
-        if role == "synthesizer":
+        if role == Role.SYNTHESIZER:
             envelope = EnvelopeFormat(
                 handoff.step_id,
                 schema,
@@ -158,12 +158,12 @@ class RoleRunner:
                 has_claims=read_role_once(role).has_claims,
             )
             return AgentSetup(envelope, form=AnswerForm.ENVELOPE, streams_draft=True)
-        if state.plan is None or role not in (REPLANNER, "planner"):
+        if state.plan is None or role not in (Role.REPLANNER, Role.PLANNER):
             answer_format = _answer_format(state, handoff, loaded)
             return AgentSetup(answer_format, form=AnswerForm.OWN)
         texts = self._attempts.payload_cache.payloads(state.job_id, [state.plan.plan.digest])
         plan = Plan.from_json(texts[state.plan.plan.digest])
-        if role == "planner":
+        if role == Role.PLANNER:
             return AgentSetup(needs_format_of_schema(schema, state, plan), form=AnswerForm.OWN)
         statuses: dict[StepId, str] = {}
         for step_id, result in loaded.results.items():
@@ -179,7 +179,7 @@ class RoleRunner:
         request = state.submitted.request
         digests = [request.digest]
         acts: Collection[str] = ()
-        if handoff.assigned_to == "planner":
+        if handoff.assigned_to == Role.PLANNER:
             acts = acting(self._attempts.store.presence.load_served_specialists())
             if state.plan:
                 digests.append(state.plan.plan.digest)
@@ -195,18 +195,18 @@ class RoleRunner:
 def _answer_format(state: JobState, handoff: AgentHandoff, loaded: LoadedPayloads) -> AnswerFormat:
     """Return the answer format of a router, a first planner, a judge or an assessor."""
     match handoff.assigned_to:
-        case "router":
+        case Role.ROUTER:
             return RouteFormat(specialists_of_route_schema(handoff.expected_output_format))
-        case "planner":
+        case Role.PLANNER:
             return PlanFormat(
                 specialists_of_plan_schema(handoff.expected_output_format),
                 state.submitted.limits.max_steps,
                 handoff.depends_on,
                 state.submitted.approvals.are_wanted,
             )
-        case "judge" if points := points_of_schema(handoff.expected_output_format):
+        case Role.JUDGE if points := points_of_schema(handoff.expected_output_format):
             return RulingFormat(points)
-        case "judge" if state.conflicts is not None:
+        case Role.JUDGE if state.conflicts is not None:
             return judge_format_of_schema(handoff.expected_output_format, state.conflicts)
         case _:
             return verdict_format(state, loaded.results)

@@ -15,6 +15,7 @@ from handoff_queue.shared.types.answer import Answer, NumberedCitation
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus, PlanMade
 from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, claims_by_id
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import is_private, is_untrusted
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.citation_numbers import (
@@ -120,7 +121,7 @@ def parts_of(state: JobState) -> tuple[BlobRef, ...]:
 def sources_of_answer(state: JobState) -> dict[StepId, BlobRef]:
     """Return the results that are the answer, by step."""
     if state.synthesis is not None:
-        return {StepId("synthesizer"): state.synthesis}
+        return {StepId(Role.SYNTHESIZER): state.synthesis}
     sources: dict[StepId, BlobRef] = {}
     for step_id in usable_sinks(state):
         result = state.steps[step_id].result

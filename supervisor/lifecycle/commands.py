@@ -10,6 +10,7 @@ from handoff_queue.shared.types.events import AnsweredCall, AnswerMethod, JobSta
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
+from handoff_queue.shared.types.names import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class MakeQuote:
 class IssueRole:
     """Issue a handoff for a role of the supervisor."""
 
-    role: str
+    role: Role
     attempt: int
 
 

@@ -15,14 +15,13 @@ from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.events import ConflictsFound, Judged
 from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, claims_by_id, ref
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.review import Conflict, Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, claim_ids_in
 from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.text.claim_conflicts import conflicts_in
-
-JUDGE = "judge"
 
 
 def settle_conflicts(state: JobState, now: float) -> tuple[Command, ...] | None:
@@ -33,7 +32,7 @@ def settle_conflicts(state: JobState, now: float) -> tuple[Command, ...] | None:
         return None
     if state.conflicts is None or state.conflicts_of != results_in(state):
         return (FindConflicts(),)
-    if state.has_open(JUDGE):
+    if state.has_open(Role.JUDGE):
         return ()
     if (
         state.conflicts.conflicts
@@ -41,7 +40,7 @@ def settle_conflicts(state: JobState, now: float) -> tuple[Command, ...] | None:
         and state.spent is None
         and now < state.working_deadline
     ):
-        return (ask_role(state, JUDGE),)
+        return (ask_role(state, Role.JUDGE),)
     return None
 
 

@@ -11,6 +11,7 @@ from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.limits import OnLimit
+from handoff_queue.shared.types.names import Role
 from handoff_queue.supervisor.lifecycle.answer import choose_method
 from handoff_queue.supervisor.lifecycle.approval_policy import (
     after_rejection,
@@ -51,7 +52,6 @@ from handoff_queue.supervisor.lifecycle.joins import (
     abandon_late_steps,
 )
 from handoff_queue.supervisor.lifecycle.observations import Observations
-from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.ready_steps import end_hopeless_steps, ready_steps
 from handoff_queue.supervisor.lifecycle.replanning import should_replan
 from handoff_queue.supervisor.lifecycle.review_arbitration import arbitrate
@@ -209,7 +209,7 @@ def _decide_about_steps(
     """
     if state.submitted.is_quoted and state.quote is None:
         return (MakeQuote(),)
-    is_replanning = state.has_open(REPLANNER) or should_replan(state, now)
+    is_replanning = state.has_open(Role.REPLANNER) or should_replan(state, now)
     settled_first = _settle_steps(state, observations, now, is_replanning=is_replanning)
     if settled_first is not None:
         return settled_first
@@ -230,14 +230,14 @@ def _decide_about_steps(
     agents, commands = separate_child_steps(state, begin_now)
     commands += _groups(state, agents, observations)
     needy = state.step_index.in_need
-    if needy and not state.has_open("planner"):
+    if needy and not state.has_open(Role.PLANNER):
         commands.append(_answer_needs(state, needy))
     elif is_replanning and not state.has_open():
-        commands.append(ask_role(state, REPLANNER))
+        commands.append(ask_role(state, Role.REPLANNER))
     if to_approve and state.question is None:
         commands.append(ask_to_begin(to_approve))
     is_done = not is_replanning and not to_approve and is_ready_for_review(state)
-    if not commands and is_done and not state.has_open("assessor"):
+    if not commands and is_done and not state.has_open(Role.ASSESSOR):
         return _conclude(state, now)
     return tuple(commands)
 
@@ -358,7 +358,7 @@ def _answer_needs(state: JobState, needy: Sequence[StepId]) -> Command:
     if asked_too_often:
         why = f"still needs something after {MAX_NEEDS_ANSWERED} answers of the planner"
         return AbandonSteps(tuple(asked_too_often), why)
-    return ask_role(state, "planner")
+    return ask_role(state, Role.PLANNER)
 
 
 def _review(state: JobState, now: float) -> Command:
@@ -366,11 +366,11 @@ def _review(state: JobState, now: float) -> Command:
         return SkipReview(NOTHING_USABLE)
     if now >= state.working_deadline:
         return SkipReview("no time was left for a review")
-    return ask_role(state, "assessor")
+    return ask_role(state, Role.ASSESSOR)
 
 
 def _synthesize(state: JobState, now: float) -> tuple[Command, ...]:
-    if state.has_open("synthesizer"):
+    if state.has_open(Role.SYNTHESIZER):
         return ()
     rule_first = arbitrate(state, now)
     if rule_first is not None:
@@ -379,5 +379,5 @@ def _synthesize(state: JobState, now: float) -> tuple[Command, ...]:
     if method is not AnswerMethod.SYNTHESIZED:
         return (ChooseAnswer(method),)
     if now < state.working_deadline:
-        return (ask_role(state, "synthesizer"),)
+        return (ask_role(state, Role.SYNTHESIZER),)
     return (ChooseAnswer(AnswerMethod.MERGED),)

@@ -11,6 +11,7 @@ from handoff_queue.shared.types.citation_markers import map_texts
 from handoff_queue.shared.types.handoff import BlobRef, Claim, GivenResult, HandoffResult, ref
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import Origins, origins_or_unknown, union
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
@@ -32,7 +33,7 @@ def results_to_give(state: JobState) -> dict[StepId, BlobRef]:
     """
     results: dict[StepId, BlobRef] = {}
     if state.synthesis:
-        results[StepId("synthesizer")] = state.synthesis
+        results[StepId(Role.SYNTHESIZER)] = state.synthesis
     for step_id in (*usable_sinks(state), *state.usable_steps):
         result = state.steps[step_id].result
         if result:

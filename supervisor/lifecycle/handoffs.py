@@ -13,12 +13,11 @@ from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextRe
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import HandoffLimits
-from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, FACT_GATE, PLANNING_ROLES
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, FACT_GATE, PLANNING_ROLES, Role
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.usage import microusd
 from handoff_queue.supervisor.lifecycle.answer import sources_of_answer
-from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.gates import with_requirements
 from handoff_queue.supervisor.lifecycle.helper_steps import helpers_of
 from handoff_queue.supervisor.lifecycle.observations import Observations
@@ -27,7 +26,6 @@ from handoff_queue.supervisor.lifecycle.origins import (
     origins_of_step,
     words_of_user,
 )
-from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
 from handoff_queue.supervisor.lifecycle.user_messages import remarks_on_step
@@ -235,10 +233,10 @@ def role_handoff(
     """
     step_id = StepId(spec.name)
     deadline = state.role_deadline
-    if spec.name == REPLANNER:  # it only adds work, which must end before an answer is made
+    if spec.name == Role.REPLANNER:  # it only adds work, which must end before an answer is made
         deadline = state.working_deadline
     documents = artifacts(state)
-    if spec.name == JUDGE:  # it decides by the evidence in the claims
+    if spec.name == Role.JUDGE:  # it decides by the evidence in the claims
         documents = ()
     return AgentHandoff(
         handoff_id=handoff_id(step_id, attempt),
@@ -353,8 +351,6 @@ LIVE_STEP_S = 300.0
 """Seconds that are kept for each step that is left, and for the end of the job, if all their calls
 are live.
 """
-ASSESSOR = "assessor"
-SYNTHESIZER = "synthesizer"
 MAX_LIVE_CALL_SHARE = 0.5
 """Largest share of the job's time that is kept for live calls. Batches have the rest."""
 PLANNING_SHARE = 0.25
@@ -379,8 +375,8 @@ def role_batch_until(state: JobState, role: str) -> float | None:
         role: the name of a role, or FACT_GATE for the fact-checker.
     """
     after = 0
-    is_last_review = role == ASSESSOR and not state.may_send_back
-    if role != SYNTHESIZER and not is_last_review:
+    is_last_review = role == Role.ASSESSOR and not state.may_send_back
+    if role != Role.SYNTHESIZER and not is_last_review:
         after = 2 + max(state.steps_after.values(), default=0)  # the longest chain, and a review
     until = _end_of_batches(state, after)
     if until is None or role not in PLANNING_ROLES:

@@ -8,10 +8,9 @@ from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.names import CLOSING_ROLES
+from handoff_queue.shared.types.names import CLOSING_ROLES, Role
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.usage import NOTHING_USED
-from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.review_arbitration import may_need_arbitration
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -80,12 +79,12 @@ def closing_roles(state: JobState) -> tuple[str, ...]:
         state.plan.synthesis is Synthesis.RECONCILE or state.submitted.answer_schema is not None
     )
     is_called = {
-        "assessor": state.is_reviewed,
-        "synthesizer": to_be_written and len(state.steps) > 1,
+        Role.ASSESSOR: state.is_reviewed,
+        Role.SYNTHESIZER: to_be_written and len(state.steps) > 1,
     }
-    names = [role for role in CLOSING_ROLES if is_called[role]]
+    names: list[str] = [role for role in CLOSING_ROLES if is_called[role]]
     if may_need_arbitration(state):
-        names.append(JUDGE)
+        names.append(Role.JUDGE)
     if state.submitted.fact_checker:
         names.append(state.submitted.fact_checker)
     return tuple(names)

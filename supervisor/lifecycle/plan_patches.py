@@ -9,8 +9,6 @@ from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.message import Message
 
-REPLANNER = "replanner"
-
 
 class PatchHistory(Message):
     """Results that arrived, results that the replanner saw, and its patches."""

@@ -49,7 +49,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BUDGETS, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.names import ROLES
+from handoff_queue.shared.types.names import ROLES, Role
 from handoff_queue.shared.types.origins import origins_or_unknown, union
 from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.approval_events import (
@@ -298,7 +298,7 @@ def _answer_changes(
             return {
                 "synthesized": event,
                 "phase": Phase.ANSWERING,
-                "open": state.open_without("synthesizer"),
+                "open": state.open_without(Role.SYNTHESIZER),
                 "fruitless": 0,
                 "kept": NOTHING_KEPT,
                 "gated": None,
@@ -395,7 +395,7 @@ def _apply_review(state: JobState, event: Reviewed, at: float) -> dict[str, Any]
     """Return the changes after a review: its steps and their dependents run again, or the
     review is over.
     """
-    rounds, still_open = (*state.rounds, event), state.open_without("assessor")
+    rounds, still_open = (*state.rounds, event), state.open_without(Role.ASSESSOR)
     steps = dict(state.steps)
     present = steps.keys() & {*event.steps}
     acted = {step_id for step_id in present if steps[step_id].acted}

@@ -24,9 +24,10 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BUDGETS
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Patch, Plan, Synthesis
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER, PatchHistory
+from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,
     StepState,
@@ -223,7 +224,7 @@ def remember_event(state: JobState, event: Event) -> PatchHistory:
     match event:
         case PlanMade():
             return _new_count(history)
-        case HandoffIssued(assigned_to=role) if role == REPLANNER:
+        case HandoffIssued(assigned_to=role) if role == Role.REPLANNER:
             return history.model_copy(update={"shown": tuple(history.news)})
         case HandoffFinished() if event.handoff_id in state.open:
             return _after_result(history, state.open[event.handoff_id], event)
@@ -270,7 +271,7 @@ def _after_result(
         return known.model_copy(
             update={"news": {**known.news, event.handoff_id: issued.group or ""}}
         )
-    if issued.assigned_to != REPLANNER:
+    if issued.assigned_to != Role.REPLANNER:
         return known
     if event.stop_reason in BUDGETS:  # it is asked again when the job may go on
         return known.model_copy(update={"shown": ()})

@@ -12,9 +12,9 @@ from typing import Any
 from handoff_queue.shared.types.events import Arbitrated
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.review import Decision, Revision, Ruling, Rulings
 from handoff_queue.supervisor.lifecycle.commands import Command
-from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.routing import ask_role
 from handoff_queue.supervisor.lifecycle.state import AttemptFeedback, JobState, Phase
@@ -43,9 +43,9 @@ def arbitrate(state: JobState, now: float) -> tuple[Command, ...] | None:
     is_over = state.spent is not None or now >= state.working_deadline
     if is_over or state.arbitrated is not None or not disagreements(state):
         return None
-    if state.has_open(JUDGE):
+    if state.has_open(Role.JUDGE):
         return ()
-    return (ask_role(state, JUDGE),)
+    return (ask_role(state, Role.JUDGE),)
 
 
 def disputes_settled_for_writer(state: JobState) -> frozenset[StepId]:
@@ -74,7 +74,7 @@ def apply_arbitration(state: JobState, event: Arbitrated, at: float) -> dict[str
     changes: dict[str, Any] = {
         "arbitrated": event,
         "fruitless": 0,
-        "open": state.open_without(JUDGE),
+        "open": state.open_without(Role.JUDGE),
     }
     present = state.steps.keys() & {*event.assessor}
     named_steps = frozenset(step_id for step_id in present if not state.steps[step_id].acted)

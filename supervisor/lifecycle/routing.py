@@ -7,7 +7,7 @@ from typing import assert_never
 
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, Role
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
@@ -25,18 +25,18 @@ def route(state: JobState, observations: Observations) -> tuple[Command, ...]:
     only one specialist is served. Empty while the router works, or no worker announces a
     specialist.
     """
-    if state.has_open("router") or not observations.specialists:
+    if state.has_open(Role.ROUTER) or not observations.specialists:
         return ()
     if len(observations.specialists) == 1:  # a call could not choose otherwise
         return (Route(Mode.SINGLE, *observations.specialists),)
-    return (ask_role(state, "router"),)
+    return (ask_role(state, Role.ROUTER),)
 
 
 def plan(state: JobState, observations: Observations) -> tuple[Command, ...]:
     """Return the command that plans the job. A planner plans for a team; code makes every
     other plan. Empty while the planner works, or no worker announces a specialist.
     """
-    if state.has_open("planner") or not observations.specialists:
+    if state.has_open(Role.PLANNER) or not observations.specialists:
         return ()
     match state.mode:
         case Mode.PIPELINE:
@@ -47,7 +47,7 @@ def plan(state: JobState, observations: Observations) -> tuple[Command, ...]:
                 specialist = state.routed.specialist
             return (MakePlan(specialist or default_specialist(observations.specialists)),)
         case Mode.TEAM | Mode.ADAPTIVE:
-            return (ask_role(state, "planner"),)
+            return (ask_role(state, Role.PLANNER),)
         case Mode.AUTO:
             raise AssertionError("a job is routed before it is planned")
         case _:
@@ -82,6 +82,6 @@ def plan_of_one_step(
     return Plan(steps=(step,), given=given_steps, why=why)
 
 
-def ask_role(state: JobState, role: str) -> IssueRole:
+def ask_role(state: JobState, role: Role) -> IssueRole:
     """Return the command that issues the next attempt of a role."""
     return IssueRole(role, state.role_attempts.get(role, 0) + 1)

@@ -34,6 +34,7 @@ from handoff_queue.shared.types.handoff import Author, BlobRef, ResultStatus, St
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import Origin
 from handoff_queue.shared.types.step_events import Passage
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
@@ -586,7 +587,7 @@ class JobState(Message):
                 handoff_ids.append(handoff_id(step_id, number))
         return tuple(handoff_ids)
 
-    def has_open(self, role: str | None = None) -> bool:
+    def has_open(self, role: Role | None = None) -> bool:
         """Return whether a role of the supervisor has an open handoff. None: any role."""
         for open_id in self.step_index.outside_chords:
             issued = self.open[open_id]
@@ -594,7 +595,7 @@ class JobState(Message):
                 return True
         return False
 
-    def open_without(self, role: str) -> dict[HandoffId, HandoffIssued]:
+    def open_without(self, role: Role) -> dict[HandoffId, HandoffIssued]:
         """Return the open handoffs without those of a role whose answer is no longer needed."""
         handoffs: dict[HandoffId, HandoffIssued] = {}
         for open_id, issued in self.open.items():

@@ -22,7 +22,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BlobRef
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
+from handoff_queue.shared.types.names import TAKES_NO_MESSAGES, Role
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.answer import choose_method
 from handoff_queue.supervisor.lifecycle.state import (
@@ -124,10 +124,12 @@ def _has_later_readers(state: JobState, step_id: StepId | None) -> bool:
 def _has_roles_to_come(state: JobState) -> bool:
     """Return whether a replanner, an assessor or a synthesizer will probably begin."""
     if state.phase is Phase.WORKING:
-        has_review = state.is_reviewed and not state.review_over and not state.has_open("assessor")
+        has_review = (
+            state.is_reviewed and not state.review_over and not state.has_open(Role.ASSESSOR)
+        )
         is_replanned = state.mode is Mode.ADAPTIVE and state.step_index.unsettled > 0
         return has_review or is_replanned or _may_be_synthesized(state)
-    if state.phase is Phase.SYNTHESIZING and not state.has_open("synthesizer"):
+    if state.phase is Phase.SYNTHESIZING and not state.has_open(Role.SYNTHESIZER):
         return choose_method(state) is AnswerMethod.SYNTHESIZED
     return False
 

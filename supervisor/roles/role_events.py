@@ -37,6 +37,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import DOCUMENT, Origin, union
 from handoff_queue.shared.types.plan import Plan, Resolution, Resolutions
 from handoff_queue.shared.types.plan_validation import after_review_in
@@ -92,28 +93,28 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
     schema = handoff.expected_output_format
     result_ref = ref(result.to_json())
     match handoff.assigned_to:
-        case "router":
+        case Role.ROUTER:
             return (_make_routed_event(result, result_ref),), ()
-        case "planner" if state.plan is None:
+        case Role.PLANNER if state.plan is None:
             known_specialists = specialists_of_plan_schema(schema)
             event, text = _make_plan_or_fallback_event(
                 state, result, result_ref, request, known_specialists, acting
             )
             return (hide_titles(state, event),), (text,)
-        case "planner":
+        case Role.PLANNER:
             resolved, new_plan = _make_needs_resolved_event(
                 state, steps_of_schema(schema), result, result_ref, texts
             )
             return (hide_titles(state, resolved),), new_plan
-        case "judge" if points_of_schema(schema):
+        case Role.JUDGE if points_of_schema(schema):
             return (_make_arbitrated_event(result, result_ref),), ()
-        case "judge":
+        case Role.JUDGE:
             return (_make_judged_event(result, result_ref),), ()
-        case "replanner":
+        case Role.REPLANNER:
             return (), ()  # the next decision applies the patch to the plan of that time
-        case "assessor":
+        case Role.ASSESSOR:
             return (_make_reviewed_event(state, result, result_ref, texts),), ()
-        case "synthesizer":
+        case Role.SYNTHESIZER:
             return (_make_synthesized_event(state, result, result_ref),), ()
         case role:
             raise HandoffError(f"{role} is not a role that has consequences")
@@ -413,9 +414,9 @@ def earlier_results(handoff: AgentHandoff, state: JobState) -> tuple[BlobRef, ..
     and questions.
     """
     match handoff.assigned_to:
-        case "assessor":
+        case Role.ASSESSOR:
             return rounds_sent_back(state)
-        case "planner" if state.plan is not None:
+        case Role.PLANNER if state.plan is not None:
             asking = steps_of_schema(handoff.expected_output_format)
             results: list[BlobRef] = []
             for step_id in asking:

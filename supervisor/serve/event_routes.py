@@ -23,7 +23,8 @@ from handoff_queue.shared.types.events import (
     RecordedEvent,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
+from handoff_queue.shared.types.names import Role
+from handoff_queue.supervisor.client.answer_draft import AnswerDraft
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import event_record_as_json
@@ -179,7 +180,7 @@ class _DraftSources:
             case JobSubmitted() as submitted:
                 self.is_form = submitted.answer_schema is not None
             case HandoffIssued() as issued:
-                if issued.assigned_to == SYNTHESIZER:
+                if issued.assigned_to == Role.SYNTHESIZER:
                     self.writer = issued.handoff_id
             case HandoffFinished() as finished:
                 self.finished[finished.handoff_id] = finished

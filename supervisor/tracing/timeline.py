@@ -24,6 +24,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.job_result import JobRecord
 
@@ -31,7 +32,7 @@ STOPPED = "stopped"
 """State of a handoff that the job abandoned before it had ended."""
 GIVEN_UP, NOT_BEGUN, KEPT = "given up", "not begun", "kept"
 """States of a step without a handoff."""
-PLANNERS = ("planner", "replanner")
+PLANNERS = (Role.PLANNER, Role.REPLANNER)
 """The roles that a step without dependencies comes after."""
 PLANNED = "plan/"
 """Prefix of the name of a step without a handoff. No id of a handoff has a slash."""

@@ -28,7 +28,7 @@ from handoff_queue.shared.types.handoff import Claim, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
-from handoff_queue.shared.types.names import CLOSING_ROLES, FACT_GATE
+from handoff_queue.shared.types.names import CLOSING_ROLES, FACT_GATE, Role
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
 from handoff_queue.shared.types.usage import Usage
@@ -172,7 +172,7 @@ class RandomJob(SimulatedJob):
         if isinstance(command, IssueFactCheck):
             check_fact_check_begin(self)
         super().record(command)
-        if command == IssueRole("planner", self.state.role_attempts.get("planner", 0)):
+        if command == IssueRole(Role.PLANNER, self.state.role_attempts.get("planner", 0)):
             self.planner_view = (self.state, self.plan)
         if isinstance(command, IssueGroup):
             for step_id in command.steps:

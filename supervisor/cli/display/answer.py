@@ -20,6 +20,7 @@ from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import LAST_TOOL_ERROR, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.names import Role
 from handoff_queue.supervisor.cli.display.job_view import (
     JobView,
     StepCopies,
@@ -35,7 +36,7 @@ from handoff_queue.supervisor.cli.display.terminal import (
     shorten,
     write_line,
 )
-from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
+from handoff_queue.supervisor.client.answer_draft import AnswerDraft
 from handoff_queue.supervisor.client.plan_changes import change_in_words
 from handoff_queue.supervisor.text.sanitizing import plain, plain_line
 
@@ -78,7 +79,7 @@ def _newest_writer(view: JobView) -> HandoffId | None:
     """Return the newest handoff of the synthesizer, or None before the first."""
     newest = None
     for event in view.issued:
-        if event.assigned_to == SYNTHESIZER:
+        if event.assigned_to == Role.SYNTHESIZER:
             newest = event.handoff_id
     return newest
 

@@ -15,7 +15,7 @@ from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, Pl
 from handoff_queue.shared.types.handoff import describe_shared_run
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.names import ROLES
+from handoff_queue.shared.types.names import ROLES, Role
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.activity import (
     deferral_reason,
@@ -28,7 +28,6 @@ from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
 from handoff_queue.supervisor.client.plan_changes import change_in_words, change_of
-from handoff_queue.supervisor.lifecycle.plan_patches import REPLANNER
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
@@ -206,14 +205,14 @@ def rows_of(view: JobView) -> Iterator[TreeRow]:
     if state is None:
         return
     roles = [event for event in view.issued if event.assigned_to in ROLES or event.is_fact_check]
-    first = [event for event in roles if event.assigned_to == "planner"][:1]
+    first = [event for event in roles if event.assigned_to == Role.PLANNER][:1]
     for event in first:
         yield _role_row(view, state, event)
     if not first and _will_be_planned(state):
         activity = ""
         if state.version < _EVALUATED:
             activity = "waits for a supervisor"
-        yield TreeRow(*_WAITING, "planner", activity)
+        yield TreeRow(*_WAITING, Role.PLANNER, activity)
     elif not first and state.version < _EVALUATED:
         yield TreeRow(*_WAITING, "job", "waits for a supervisor")
     issued = {event.handoff_id: event for event in view.issued}
@@ -260,9 +259,9 @@ def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]
 
 def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
     mark, activity = _mark_and_words(view, event)
-    if event.assigned_to == "assessor" and event.handoff_id in view.finished:
+    if event.assigned_to == Role.ASSESSOR and event.handoff_id in view.finished:
         activity = f"{_verdict(state, event.attempt)}  {activity}"
-    patch = _patch(view, state, event) if event.assigned_to == REPLANNER else None
+    patch = _patch(view, state, event) if event.assigned_to == Role.REPLANNER else None
     if patch:
         change = change_in_words(change_of(patch, view.texts))
         activity = f"{shorten(change, 60)}  {activity}"

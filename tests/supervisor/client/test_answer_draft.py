@@ -7,7 +7,8 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import Claim
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.client.answer_draft import SYNTHESIZER, AnswerDraft
+from handoff_queue.shared.types.names import Role
+from handoff_queue.supervisor.client.answer_draft import AnswerDraft
 from tests.doubles.jobs import a_job, finish_with, granted_claim, issue, result_of
 from tests.supervisor.lifecycle.test_citation_numbers import citation_of, claim_of
 
@@ -27,12 +28,12 @@ def test_the_result_of_a_step_decides_about_the_claim_with_its_name(store: Store
     job_id = a_job(store)
     own = finish_step(store, job_id, "find", claim_of("find.c1", citation_of("a.md")))
     forged = finish_step(store, job_id, "other", claim_of("find.c1"))
-    issue(store, job_id, f"{SYNTHESIZER}.1", role=SYNTHESIZER, group=None)
-    writing = granted_claim(store, job_id, f"{SYNTHESIZER}.1")
+    issue(store, job_id, f"{Role.SYNTHESIZER}.1", role=Role.SYNTHESIZER, group=None)
+    writing = granted_claim(store, job_id, f"{Role.SYNTHESIZER}.1")
     writing.heartbeat("writing", "It is so. [find.c1] The end.")
     writing.renew()
 
     for finished in ([own, forged], [forged, own]):
         draft = AnswerDraft(store)
-        text = draft.more(job_id, HandoffId(f"{SYNTHESIZER}.1"), finished)
+        text = draft.more(job_id, HandoffId(f"{Role.SYNTHESIZER}.1"), finished)
         assert text == "It is so. [1] The end."

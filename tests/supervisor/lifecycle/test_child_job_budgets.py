@@ -29,6 +29,7 @@ from handoff_queue.shared.types.ids import HandoffId, JobId, StepId, child_id_fo
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.shared.types.usage import Usage
@@ -223,11 +224,11 @@ def test_a_replanner_runs_while_a_child_works_and_again_after_its_end() -> None:
     job.advance()
 
     job.finish("a0")
-    assert job.advance() == [IssueRole("replanner", 1)]
+    assert job.advance() == [IssueRole(Role.REPLANNER, 1)]
     job.patch_plan()
     job.advance()
     job.finish("t0")
-    assert job.advance() == [IssueRole("replanner", 2)]
+    assert job.advance() == [IssueRole(Role.REPLANNER, 2)]
 
 
 def test_no_person_is_asked_about_a_step_of_a_child() -> None:

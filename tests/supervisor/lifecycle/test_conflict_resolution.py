@@ -6,6 +6,7 @@ from handoff_queue.shared.types.events import ConflictsFound, JobStatus, Judged,
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.names import Role
 from handoff_queue.supervisor.lifecycle.answer import assemble
 from handoff_queue.supervisor.lifecycle.commands import FindConflicts, IssueRole
 from handoff_queue.supervisor.lifecycle.conflict_resolution import disputes_of
@@ -54,9 +55,9 @@ def test_a_dispute_gives_value_and_unit_if_the_claims_text_lacks_them() -> None:
 def test_the_judge_is_asked_once_before_the_review() -> None:
     job = contradicting_job()
 
-    assert job.advance() == [FindConflicts(), IssueRole("judge", 1)]
+    assert job.advance() == [FindConflicts(), IssueRole(Role.JUDGE, 1)]
     settle_conflicts(job, k1="a.c1")
-    assert job.advance() == [IssueRole("assessor", 1)]
+    assert job.advance() == [IssueRole(Role.ASSESSOR, 1)]
 
 
 def test_without_a_conflict_the_judge_is_not_asked() -> None:
@@ -64,7 +65,7 @@ def test_without_a_conflict_the_judge_is_not_asked() -> None:
     job.finish("a", claims=(METRES,))
     job.finish("b", claims=(OTHER,))
 
-    assert job.advance() == [FindConflicts(), IssueRole("assessor", 1)]
+    assert job.advance() == [FindConflicts(), IssueRole(Role.ASSESSOR, 1)]
 
 
 def test_without_comparable_claims_no_conflicts_are_searched() -> None:
@@ -72,7 +73,7 @@ def test_without_comparable_claims_no_conflicts_are_searched() -> None:
     job.finish("a", claims=(METRES,))
     job.finish("b")
 
-    assert job.advance() == [IssueRole("assessor", 1)]
+    assert job.advance() == [IssueRole(Role.ASSESSOR, 1)]
 
 
 def test_a_single_result_can_contradict_itself_in_mode_single() -> None:
@@ -84,7 +85,7 @@ def test_a_single_result_can_contradict_itself_in_mode_single() -> None:
         claims=BOTH,
     )
 
-    assert job.advance() == [FindConflicts(), IssueRole("judge", 1)]
+    assert job.advance() == [FindConflicts(), IssueRole(Role.JUDGE, 1)]
     settle_conflicts(job, k1="")
     job.advance()
     assert job.state.status is JobStatus.OK
@@ -96,7 +97,7 @@ def test_the_results_of_a_workflow_are_checked_for_conflicts() -> None:
     job.finish("a", claims=(METRES,))
     job.finish("b", claims=(FEET,))
 
-    assert IssueRole("judge", 1) in job.advance()
+    assert IssueRole(Role.JUDGE, 1) in job.advance()
 
 
 def test_the_same_conflicts_are_not_judged_again_after_another_round() -> None:
@@ -108,7 +109,7 @@ def test_the_same_conflicts_are_not_judged_again_after_another_round() -> None:
     job.advance()
     job.finish("b", output="984 feet [b.c1].", claims=(FEET,))
 
-    assert job.advance() == [FindConflicts(), IssueRole("assessor", 2)]
+    assert job.advance() == [FindConflicts(), IssueRole(Role.ASSESSOR, 2)]
     assert [dispute.is_settled for dispute in disputes_of(job.state, job.texts)] == [False]
 
 
@@ -121,7 +122,7 @@ def test_other_conflicts_of_another_round_are_judged() -> None:
     job.advance()
     job.finish("b", claims=(a_claim("b.c1", "312", "m"),))
 
-    assert job.advance() == [FindConflicts(), IssueRole("judge", 2)]
+    assert job.advance() == [FindConflicts(), IssueRole(Role.JUDGE, 2)]
 
 
 def test_a_round_that_repairs_the_contradiction_leaves_no_conflict() -> None:
@@ -133,7 +134,7 @@ def test_a_round_that_repairs_the_contradiction_leaves_no_conflict() -> None:
     job.advance()
     job.finish("b", claims=(OTHER,))
 
-    assert job.advance() == [FindConflicts(), IssueRole("assessor", 2)]
+    assert job.advance() == [FindConflicts(), IssueRole(Role.ASSESSOR, 2)]
     assert disputes_of(job.state, job.texts) == ()
 
 
@@ -142,7 +143,7 @@ def test_all_points_stay_disputed_if_the_judge_fails_and_the_job_continues() -> 
     job.advance()
     job.append(Judged(result=job.finish("judge", "failed"), problem="the judge failed"))
 
-    assert job.advance() == [IssueRole("assessor", 1)]
+    assert job.advance() == [IssueRole(Role.ASSESSOR, 1)]
     assert [dispute.is_settled for dispute in disputes_of(job.state, job.texts)] == [False]
     assert (
         "No contradiction was settled: the judge failed (it broke)."
@@ -155,7 +156,7 @@ def test_without_a_budget_the_judge_is_not_asked_and_all_points_stay_disputed() 
     job.finish("a", claims=(METRES,))
     job.finish("b", "partial", claims=(FEET,), stop_reason=StopReason.JOB_BUDGET)
 
-    assert job.advance() == [FindConflicts(), IssueRole("assessor", 1)]
+    assert job.advance() == [FindConflicts(), IssueRole(Role.ASSESSOR, 1)]
     assert [dispute.is_settled for dispute in disputes_of(job.state, job.texts)] == [False]
 
 
@@ -163,7 +164,7 @@ def test_the_judge_is_not_asked_when_time_is_short() -> None:
     job = contradicting_job()
     job.now = job.state.working_deadline
 
-    assert IssueRole("judge", 1) not in job.advance()
+    assert IssueRole(Role.JUDGE, 1) not in job.advance()
 
 
 def test_a_retry_asks_a_failed_judge_again() -> None:
@@ -175,7 +176,7 @@ def test_a_retry_asks_a_failed_judge_again() -> None:
     job.advance()
     job.append(RetryRequested())
 
-    assert job.advance() == [IssueRole("judge", 2)]
+    assert job.advance() == [IssueRole(Role.JUDGE, 2)]
 
 
 def test_a_disputed_point_is_in_the_answer_with_both_sources() -> None:

@@ -22,9 +22,8 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import NewLimits
-from handoff_queue.shared.types.names import CLOSING_ROLES
+from handoff_queue.shared.types.names import CLOSING_ROLES, Role
 from handoff_queue.supervisor.lifecycle.answer import assemble
-from handoff_queue.supervisor.lifecycle.conflict_resolution import JUDGE
 from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from tests.doubles.random_job import RandomJob
 from tests.doubles.simulated_job import SimulatedJob
@@ -209,7 +208,7 @@ def test_every_handoff_of_a_finish_has_a_reason(seed: int) -> None:
                 fresh.add(event.handoff_id.rpartition(".")[0])
             case HandoffIssued(step_id=step) if step in state.steps:
                 assert step in gaps or fresh & {*state.steps[step].outline.depends_on}
-            case HandoffIssued(assigned_to=role) if role in (*CLOSING_ROLES, JUDGE):
+            case HandoffIssued(assigned_to=role) if role in (*CLOSING_ROLES, Role.JUDGE):
                 assert fresh & state.steps.keys()
             case _:
                 pass

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.handoff import AgentHandoff
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.step import Step
@@ -237,7 +238,7 @@ def test_a_synthesizer_rewrites_its_own_answer() -> None:
     job.advance()
     job.synthesize("No.")
 
-    assert IssueRole("synthesizer", 2) in job.advance()
+    assert IssueRole(Role.SYNTHESIZER, 2) in job.advance()
     job.synthesize("All in all, so.")
     job.advance()
     assert job.state.status is JobStatus.OK

@@ -5,6 +5,7 @@ from __future__ import annotations
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Patch, Plan
 from handoff_queue.shared.types.step import Join, Step
 from handoff_queue.supervisor.lifecycle.commands import IssueRole
@@ -112,7 +113,7 @@ def test_a_plan_that_changed_in_between_gets_no_input_step_and_the_planner_is_as
     job.resolve_needs(known, b=an_input_step("h"))
 
     assert "h" not in job.state.steps
-    assert job.advance() == [IssueRole("planner", 3)]
+    assert job.advance() == [IssueRole(Role.PLANNER, 3)]
 
 
 def test_a_step_that_was_given_up_in_between_gets_no_input_step() -> None:

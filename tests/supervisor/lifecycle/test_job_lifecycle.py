@@ -6,6 +6,7 @@ import pytest
 
 from handoff_queue.shared.types.events import BY_SCHEDULE, AnswerMethod, CancelRequested, JobStatus
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import Role
 from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     ChooseAnswer,
@@ -28,7 +29,7 @@ def groups_of(commands: list[Command]) -> list[set[str]]:
 def test_a_new_job_is_planned_first() -> None:
     job = SimulatedJob()
 
-    assert job.advance() == [IssueRole("planner", 1)]
+    assert job.advance() == [IssueRole(Role.PLANNER, 1)]
     assert job.state.status is JobStatus.RUNNING
 
 
@@ -48,7 +49,7 @@ def test_planning_working_review_synthesis_end() -> None:
     phases.append(job.state.phase)
     assert job.advance() == [group("g1", "a")]
     job.finish("a")
-    assert job.advance() == [IssueRole("assessor", 1)]
+    assert job.advance() == [IssueRole(Role.ASSESSOR, 1)]
     job.review()
     phases.append(job.state.phase)
     assert job.advance() == [ChooseAnswer(AnswerMethod.SINGLE_SINK), EndJob(JobStatus.OK)]
@@ -171,7 +172,7 @@ def test_a_steps_need_reaches_the_planner_and_the_answer_returns_as_feedback() -
     job = planned(a="", b="")
     job.finish("a", "needs_input", needs="the year")
 
-    assert job.advance() == [IssueRole("planner", 2)]
+    assert job.advance() == [IssueRole(Role.PLANNER, 2)]
     job.resolve_needs(a="1999")
     assert groups_of(job.advance()) == [{"a"}]
     (feedback,) = job.handoffs["a.2"].feedback
@@ -194,7 +195,7 @@ def test_a_second_need_waits_until_the_planner_is_free() -> None:
     assert job.advance() == []
 
     job.resolve_needs(a="42")
-    assert job.advance() == [group("g2", "a"), IssueRole("planner", 3)]
+    assert job.advance() == [group("g2", "a"), IssueRole(Role.PLANNER, 3)]
 
 
 def test_a_step_that_the_planner_gives_up_is_settled_without_a_usable_result() -> None:

@@ -12,6 +12,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,
@@ -217,7 +218,7 @@ def test_a_retry_of_a_job_that_was_never_planned_plans_it() -> None:
     job.advance()
     job.append(RetryRequested())
 
-    assert job.advance() == [IssueRole("planner", 2)]
+    assert job.advance() == [IssueRole(Role.PLANNER, 2)]
 
 
 def test_a_retry_has_the_jobs_full_time_and_rounds_again() -> None:

@@ -18,6 +18,7 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import Mode
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import RunnerKind
 from handoff_queue.shared.types.step import Step
@@ -78,7 +79,7 @@ def test_an_incomplete_single_agent_is_partial() -> None:
 def test_auto_asks_a_router_once() -> None:
     job = job_in_mode(Mode.AUTO)
 
-    assert job.advance() == [IssueRole("router", 1)]
+    assert job.advance() == [IssueRole(Role.ROUTER, 1)]
     assert job.advance() == []
 
 
@@ -98,7 +99,7 @@ def test_a_router_that_chooses_a_team_has_a_planner_make_the_plan() -> None:
     result = job.finish("router")
     job.append(Routed(mode=Mode.TEAM, result=result))
 
-    assert job.advance() == [IssueRole("planner", 1)]
+    assert job.advance() == [IssueRole(Role.PLANNER, 1)]
 
 
 def test_a_router_that_failed_leaves_the_job_to_a_team_and_the_answer_says_so() -> None:
@@ -138,7 +139,7 @@ def test_the_steps_of_a_workflow_are_run_without_a_planner() -> None:
     job.finish("a")
     job.advance()
     job.finish("b")
-    assert job.advance() == [IssueRole("assessor", 1)]
+    assert job.advance() == [IssueRole(Role.ASSESSOR, 1)]
 
 
 def test_a_retry_before_a_plan_exists_routes_again() -> None:

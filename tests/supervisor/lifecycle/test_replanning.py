@@ -9,6 +9,7 @@ from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Patch, Plan, Repeat
 from handoff_queue.shared.types.step import Join, OnFailure, Step
 from handoff_queue.supervisor.lifecycle.answer import assemble, results_for_answer
@@ -22,7 +23,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 from tests.doubles.lifecycle_commands import given_up, group
 from tests.doubles.simulated_job import SimulatedJob, planned
 
-ASK_REPLANNER = IssueRole("replanner", 1)
+ASK_REPLANNER = IssueRole(Role.REPLANNER, 1)
 
 
 def adaptive_job(
@@ -72,7 +73,7 @@ def test_the_plan_is_reviewed_after_each_chord() -> None:
 
     assert commands_after(job, "a") == []
     assert commands_after(job, "b") == [ASK_REPLANNER]
-    assert apply_patch(job) == [PatchPlan(latest_patch(job).result), IssueRole("assessor", 1)]
+    assert apply_patch(job) == [PatchPlan(latest_patch(job).result), IssueRole(Role.ASSESSOR, 1)]
 
 
 def test_a_patchs_new_step_begins_at_once_with_its_inputs() -> None:
@@ -96,8 +97,8 @@ def test_results_that_arrived_while_the_replanner_ran_are_reviewed_next() -> Non
     commands_after(job, "a")
     assert commands_after(job, "b") == []
 
-    assert apply_patch(job)[1:] == [IssueRole("replanner", 2)]
-    assert apply_patch(job)[1:] == [IssueRole("assessor", 1)]
+    assert apply_patch(job)[1:] == [IssueRole(Role.REPLANNER, 2)]
+    assert apply_patch(job)[1:] == [IssueRole(Role.ASSESSOR, 1)]
 
 
 def test_a_step_that_began_in_between_is_not_changed_or_dropped() -> None:
@@ -132,7 +133,7 @@ def test_a_replanner_that_failed_leaves_the_plan_as_it_was() -> None:
     job = adaptive_job(a="")
     commands_after(job, "a")
 
-    assert apply_patch(job, status="failed")[1:] == [IssueRole("assessor", 1)]
+    assert apply_patch(job, status="failed")[1:] == [IssueRole(Role.ASSESSOR, 1)]
     assert latest_patch(job).problem == "the replanner failed"
 
 
@@ -163,7 +164,7 @@ def test_a_final_patch_drops_unbegun_steps_and_the_replanner_is_not_asked_again(
     apply_patch(job, Patch(finalize=True))
 
     assert job.state.steps.keys() == {"a", "b"}
-    assert commands_after(job, "b") == [IssueRole("assessor", 1)]
+    assert commands_after(job, "b") == [IssueRole(Role.ASSESSOR, 1)]
 
 
 def test_a_final_patch_keeps_all_dependencies_of_a_step_that_was_abandoned() -> None:
@@ -216,14 +217,14 @@ def test_a_plan_changes_at_most_once_per_round_and_the_answer_says_so() -> None:
     commands_after(job, "a")
     apply_patch(job, Patch(add=(a_step("x"),)))
 
-    assert commands_after(job, "x") == [IssueRole("assessor", 1)]
+    assert commands_after(job, "x") == [IssueRole(Role.ASSESSOR, 1)]
     assert "The plan was not changed any more: its limit of 1 rounds is reached." in notes_of(job)
 
 
 def test_a_plan_with_the_maximum_of_steps_is_not_reviewed() -> None:
     job = adaptive_job(JobLimits(max_steps=1), a="")
 
-    assert commands_after(job, "a") == [IssueRole("assessor", 1)]
+    assert commands_after(job, "a") == [IssueRole(Role.ASSESSOR, 1)]
     assert (
         "The plan was not changed any more: it has 1 steps, and its limits allow no more."
         in notes_of(job)
@@ -235,7 +236,7 @@ def test_a_replanner_that_only_repeats_earlier_work_is_not_asked_again() -> None
     commands_after(job, "a")
     apply_patch(job, Patch(repeats=(Repeat(step=StepId("x"), earlier=StepId("a")),)))
 
-    assert commands_after(job, "b") == [IssueRole("assessor", 1)]
+    assert commands_after(job, "b") == [IssueRole(Role.ASSESSOR, 1)]
     assert (
         "The plan was not changed any more: the replanner asked for the same work again (x is a)."
         in notes_of(job)
@@ -249,17 +250,17 @@ def test_a_replanner_with_new_work_next_to_a_repeat_gets_it_and_is_asked_again()
         job, Patch(add=(a_step("y"),), repeats=(Repeat(step=StepId("x"), earlier=StepId("a")),))
     )
 
-    assert commands_after(job, "y") == [IssueRole("replanner", 2)]
+    assert commands_after(job, "y") == [IssueRole(Role.REPLANNER, 2)]
 
 
 def test_without_time_or_money_the_replanner_is_not_asked() -> None:
     job = adaptive_job(a="")
     job.now = job.state.working_deadline
-    assert IssueRole("replanner", 1) not in commands_after(job, "a")
+    assert IssueRole(Role.REPLANNER, 1) not in commands_after(job, "a")
 
     job = adaptive_job(a="")
     assert commands_after(job, "a", status="partial", stop_reason=StopReason.JOB_BUDGET) == [
-        IssueRole("assessor", 1)
+        IssueRole(Role.ASSESSOR, 1)
     ]
 
 
@@ -270,7 +271,7 @@ def test_a_replanning_that_the_budget_stopped_is_repeated_with_a_larger_budget()
     job.advance()
     job.append(RetryRequested(max_turns=9))
 
-    assert job.advance() == [IssueRole("replanner", 2)]
+    assert job.advance() == [IssueRole(Role.REPLANNER, 2)]
 
 
 def test_an_endless_revise_ends_as_in_a_team() -> None:
@@ -304,7 +305,7 @@ def test_a_rejected_plan_is_planned_again_and_stays_adaptive() -> None:
     job = adaptive_job(approvals=Approvals(what=(ApprovalOf.PLAN,)), a="")
     job.reject("No.")
 
-    assert job.advance() == [IssueRole("planner", 2)]
+    assert job.advance() == [IssueRole(Role.PLANNER, 2)]
     assert job.state.mode is Mode.ADAPTIVE
 
 
@@ -320,10 +321,10 @@ def test_a_retried_job_may_be_changed_again() -> None:
     job.append(RetryRequested())
     job.advance()
 
-    assert commands_after(job, "x") == [IssueRole("replanner", 2)]
+    assert commands_after(job, "x") == [IssueRole(Role.REPLANNER, 2)]
 
 
 def test_a_teams_plan_runs_unchanged() -> None:
     job = planned(a="", b="a")
     assert commands_after(job, "a") == [group("g2", "b")]
-    assert commands_after(job, "b") == [IssueRole("assessor", 1)]
+    assert commands_after(job, "b") == [IssueRole(Role.ASSESSOR, 1)]

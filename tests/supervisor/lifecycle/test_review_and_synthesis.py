@@ -6,6 +6,7 @@ import pytest
 
 from handoff_queue.shared.types.events import AnswerMethod, CancelRequested, JobStatus, Synthesized
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.lifecycle.commands import (
     ChooseAnswer,
@@ -111,7 +112,7 @@ def test_only_results_that_need_reconciliation_cost_a_call() -> None:
     job.advance()
     job.review()
 
-    assert job.advance() == [IssueRole("synthesizer", 1)]
+    assert job.advance() == [IssueRole(Role.SYNTHESIZER, 1)]
     job.synthesize()
     assert job.advance() == [EndJob(JobStatus.OK)]
 
