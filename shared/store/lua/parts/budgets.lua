@@ -298,8 +298,10 @@ end
 
 -- Settle the reservation of a handoff that has ended without the reply to its last call. If the
 -- call is in a batch, note the batch: a supervisor cancels it, and settles the reservation by its
--- result. Otherwise the call is charged at its upper bound. A worker may have written any batch, and
--- no supervisor could remove a text that is not UTF-8 from the list. Only supervisors may write it.
+-- result. Otherwise the call is charged at its upper bound.
+--
+-- A worker may have written any text as the batch. A text that is not UTF-8 is not noted, because
+-- no supervisor could remove it from the list. Only supervisors may write the list.
 local RESULTS_KEPT_MS = 29 * 24 * 3600 * 1000 -- the provider keeps the result of a batch so long
 local function settle_unanswered(job, h, handoff)
   local MAX_BYTES = 400
