@@ -153,7 +153,7 @@ def objects_in(text: str, first_key: str) -> Iterator[dict[str, Any]]:
             continue
         try:
             value, end = json.JSONDecoder().raw_decode(text, match.start())
-        except ValueError:
+        except (ValueError, RecursionError):  # a document may have thousands of brackets
             continue
         yield value
 
@@ -324,7 +324,7 @@ def _headings_by_marker(output: str) -> dict[str, str]:
 def _loads(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from handoff_queue.shared.agent.opening_message import BEFORE_NOTES
-from handoff_queue.shared.providers.offline.conversation import Conversation
+from handoff_queue.shared.providers.offline.conversation import Conversation, objects_in
 from tests.machine_pace import slowdown
 
 BACKSLASH = "\\"
@@ -40,3 +40,25 @@ def test_tags_without_an_end_take_little_time(material: str) -> None:
 
     assert time.process_time() - before < 2 * slowdown()
     assert conversation.task == "Compare the pumps."
+
+
+def test_a_result_that_is_nested_too_deeply_is_a_text() -> None:
+    output = "[" * 20_000
+    text = f"<task>Compare.</task> <result><data>{output}{BEFORE_NOTES}</data></result>"
+    request = {
+        "model": "offline",
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": text}],
+    }
+
+    (result,) = Conversation.from_request(request).results
+
+    assert result.output == output
+
+
+def test_an_object_that_is_nested_too_deeply_is_left_out() -> None:
+    whole = '{"source": "a.md", "snippet": "x"}'
+
+    assert list(objects_in(whole + '{"source":' * 1_200, "source")) == [
+        {"source": "a.md", "snippet": "x"}
+    ]
