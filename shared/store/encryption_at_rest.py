@@ -208,7 +208,7 @@ class Sealing:
                 raise UnreadablePayload("it is not encrypted")
             place = f"message:{fields['handoff_id']}"
             return self.open(JobId(fields["job_id"]), place, sealed_form).decode()
-        except (UnreadablePayload, ValueError, LookupError, TypeError) as error:
+        except (UnreadablePayload, ValueError, LookupError, TypeError, RecursionError) as error:
             why = str(error) if isinstance(error, UnreadablePayload) else type(error).__name__
             raise MalformedMessage(f"the message cannot be opened: {why}") from None
 
@@ -219,7 +219,7 @@ def digest_in(message: str) -> str | None:
         return None
     try:
         digest = json.loads(message)["digest"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
     return digest if isinstance(digest, str) else None
 

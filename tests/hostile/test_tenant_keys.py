@@ -14,10 +14,15 @@ import pytest
 
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.encryption_at_rest import PLAIN
+from handoff_queue.shared.store.encryption_at_rest import MESSAGE_START, PLAIN
 from handoff_queue.shared.store.payloads import pack
 from handoff_queue.shared.types.checkpoints import UserPrompted
-from handoff_queue.shared.types.errors import NoTenantKey, StoreError, UnreadablePayload
+from handoff_queue.shared.types.errors import (
+    MalformedMessage,
+    NoTenantKey,
+    StoreError,
+    UnreadablePayload,
+)
 from handoff_queue.shared.types.events import JobEnded, JobStatus, JobSubmitted
 from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -353,6 +358,14 @@ def test_a_message_of_a_queue_is_opened_with_the_key_and_in_its_place_only(
             )
     with pytest.raises(Exception, match="has no keys of tenants"):
         without_keys.store.connection.sealing.open_message(message)
+
+
+def test_a_message_of_deep_brackets_that_looks_sealed_is_a_dead_letter(jobs: Client) -> None:
+    message = f"{MESSAGE_START}{'[' * 100_000}"
+
+    with pytest.raises(MalformedMessage, match="the message cannot be opened: RecursionError"):
+        jobs.store.connection.sealing.open_message(message)
+    assert jobs.store.dead_letters.add_unreadable("a", "it cannot be opened", message, patience_s=0)
 
 
 def test_a_worker_without_the_key_leaves_the_message_to_others_and_its_letter_has_no_text(

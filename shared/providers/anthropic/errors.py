@@ -399,7 +399,7 @@ def error_of_event(data: str) -> ModelError:
     """
     try:
         body = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = data
     inner = body.get("error") if isinstance(body, dict) else None
     kind = ""

@@ -9,6 +9,10 @@ from handoff_queue.shared.providers.anthropic.errors import error_of_event
 CANARY = "canary-90f3e1"
 
 
+def test_an_error_of_deep_brackets_is_an_error_of_the_server() -> None:
+    assert "[[[" in str(error_of_event("[" * 100_000))
+
+
 @pytest.mark.parametrize(
     "message",
     [
