@@ -14,7 +14,7 @@ from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import read_entries
+from handoff_queue.shared.store.script_arguments import list_arguments, read_entries
 from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
 from handoff_queue.shared.types.message import digest_of
@@ -107,6 +107,8 @@ MAX_DETAIL_CHARS = 2_000
 """Most characters of a worker's reason."""
 MAX_REPORTS = 1_000
 """Reports of workers that one look moves."""
+MAX_REPORT_BYTES = 20_000
+"""Bytes of the longest report. A longer one is dropped."""
 
 
 class Refusals:
@@ -126,10 +128,15 @@ class Refusals:
         """Move the reports of workers into the audit stream, and return their number. A text that
         is not a report is dropped.
         """
-        with self._connection.translate_errors():
-            reports = self._connection.redis.rpop(keys.REFUSALS, MAX_REPORTS) or []
+        reports = self._connection.script(
+            "read_list",
+            [keys.REFUSALS],
+            list_arguments(
+                -MAX_REPORTS, -1, MAX_REPORT_BYTES, MAX_REPORTS * MAX_REPORT_BYTES, removes=True
+            ),
+        )
         moved_count = 0
-        for entry in read_entries(reports, AuditEntry.from_json, keys.REFUSALS):
+        for entry in read_entries(reversed(reports), AuditEntry.from_json, keys.REFUSALS):
             if entry.action is AuditAction.REFUSE:
                 self._audit.add(self._sanitize_report(entry))
                 moved_count += 1

@@ -16,7 +16,7 @@ from contextlib import suppress
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import digest_in
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import read_entries
+from handoff_queue.shared.store.script_arguments import list_arguments, read_entries
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
 from handoff_queue.shared.types.message import Message, UnixTime, digest_of
@@ -33,6 +33,8 @@ MAX_BODY_CHARS = 65_536
 """Characters of a letter that are kept; longer letters are cut, so that all letters together
 stay small. The store has the full text of a handoff.
 """
+MAX_LETTER_BYTES = 8 * MAX_BODY_CHARS
+"""Bytes of the longest stored letter. JSON needs six bytes for some characters."""
 _ID_CHARS = 8
 """Hexadecimal digits of an id. Among 1,000 letters the chance of a clash is 1 in 8,600."""
 
@@ -121,7 +123,7 @@ class DeadLetters:
         redis = self._connection.redis
         with self._connection.translate_errors():
             redis.ltrim(keys.DEAD, 0, MAX_LETTERS - 1)
-            for letter in redis.lrange(keys.DEAD, -AT_ONCE, -1):
+            for letter in self._read(-AT_ONCE, -1):
                 with suppress(MalformedMessage, ValueError):
                     if DeadLetter.from_json(letter).at < before:
                         redis.lrem(keys.DEAD, -1, letter)
@@ -156,9 +158,13 @@ class DeadLetters:
         """Return the readable letters among the newest `count`, the newest first. A letter
         that this version cannot read is skipped; only `drop_all` deletes it.
         """
-        with self._connection.translate_errors():
-            letters = self._connection.redis.lrange(keys.DEAD, 0, count - 1)
-        return read_entries(letters, DeadLetter.from_json, keys.DEAD)
+        return read_entries(self._read(0, count - 1), DeadLetter.from_json, keys.DEAD)
+
+    def _read(self, first: int, last: int) -> list[bytes]:
+        """Return stored letters. A worker that was taken over may have written longer ones."""
+        arguments = list_arguments(first, last, MAX_LETTER_BYTES, MAX_LETTERS * MAX_BODY_CHARS)
+        stored: list[bytes] = self._connection.script("read_list", [keys.DEAD], arguments)
+        return stored
 
     def drop(self, letter: DeadLetter) -> bool:
         """Delete the letter. Return False if another process or retention had deleted it."""

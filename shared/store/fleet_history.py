@@ -10,8 +10,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER, read_entries
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
+from handoff_queue.shared.store.script_arguments import (
+    MAX_EXACT_INTEGER,
+    list_arguments,
+    read_entries,
+)
+from handoff_queue.shared.types.errors import StoreError
 
 MAX_SAMPLES = 200
 """Newest samples of a role that are read, as in `parts/results.lua`. A worker may add others."""
@@ -73,14 +78,17 @@ class History:
             StoreUnavailable: Redis is unreachable.
         """
         names = sorted(set(roles))
+        arguments = list_arguments(
+            0, MAX_SAMPLES - 1, MAX_SAMPLE_BYTES, MAX_SAMPLES * MAX_SAMPLE_BYTES
+        )
+        calls: list[ScriptCall] = [([keys.history(name)], arguments) for name in names]
+        samples = self._connection.script_for_each("read_list", calls)
         with self._connection.translate_errors():
-            pipe = self._connection.redis.pipeline(transaction=False)
-            for name in names:
-                pipe.lrange(keys.history(name), 0, MAX_SAMPLES - 1)
-            pipe.lrange(keys.SCORES, 0, -1)
-            *samples, scores = pipe.execute()
+            scores = self._connection.redis.lrange(keys.SCORES, 0, -1)
         samples_by_name: dict[str, list[dict[str, Any]]] = {}
         for name, texts in zip(names, samples, strict=True):
+            if isinstance(stored, StoreError):
+                raise stored
             samples_by_name[name] = read_entries(texts, _read_sample, keys.history(name))
         return samples_by_name, read_entries(scores, _read_score, keys.SCORES)
 

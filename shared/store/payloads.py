@@ -14,7 +14,7 @@ from functools import lru_cache
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import DOCUMENTS, SEALED, Sealing, draft_place
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import read_entries, rows
+from handoff_queue.shared.store.script_arguments import list_arguments, read_entries, rows
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
     NoTenantKey,
@@ -58,6 +58,10 @@ REMEMBERED_CHARS = 50_000
 """Characters up to which the process keeps the compressed form of a payload for the next job."""
 FETCHED = "fetched"
 """Place of the sealed entries of `keys.fetched_pages`."""
+MAX_PAGES = 5_000
+"""Newest fetched pages of a job that are read."""
+MAX_PAGES_BYTES = 64_000_000
+"""Bytes of these entries. An entry of a page has a few hundred bytes."""
 DOCUMENTS_AT_ONCE = 1_000
 """Documents that one script looks for."""
 UPLOAD_CHARS = 4_000_000
@@ -411,8 +415,11 @@ class PayloadStore:
         """Return the pages that were fetched for this job, each once, the newest first. Entries
         that cannot be read are left out. The text of a page is a payload of the job.
         """
-        with self._connection.translate_errors():
-            entries = self._redis.lrange(keys.fetched_pages(job_id), 1, -1)
+        entries = self._connection.script(
+            "read_list",
+            [keys.fetched_pages(job_id)],
+            list_arguments(-MAX_PAGES, -1, SHORT_BYTES, MAX_PAGES_BYTES),
+        )
 
         def page_in(entry: bytes) -> Document:
             if entry[:1] != SEALED:
@@ -425,7 +432,8 @@ class PayloadStore:
             except UnreadablePayload as error:
                 raise MalformedMessage(str(error)) from None
 
-        pages = read_entries(reversed(entries), page_in, keys.fetched_pages(job_id))
+        # the first entry is empty
+        pages = read_entries(filter(None, reversed(entries)), page_in, keys.fetched_pages(job_id))
         return list(dict.fromkeys(pages))
 
 

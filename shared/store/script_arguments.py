@@ -124,6 +124,21 @@ def usage_for_settle(usage: Usage) -> dict[str, Any]:
     return figures
 
 
+def list_arguments(
+    first: int, last: int, max_bytes: int, max_sum: int, *, removes: bool = False
+) -> list[int]:
+    """Return the arguments of `read_list.lua`.
+
+    Args:
+        first: position of the first entry, from 0; negative: from the end.
+        last: position of the last entry.
+        max_bytes: a longer entry is read as ''.
+        max_sum: most bytes of all entries. The entries behind them are read as ''.
+        removes: whether all entries from the first one are removed.
+    """
+    return [first, last, max_bytes, max_sum, int(removes)]
+
+
 def read_entries(texts: Iterable[bytes], parse: Callable[[bytes], Entry], key: str) -> list[Entry]:
     """Return the entries of a Redis key that `parse` accepts. The other entries are skipped,
     and one log line has their number.

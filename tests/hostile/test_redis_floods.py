@@ -13,7 +13,9 @@ import pytest
 import redis
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.audit import MAX_REPORTS
 from handoff_queue.shared.store.commit import Commit
+from handoff_queue.shared.store.dead_letters import DeadLetter
 from handoff_queue.shared.store.payloads import (
     MAX_BYTES,
     MAX_RESULT_BYTES,
@@ -24,10 +26,12 @@ from handoff_queue.shared.store.presence import MAX_READ_BYTES, READ_AT_ONCE
 from handoff_queue.shared.store.redis.script import source_of
 from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import (
     CancelRequested,
 )
+from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.shared.types.message import digest_of
@@ -164,11 +168,11 @@ def test_a_flood_of_notes_is_not_read(server: Server) -> None:
     with server.connected_as("worker-analyst") as attacker:
         attacker.hset(keys.notes("flooded"), mapping=dict.fromkeys(map(str, range(MANY)), "x"))
     with server.store("worker-writer") as honest, redis.Redis.from_url(server.address) as admin:
-        before = calls_of(admin, "hgetall")
+        before = calls_of(admin, "hkeys")
 
         assert honest.notes.all("flooded") == []
 
-        assert calls_of(admin, "hgetall") == before
+        assert calls_of(admin, "hkeys") == before
 
 
 def test_a_flood_of_samples_of_a_role_is_not_read(server: Server) -> None:
@@ -356,3 +360,66 @@ def test_a_worker_makes_no_script_endless(server: Server, script: str) -> None:
                 admin.script_kill()
             pytest.fail(f"the script {script} does not end")
         admin.delete(f"{keys.FAIR}analyst")
+
+
+REPORT = AuditEntry(at=1, action=AuditAction.REFUSE, subject="a message")
+LETTER = DeadLetter(at=1, queue="analyst", reason="unknown", body="{}")
+PAGE = Document(path="https://example.org/", digest="a" * 64, media_type="text/html", chars=5)
+LISTS: dict[str, tuple[str, Callable[[Store], object], object]] = {
+    keys.REFUSALS: (REPORT.to_json(), lambda store: store.refusals.move_reports(), 1),
+    keys.DEAD: (LETTER.to_json(), lambda store: store.dead_letters.newest(), [LETTER]),
+    keys.fetched_pages(OTHER_JOB): (
+        PAGE.to_json(),
+        lambda store: store.payloads.load_fetched_pages(OTHER_JOB),
+        [PAGE],
+    ),
+    keys.history("analyst"): (
+        SAMPLE,
+        lambda store: len(store.history.read(["analyst"])[0]["analyst"]),
+        1,
+    ),
+}
+"""Lists to which a worker may add entries, an entry of each, and what its readers read."""
+
+
+@pytest.mark.parametrize("key", LISTS)
+def test_a_long_entry_of_a_list_does_not_leave_redis(server: Server, key: str) -> None:
+    """A process that read a thousand entries of 500 MB would have no memory left."""
+    entry, read, expected = LISTS[key]
+    reader = "worker-writer" if key.endswith(":fetched") else "supervisor"
+    with (
+        server.store("supervisor") as supervisor,
+        server.store(reader) as honest,
+        server.connected_as("worker-analyst") as worker,
+    ):
+        redis_of_supervisor = supervisor.connection.redis
+        redis_of_supervisor.delete(key)
+        add = worker.rpush if key.endswith(":fetched") else worker.lpush
+        for text in ("x" * LONG_ENTRY, entry, "x" * LONG_ENTRY):
+            add(key, text)
+
+        before = bytes_from(redis_of_supervisor)
+        found = read(honest)
+
+        assert found == expected
+        assert bytes_from(redis_of_supervisor) - before < LONG_ENTRY
+        redis_of_supervisor.delete(key)
+
+
+LONG_ENTRY = 2_000_000
+"""Bytes of an entry that is longer than any entry of an honest process."""
+
+
+def bytes_from(connection: redis.Redis) -> int:
+    """Return the bytes that Redis has sent to all clients."""
+    return int(connection.info("stats")["total_net_output_bytes"])
+
+
+def test_a_supervisor_removes_the_reports_that_it_has_read(server: Server) -> None:
+    with server.store("supervisor") as supervisor, server.connected_as("worker-analyst") as worker:
+        supervisor.connection.redis.delete(keys.REFUSALS)
+        worker.lpush(keys.REFUSALS, *[REPORT.to_json()] * (MAX_REPORTS + 1))
+
+        moved = [supervisor.refusals.move_reports() for _ in range(3)]
+
+        assert moved == [MAX_REPORTS, 1, 0]

@@ -316,7 +316,7 @@ def worker_access(specialists: Sequence[str]) -> Access:
             # not `lset`, `ltrim`: a worker changes and removes no event
             Selector(("rpush", "llen"), (_LOG,)),
             Selector(("xadd",), (_NEWEST,)),
-            Selector(("rpush", "lrange"), (_FETCHED,)),
+            Selector(("rpush", "llen", "lrange"), (_FETCHED,)),
             Selector(("mget",), (keys.document("*"),)),
             Selector((*FIELDS, "hgetall", "hlen", "pexpire", "type"), _FIGURES),
             Selector(("incrby", "pexpire"), (_MONTHS,)),
