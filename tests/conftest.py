@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Generator, Iterator
@@ -67,16 +68,24 @@ _LONG_LEASES = Settings(
 )  # Made once, because Settings reads many files and variables.
 
 
+SLOW_FILE = re.compile(r"^pytestmark = .*\bmark\.slow\b", re.MULTILINE)
+"""A file whose tests are all slow."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files whose tests the marker expression leaves out: their imports take seconds in
     each test process. `not browser` leaves out tests/browser, and `not compose` tests/compose.
-    `alone` leaves out the files without this marker.
+    `not slow` leaves out the files whose tests are all slow, and `alone` those without this marker.
     """
     wanted = config.option.markexpr
     if collection_path.name in ("browser", "compose") and f"not {collection_path.name}" in wanted:
         return True
-    if wanted == "alone" and collection_path.match("test_*.py"):
+    if not collection_path.match("test_*.py"):
+        return None
+    if wanted == "alone":
         return "mark.alone" not in collection_path.read_text() or None
+    if wanted.startswith("not slow"):
+        return SLOW_FILE.search(collection_path.read_text()) is not None or None
     return None
 
 

@@ -18,6 +18,8 @@ from handoff_queue.shared.documents.media_types import PDF, DocumentRefused, tid
 from handoff_queue.shared.text.unicode_text import visible
 from tests.shared.documents.sample_files import pdf_with
 
+pytestmark = pytest.mark.slow
+
 CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
 PAGES = b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
 PAGE = (
@@ -211,7 +213,6 @@ def test_a_harmless_pdf_after_hostile_ones_is_read(
     assert outcomes["harmless"] == "harmless"
 
 
-@pytest.mark.slow
 def test_the_parts_of_the_attacks_make_a_pdf_that_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.pdf").write_bytes(document({}))
 
