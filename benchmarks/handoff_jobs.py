@@ -49,14 +49,14 @@ class HandoffJobs:
         sent_at = self._jobs.store.connection.now()
         requests: list[Request] = []
         for n in range(count):
-            requests.append(client.Request(f"Three parts of number {n}"))
+            requests.append(Request(f"Three parts of number {n}"))
         ids = self._jobs.submit_each(requests) if count > 1 else [self._jobs.submit(requests[0])]
         self._sent_jobs = dict.fromkeys(ids, sent_at)
         for job_id in self._sent_jobs:
             self._wait(job_id)
 
     def run_one(self, request: str) -> None:
-        self._wait(self._jobs.submit(client.Request(request)))
+        self._wait(self._jobs.submit(Request(request)))
 
     def _wait(self, job_id: JobId) -> None:
         result = self._jobs.wait(job_id, PATIENCE_S)

@@ -29,7 +29,8 @@ from benchmarks.processor_time import cpu_s
 from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.running_system import SUPERVISOR, RunningSystem, running_system
 
 _ON_ONE_CORE = """

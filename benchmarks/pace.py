@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.arguments import one_or_more, seconds
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
     MessagesServer,

@@ -140,13 +140,14 @@ def measure_verified_usage(repeats: int, commits: int = 500) -> None:
     from handoff_queue.shared.store import keys
     from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
     from handoff_queue.shared.types.events import DEFAULT_TENANT, CancelRequested
-    from handoff_queue.supervisor.client import client as clients
+    from handoff_queue.supervisor.client.client import connect
+    from handoff_queue.supervisor.client.request import Request
 
     read_script = "local f = {'HMGET', KEYS[1], 'verified_turns', 'verified_usd'}"
     read_script += " for _ = 1, 1000 do redis.pcall(unpack(f)) end"
     with tempfile.TemporaryDirectory() as name, private_redis(Path(name)) as (url, _):
-        jobs = clients.connect(url, Settings(offline=True))
-        job_id = jobs.submit(clients.Request("Cancel it."))
+        jobs = connect(url, Settings(offline=True))
+        job_id = jobs.submit(Request("Cancel it."))
         store, number, day = jobs.store, 0, int(time.time()) // 86_400
         # Honest workers have counted at least the usage of their results.
         counters = dict.fromkeys(("turns", "input_tokens", "output_tokens", "usd"), 10**9)

@@ -17,7 +17,7 @@ import httpx2
 
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 
 ACTOR = "chaos"
 """Name of the user's token."""

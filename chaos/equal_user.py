@@ -24,7 +24,8 @@ from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import HandoffResult, StopReason
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 
 PAID_TWICE = "equal handoffs that ran at the same time, or copied a wrong result"
 NOT_IN_BATCHES = "live calls of shared runs whose jobs have batches"

@@ -76,8 +76,9 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import HandoffId, JobId, child_id_for
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, Priority
 from handoff_queue.shared.types.names import ROLES
-from handoff_queue.supervisor.client.client import Client, Request, connect
+from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.json_forms import event_as_json
+from handoff_queue.supervisor.client.request import Request
 
 APPROVALS = Approvals(what=(ApprovalOf.PLAN, ApprovalOf.ANSWER))
 """Approvals that a job with the shape `approved` asks for."""

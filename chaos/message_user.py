@@ -28,7 +28,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 
 MAX_JOBS = 200
 """Jobs that a run may start, at most."""

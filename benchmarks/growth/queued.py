@@ -17,6 +17,7 @@ from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine.sweeper import Sweeper
 
 ROUNDS = 10
@@ -37,7 +38,7 @@ def submit_jobs(url: str, redis_pid: int, jobs: int) -> Submitted:
     """Submit this number of jobs, without a supervisor."""
     door, tenth, spent_s = client.connect(url, SETTINGS), max(1, jobs // 10), [0.0]
     for n in range(1, jobs + 1):
-        door.submit(client.Request(f"Say what number {n} says."))
+        door.submit(Request(f"Say what number {n} says."))
         if n % tenth == 0:
             spent_s.append(time.process_time() + cpu_s(redis_pid))
         elif n == 1:

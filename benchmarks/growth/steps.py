@@ -25,6 +25,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.supervisor.cli.show import show_handoffs, show_outline
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows.items_file import Items
 from handoff_queue.supervisor.workflows.library import read_workflow
 from handoff_queue.supervisor.workflows.workflow import Workflow
@@ -123,7 +124,7 @@ class Fleet:
         """Submit to answer of one agent's job with one call, in ms."""
         began = time.perf_counter()
         job_id = self.jobs.submit(
-            client.Request(
+            Request(
                 "Say how it stands.", specialists=("writer",), mode=Mode.SINGLE, tenant="others"
             )
         )
@@ -142,7 +143,7 @@ class Fleet:
         others_ms: list[float] = []
         for n in range(jobs):
             job_id = self.jobs.submit(
-                client.Request(
+                Request(
                     f"Look at them all, for the {n}th time.", workflow=self._workflow, items=items
                 )
             )

@@ -19,7 +19,7 @@ from benchmarks.injection.tool_files import public_name, write_part
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import MessagesServer, RunningSystem, running_system
 from handoff_queue.testing.messages_server import LoopbackServer
 

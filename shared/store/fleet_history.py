@@ -87,8 +87,8 @@ class History:
             scores = self._connection.redis.lrange(keys.SCORES, 0, -1)
         samples_by_name: dict[str, list[dict[str, Any]]] = {}
         for name, texts in zip(names, samples, strict=True):
-            if isinstance(stored, StoreError):
-                raise stored
+            if isinstance(texts, StoreError):
+                raise texts
             samples_by_name[name] = read_entries(texts, _read_sample, keys.history(name))
         return samples_by_name, read_entries(scores, _read_score, keys.SCORES)
 

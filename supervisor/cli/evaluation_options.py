@@ -27,7 +27,7 @@ from handoff_queue.supervisor.cli.request_options import (
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.settings.settings import Settings
-    from handoff_queue.supervisor.client.client import Request
+    from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.evaluation.trials import Variant
     from handoff_queue.supervisor.workflows import Workflow
 
@@ -126,7 +126,8 @@ def read_documents(place: Path, settings: Settings) -> FolderReading:
     Raises:
         UserError: see `Client.read_documents`.
     """
-    from handoff_queue.supervisor.client.client import Request, connect
+    from handoff_queue.supervisor.client.client import connect
+    from handoff_queue.supervisor.client.request import Request
 
     request = Request("-", documents=place, strict_documents=False)
     reading = connect(settings=settings).read_documents(request)

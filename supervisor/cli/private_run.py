@@ -28,7 +28,7 @@ from handoff_queue.supervisor.cli.unserved_specialists import (
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.types.ids import JobId
-    from handoff_queue.supervisor.client.client import Request
+    from handoff_queue.supervisor.client.request import Request
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,8 @@ from handoff_queue.supervisor.text.plain_yaml import read_bounded
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.types.ids import JobId
-    from handoff_queue.supervisor.client.client import Client, Request
+    from handoff_queue.supervisor.client.client import Client
+    from handoff_queue.supervisor.client.request import Request
 
 
 def gates_of(file: Path | None) -> GateSet | None:
@@ -350,8 +351,7 @@ def read_request(
     Raises:
         UserError: the request cannot be used.
     """
-    from handoff_queue.supervisor.client.client import Request
-    from handoff_queue.supervisor.client.request import check_request
+    from handoff_queue.supervisor.client.request import Request, check_request
     from handoff_queue.supervisor.client.submission import documents_of, plan_of
     from handoff_queue.supervisor.workflows import Items, read_items, read_workflow
 

@@ -47,7 +47,8 @@ from handoff_queue.supervisor.cli.request_options import (
 from handoff_queue.supervisor.gates.gates_file import gates_in
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.client.client import Client, Request
+    from handoff_queue.supervisor.client.client import Client
+    from handoff_queue.supervisor.client.request import Request
 
 MAX_FILE_BYTES = 50_000_000
 """Most bytes of a file of jobs: 10,000 jobs with a page of text each."""

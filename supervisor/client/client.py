@@ -21,8 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import cached_property
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import JsonValue, SecretStr
 
@@ -70,28 +69,6 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.client.submission import Clash, Submission
     from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
     from handoff_queue.supervisor.client.user_messages import SentMessage
-else:
-    _PLACES = {
-        "Clash": "handoff_queue.supervisor.client.submission",
-        "ForkOptions": "handoff_queue.supervisor.client.forks",
-        "HandoffReport": "handoff_queue.supervisor.client.job_result",
-        "JobOutline": "handoff_queue.supervisor.client.job_outline",
-        "JobResult": "handoff_queue.supervisor.client.job_result",
-        "Note": "handoff_queue.shared.types.memory_notes",
-        "Request": "handoff_queue.supervisor.client.request",
-        "Row": "handoff_queue.supervisor.client.repeated_step_rows",
-        "ScheduleStatus": "handoff_queue.shared.types.schedule",
-        "SentMessage": "handoff_queue.supervisor.client.user_messages",
-        "ScheduleOptions": "handoff_queue.supervisor.client.schedules",
-        "TenantDeletion": "handoff_queue.supervisor.client.tenant_deletion",
-    }
-
-    def __getattr__(name: str) -> Any:
-        """Import a type of the client when a program first names the type."""
-        if name not in _PLACES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_PLACES[name]), name)
-
 
 Answer = TypeVar("Answer")
 

@@ -12,7 +12,8 @@ from handoff_queue.shared.types.usage import MICROUSD
 from handoff_queue.supervisor.quoting.quote_history import quote_as_json
 
 if TYPE_CHECKING:
-    from handoff_queue.supervisor.client.client import Client, Request
+    from handoff_queue.supervisor.client.client import Client
+    from handoff_queue.supervisor.client.request import Request
     from handoff_queue.supervisor.lifecycle.state import JobState
 
 QUOTE_VALID_S = 3_600

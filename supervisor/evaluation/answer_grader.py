@@ -25,8 +25,8 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Synthesis
 from handoff_queue.shared.types.review import HIGHEST, LOWEST, Rubric, Score
 from handoff_queue.shared.types.step import OnFailure
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.evaluation.answer_faults import text_of
 from handoff_queue.supervisor.roles.answer_text import clip, name_of, object_schema, values_of
 from handoff_queue.supervisor.workflows.template import Template

@@ -11,9 +11,10 @@ from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.shared.types.ids import JobId, job_id_for
 from handoff_queue.shared.types.usage import MICROUSD
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, ReconnectLimit
+from handoff_queue.supervisor.client.request import Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from handoff_queue.shared.documents.folder import FolderReading
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.review import Score
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.evaluation.answer_faults import faults_of, is_cut, text_of
 from handoff_queue.supervisor.evaluation.answer_grader import AnswerGrader, mean_of, scores_in
 from handoff_queue.supervisor.evaluation.golden_set import GoldenCase

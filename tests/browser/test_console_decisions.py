@@ -15,7 +15,8 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.cli.approve import with_plan
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.browser.console import InboxPage, problems_everywhere
 from tests.browser.driver import Browser
 from tests.doubles.call_questions import a_question, ask

@@ -10,7 +10,8 @@ import pytest
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.client.client import Client, Request, connect
+from handoff_queue.supervisor.client.client import Client, connect
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import make_application
 from tests.browser.console import JobPage, JobTable, problems_everywhere
 from tests.browser.driver import Browser

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.supervisor.cli.flower import OPTIONS
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.browser.driver import Browser, browser
 from tests.running_system import DOCUMENTS, ROOT, RunningSystem, running_system
 from tests.waiting import wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.store.handoff_info import ClaimEnd
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.browser.driver import Browser
 from tests.browser.pages import write_page
 from tests.running_system import DOCUMENTS, ROOT, running_system

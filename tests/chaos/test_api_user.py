@@ -11,7 +11,8 @@ from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.client.client import Client, Request, connect
+from handoff_queue.supervisor.client.client import Client, connect
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import make_application
 from tests.doubles.jobs import a_job
 from tests.supervisor.serve.serving import serving

@@ -11,7 +11,8 @@ from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows import read_items, read_workflow
 from tests.waiting import wait_until
 

@@ -31,6 +31,7 @@ from handoff_queue.supervisor.assembly import QUEUES
 from handoff_queue.supervisor.cli.doctor import FULL
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import ROOT, blocks, rows, sections, spans, text_of
 from tests.waiting import wait_until
@@ -107,7 +108,7 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
 @pytest.mark.slow
 def test_a_snapshot_of_redis_brings_the_jobs_back(redis_url: str, tmp_path: Path) -> None:
     """The steps under "Backups"."""
-    job_id = client.connect(redis_url, Settings(offline=True)).submit(client.Request("Hello?"))
+    job_id = client.connect(redis_url, Settings(offline=True)).submit(Request("Hello?"))
     with redis.Redis.from_url(redis_url, decode_responses=True) as before:
         before.bgsave()
         wait_until(lambda: not before.info("persistence")["rdb_bgsave_in_progress"])

@@ -22,6 +22,7 @@ from handoff_queue.shared.types.ids import new_job_id
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.handoff_publishing import SHOWN_CHARS
+from handoff_queue.supervisor.client.request import Request
 from tests.docs.pages import sections, text_of
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, finish, granted_claim, issue, model_reply
@@ -47,7 +48,7 @@ def url_of_the_user(redis_url: str) -> Iterator[str]:
 
 def test_the_user_can_do_all_that_a_client_does(url_of_the_user: str) -> None:
     jobs = client.connect(url_of_the_user, Settings(offline=True))
-    job_id = jobs.submit(client.Request("Where is order A-1042?"))
+    job_id = jobs.submit(Request("Where is order A-1042?"))
 
     assert [entry.event.type for entry in jobs.events(job_id, follow=False)] == ["job_submitted"]
     assert jobs.cancel(job_id)
@@ -114,7 +115,7 @@ def test_the_user_can_use_a_database_other_than_the_first(url_of_the_user: str) 
     url = urlunsplit(urlsplit(url_of_the_user)._replace(path="/15"))
     jobs = client.connect(url, Settings(offline=True))
 
-    job_id = jobs.submit(client.Request("Where is order A-1042?"))
+    job_id = jobs.submit(Request("Where is order A-1042?"))
 
     assert [job.job_id for job in jobs.newest()] == [job_id]
     app = make_app("test", url, Settings(), [QUEUE])

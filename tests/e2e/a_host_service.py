@@ -12,6 +12,7 @@ from celery import Celery
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.supervisor.assembly import make_supervisor_app
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.workers.assembly import make_workers_app
 
 URL = os.environ.get("HOST_REDIS_URL", "redis://127.0.0.1:1/0")
@@ -40,7 +41,7 @@ if os.environ.get("IMPORTED_FIRST") == "theirs":
 def hold() -> None:
     """Submit a job, report its id, and return after the test pushes to `MAY_END`."""
     with redis.Redis.from_url(URL) as host_redis:
-        job_id = client.connect().submit(client.Request("Compare Qdrant and pgvector"))
+        job_id = client.connect().submit(Request("Compare Qdrant and pgvector"))
         host_redis.rpush(STARTED, job_id)
         host_redis.blpop([MAY_END], 60)
         host_redis.incr(ENDED)

@@ -25,8 +25,9 @@ from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.budget_measures import MEASURES
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, JobEnded, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
     MessagesServer,

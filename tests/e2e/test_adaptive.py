@@ -10,8 +10,8 @@ from handoff_queue.shared.types.events import HandoffIssued, PlanPatched
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, Reply, first_message_text, json_reply, tool_call_reply
 from tests.e2e.fleet import ENVELOPE, KEEP_PLAN, Fleet
 from tests.waiting import MAX_WAIT_S, wait_until

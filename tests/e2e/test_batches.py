@@ -17,7 +17,8 @@ from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
     MessagesServer,

@@ -9,8 +9,8 @@ import pytest
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.e2e.test_child_jobs import a_team, calls, children
 

@@ -24,7 +24,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import ENVELOPE, SHORT_LEASES, Fleet, Script
 from tests.e2e.test_child_jobs import a_team, calls, children, submitted_children

@@ -19,6 +19,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.supervisor.cli.errors import FAILED
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line, job_commands
 
 COLD_COMMANDS = ("run x --no", "dead show x")
@@ -451,7 +452,7 @@ def test_a_line_with_the_key_of_another_job_is_named_and_nothing_is_submitted(
     handoff: Handoff, redis_url: str
 ) -> None:
     jobs = client.connect(redis_url, Settings())
-    job_id = jobs.submit(client.Request("one", idempotency_key="k"))
+    job_id = jobs.submit(Request("one", idempotency_key="k"))
     lines = (
         '{"request": "new"}',
         '{"request": "one", "idempotency_key": "k"}',
@@ -479,7 +480,7 @@ def test_a_job_above_the_limit_of_its_tenant_is_refused_in_one_line(
 ) -> None:
     jobs = client.connect(redis_url, Settings())
     jobs.store.daily_budgets.set_caps(DailyCaps(tenant_open_jobs=1))
-    jobs.submit(client.Request("one"))
+    jobs.submit(Request("one"))
 
     line = error_line(handoff.run("submit", "two", HANDOFF_REDIS_URL=redis_url), BAD_INPUT)
 
@@ -572,7 +573,7 @@ def test_an_output_file_in_a_missing_folder_is_refused_with_a_remedy(
     handoff: Handoff, redis_url: str, command: str, exit_code: int
 ) -> None:
     jobs = client.connect(redis_url, Settings())
-    job_id = jobs.submit(client.Request("one"))
+    job_id = jobs.submit(Request("one"))
     words = [job_id if word == "JOB" else word for word in command.split()]
 
     line = error_line(handoff.run(*words, HANDOFF_REDIS_URL=redis_url), exit_code)
@@ -585,7 +586,7 @@ def test_an_export_of_a_tenant_without_data_says_that_there_is_none(
     handoff: Handoff, redis_url: str
 ) -> None:
     nobody = handoff.run("export", "--tenant", "nope", HANDOFF_REDIS_URL=redis_url)
-    client.connect(redis_url, Settings()).submit(client.Request("one"))
+    client.connect(redis_url, Settings()).submit(Request("one"))
     somebody = handoff.run("export", "--tenant", "default", HANDOFF_REDIS_URL=redis_url)
 
     assert nobody.stderr == "handoff: tenant nope has no jobs, schedules or notes: check the name\n"

@@ -21,6 +21,7 @@ from handoff_queue.shared.store.store import open_store
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.redis_faults import silent_redis
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, Handoff, error_line
 from tests.e2e.test_approvals import read_until
@@ -162,9 +163,7 @@ def test_a_lost_redis_is_reported_at_once_and_nothing_is_lost(
     handoff: Handoff, processes: Processes
 ) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
-    job_id = client.connect(url, Settings()).submit(
-        client.Request("What is HNSW?", documents=DOCUMENTS)
-    )
+    job_id = client.connect(url, Settings()).submit(Request("What is HNSW?", documents=DOCUMENTS))
 
     with handoff.started("watch", job_id, "--reconnect", "1", HANDOFF_REDIS_URL=url) as process:
         handoff.wait_for_text("submitted")
@@ -180,9 +179,7 @@ def test_watch_reports_that_redis_is_silent_and_that_it_is_back(
     handoff: Handoff, processes: Processes
 ) -> None:
     url = PrivateRedis(processes, handoff.folder / "redis", append_only=False).start()
-    job_id = client.connect(url, Settings()).submit(
-        client.Request("What is HNSW?", documents=DOCUMENTS)
-    )
+    job_id = client.connect(url, Settings()).submit(Request("What is HNSW?", documents=DOCUMENTS))
 
     with handoff.started("watch", job_id, HANDOFF_REDIS_URL=url) as process:
         handoff.wait_for_text("submitted")

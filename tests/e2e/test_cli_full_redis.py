@@ -18,6 +18,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.errors import FAILED, NO_REDIS
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from tests.e2e.commands import Handoff, error_line
 from tests.e2e.test_redis_refuses import make_read_only
 
@@ -43,7 +44,7 @@ def read_only_job(request: pytest.FixtureRequest, url: str) -> Iterator[tuple[Jo
     announced itself.
     """
     jobs = client.connect(url, Settings(offline=True))
-    job_id = jobs.submit(client.Request("What is HNSW?"))
+    job_id = jobs.submit(Request("What is HNSW?"))
     jobs.store.dead_letters.add("writer", "no handoff", "{}")
     break_redis, reason = request.param
     break_redis(jobs.store.connection.redis)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.e2e.commands import Handoff, error_line
 from tests.running_system import SUPERVISOR, running_system
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.events import ConditionsChecked, HandoffIssued, JobStatus
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows import Items, read_workflow
 from tests.e2e.fleet import ENVELOPE, Fleet
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, Reply, answer_properties, first_message_text, json_reply
 from tests.e2e.fleet import SPECIALIST, Fleet
 

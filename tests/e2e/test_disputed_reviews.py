@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from handoff_queue.shared.types.events import Arbitrated, HandoffIssued, JobStatus
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, Reply, answer_properties, first_message_text, json_reply
 from tests.e2e.fleet import SPECIALIST, Fleet
 

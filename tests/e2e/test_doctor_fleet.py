@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
     MessagesServer,

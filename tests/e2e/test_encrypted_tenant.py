@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.tenant_keys import new_key, write_keys
 from tests.hostile.test_tenant_keys import keys_with
 from tests.running_system import ALL_SPECIALISTS, DOCUMENTS, SUPERVISOR, running_system

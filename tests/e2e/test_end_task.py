@@ -18,7 +18,7 @@ import redis
 from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.types.events import EndTaskTried
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.delayed_proxy import DelayedProxy
 from tests.e2e.a_host_with_a_task import CALLS, notify
 from tests.running_system import ALL_SPECIALISTS, SUPERVISOR, RunningSystem, running_system

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, ApprovalOf, Approvals, Mode
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.lifecycle.gates import MAX_GATE_ROUNDS
 from handoff_queue.testing import Json, Reply, first_message_text, json_reply
 from tests.e2e.fleet import Fleet, HeldCall

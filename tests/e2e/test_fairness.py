@@ -19,7 +19,7 @@ from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Priority
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows import Items, read_workflow
 from tests.e2e.fleet import SPECIALIST, Fleet
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import MAX_WAIT_S
 

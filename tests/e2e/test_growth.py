@@ -10,7 +10,8 @@ import pytest
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
 from handoff_queue.testing import Json, MessagesServer, Reply, result_reply
 from tests.running_system import SUPERVISOR, model_environment, running_system

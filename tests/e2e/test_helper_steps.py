@@ -9,9 +9,9 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import JobStatus, NeedsResolved
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import JobResult, report_of
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.tracing.timeline import timeline_of
 from tests.e2e.fleet import ENVELOPE, SPECIALIST, Fleet
 from tests.waiting import MAX_WAIT_S

@@ -16,7 +16,7 @@ import redis
 
 from handoff_queue.shared.local.child_process_restarts import ChildSpec
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows import read_workflow
 from tests import forked_processes
 from tests.e2e.a_host_with_a_task import CALLS

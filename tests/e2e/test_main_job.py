@@ -14,8 +14,9 @@ import pytest
 from handoff_queue.shared.documents.folder import read_folder
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from tests.e2e.fleet import Fleet
 from tests.running_system import DOCUMENTS, RunningSystem
 

@@ -20,6 +20,7 @@ from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.cli.connection import require_processes
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import MessagesServer
 from tests import forked_processes
 from tests.doubles.handoffs import a_spec
@@ -80,7 +81,7 @@ def test_a_role_that_loses_its_last_worker_during_a_job_is_named_until_a_worker_
     held = model.hold("lonely", "a")
 
     start_worker(system, "first")
-    job_id = jobs.submit(client.Request("plan lonely"))
+    job_id = jobs.submit(Request("plan lonely"))
     assert held.arrived.wait(60)
     with watcher.started("watch", job_id, **system.environment) as watching:
         watcher.wait_for_text("handed over")

@@ -20,6 +20,7 @@ from handoff_queue.shared.observability.trace_ids import handoff_span, job_span
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.submission import FLUSH_S
 from handoff_queue.testing import MessagesServer
 from tests import forked_processes
@@ -336,7 +337,7 @@ def test_a_job_submitted_without_tracing_is_still_one_trace(
     traced: TracedFleet,
 ) -> None:
     traced.fleet.add_plan("trace-late", {"a": ""})
-    job_id = traced.fleet.jobs.submit(client.Request("plan trace-late"))
+    job_id = traced.fleet.jobs.submit(Request("plan trace-late"))
     traced.fleet.wait_for_success(job_id)
     trace = complete_trace(traced, job_id, 3)
 

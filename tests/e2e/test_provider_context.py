@@ -18,7 +18,8 @@ import pytest
 from handoff_queue.shared.types.context_edits import CLEARING_BETA, COMPACTION_BETA
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
     MessagesServer,

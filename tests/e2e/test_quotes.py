@@ -9,7 +9,7 @@ import pytest
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import Fleet
 

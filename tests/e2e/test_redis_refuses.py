@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.types.errors import StoreUnavailable
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import MessagesServer
 from tests.e2e.fleet import LEASE_S, SHORT_LEASES, SPECIALIST, Fleet, Script
 from tests.running_system import SUPERVISOR, model_environment, running_system

@@ -21,6 +21,7 @@ from handoff_queue.shared.local.child_process_restarts import ChildSpec, Process
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.supervisor.cli.console_process import has_server
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from tests.docs.pages import blocks, text_of
 from tests.e2e.commands import Handoff
 from tests.e2e.test_serve import served
@@ -137,7 +138,7 @@ def test_the_proxy_replaces_the_headers_of_the_browser(site: Site) -> None:
 
 def test_events_pass_the_proxy_while_the_job_runs(site: Site) -> None:
     jobs = client.connect(site.redis_url)
-    job_id = jobs.submit(client.Request("How does IVF work?"))
+    job_id = jobs.submit(Request("How does IVF work?"))
 
     with httpx2.stream(
         "GET",

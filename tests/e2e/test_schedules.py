@@ -20,8 +20,9 @@ from handoff_queue.shared.store.schedules import StoredSchedule
 from handoff_queue.shared.types.events import JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.schedule import Missed, Overlap
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.cron import last_slot
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from tests.e2e.fleet import SHORT_LEASES

@@ -15,7 +15,7 @@ import pytest
 
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.docs.pages import rows, sections, spans, text_of
 from tests.doubles.webhook_server import WebhookServer
 from tests.e2e.fleet import SPECIALIST, Fleet

@@ -17,7 +17,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests import forked_processes
 from tests.e2e.commands import DOCUMENTS, REQUEST, Handoff
 from tests.waiting import wait_until

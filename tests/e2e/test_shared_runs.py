@@ -15,7 +15,8 @@ from handoff_queue.shared.observability.failpoints import FAILPOINTS
 from handoff_queue.shared.types.events import HandoffFinished, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, MessagesServer, Reply, first_message_text, json_reply
 from tests.e2e.commands import Handoff
 from tests.e2e.fleet import ENVELOPE, SHORT_LEASES

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.lifecycle.step_failure import MAX_RETRIES
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import wait_until

@@ -15,7 +15,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis, access_from
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests import forked_processes
 from tests.doubles.tls_proxy import HOST, a_certificate
 from tests.running_system import DOCUMENTS, ROOT, system_on

@@ -10,8 +10,8 @@ import pytest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.export import export_of
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, MessagesServer, Reply, result_reply, tool_call_reply
 from tests.e2e.fleet import SHORT_LEASES
 from tests.running_system import SUPERVISOR, model_environment, running_system

@@ -27,7 +27,8 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import queue_of, task_of
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests import forked_processes
 from tests.running_system import ROOT
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.types.events import PlanMade
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
     Reply,

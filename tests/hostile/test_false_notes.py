@@ -9,8 +9,8 @@ import pytest
 
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
     Reply,

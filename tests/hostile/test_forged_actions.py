@@ -33,7 +33,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.hostile.signed_system import DOCUMENTS, GENERALIST, SignedSystem, settings_of
 from tests.waiting import wait_until
 

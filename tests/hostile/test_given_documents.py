@@ -9,7 +9,8 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.types.errors import InvalidDocuments, UserError
 from handoff_queue.supervisor.client import submission
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 
 NAMES = {
     "up": "../owned.md",

@@ -8,7 +8,8 @@ from urllib.parse import quote
 import pytest
 from fastapi.testclient import TestClient
 
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.supervisor.serve.console.visitor import Visitor
 
 MARK = "owned"

@@ -16,7 +16,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.presence import Announcement, ModelCalls
 from handoff_queue.supervisor.cli.display.answer import account
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
     Reply,

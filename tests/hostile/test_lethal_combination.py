@@ -18,7 +18,7 @@ from handoff_queue.shared.network.ssrf_guard import Resolver
 from handoff_queue.shared.types.events import HandoffFinished, NeedsResolved
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,
     Reply,

@@ -13,8 +13,8 @@ import pytest
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.memory_notes import Note
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, Reply, answer_properties, json_reply, result_reply
 from handoff_queue.testing import tool_call_reply as call
 from handoff_queue.workers.tools.memory import memory_tool

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, Reply, answer_properties, json_reply, result_reply
 from tests.hostile.obedient_system import ObedientSystem, obedient_system
 

@@ -12,7 +12,7 @@ from handoff_queue.shared.types.events import Reviewed
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.review import Decision
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows import Workflow
 from handoff_queue.testing import Json, Reply, answer_properties, json_reply, result_reply
 from tests.doubles.one_step_job import PASS

@@ -368,9 +368,9 @@ PAGE = Document(path="https://example.org/", digest="a" * 64, media_type="text/h
 LISTS: dict[str, tuple[str, Callable[[Store], object], object]] = {
     keys.REFUSALS: (REPORT.to_json(), lambda store: store.refusals.move_reports(), 1),
     keys.DEAD: (LETTER.to_json(), lambda store: store.dead_letters.newest(), [LETTER]),
-    keys.fetched_pages(OTHER_JOB): (
+    keys.fetched_pages(JobId(OTHER_JOB)): (
         PAGE.to_json(),
-        lambda store: store.payloads.load_fetched_pages(OTHER_JOB),
+        lambda store: store.payloads.load_fetched_pages(JobId(OTHER_JOB)),
         [PAGE],
     ),
     keys.history("analyst"): (

@@ -17,7 +17,8 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve import request_limits, server, slow_clients
 from handoff_queue.supervisor.serve.request_limits import MAX_REQUESTS
 from tests.doubles.jobs import a_job

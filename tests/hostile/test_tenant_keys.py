@@ -28,7 +28,8 @@ from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.testing import Json, Reply, answer_properties, json_reply, result_reply
 from tests.doubles.jobs import granted_claim, issue, turns_key

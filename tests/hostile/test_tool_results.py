@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import Json, Reply, answer_properties, json_reply, result_reply
 from handoff_queue.testing import tool_call_reply as call
 from tests.doubles.handoffs import a_tool

@@ -9,7 +9,8 @@ import socket
 import pytest
 
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine import webhooks
 
 ADDRESSES = {

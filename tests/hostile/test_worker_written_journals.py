@@ -27,8 +27,8 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.client import event_hub
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.event_hub import EventHub
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import a_job
 from tests.hostile.redis_commands import JOB
 from tests.hostile.redis_with_users import Server

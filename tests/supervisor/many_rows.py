@@ -6,7 +6,7 @@ from pathlib import Path
 
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.workflow_files import (
     ROW_STEP,

@@ -38,8 +38,9 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher, OutgoingHandoff
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.deliveries import Deliveries
 from handoff_queue.supervisor.engine.end_tasks import EndTasks

@@ -52,9 +52,10 @@ def seen():
 
 def submit():
     from handoff_queue.supervisor.client import client
+    from handoff_queue.supervisor.client.request import Request
     before = seen()
     jobs = client.connect(os.environ["HANDOFF_REDIS_URL"])
-    job_id = jobs.submit(client.Request("Compare Qdrant and pgvector"))
+    job_id = jobs.submit(Request("Compare Qdrant and pgvector"))
     assert seen() == before, [pair for pair in zip(before, seen()) if pair[0] != pair[1]]
     return job_id
 

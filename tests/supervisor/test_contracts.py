@@ -13,7 +13,7 @@ from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.plan import Patch, Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import Step
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.roles.replanner import PatchFormat

@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows import Workflow
 from tests.supervisor.shell import Shell, running_shell
 from tests.supervisor.workflows.workflow_files import (

@@ -13,6 +13,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from tests.warm_interpreter import WarmInterpreter
 
 pytestmark = pytest.mark.slow
@@ -85,9 +86,7 @@ def run_code(code: str, *arguments: str, **environment: str) -> list[str]:
 
 
 def test_a_command_imports_nothing_heavy_that_it_does_not_use(redis_url: str) -> None:
-    job_id = client.connect(redis_url, Settings(offline=True)).submit(
-        client.Request("What is HNSW?")
-    )
+    job_id = client.connect(redis_url, Settings(offline=True)).submit(Request("What is HNSW?"))
     commands = [command.replace("JOB", job_id) for command in UNUSED]
 
     printed = run_code(TYPING_SCRIPT, *commands, HANDOFF_REDIS_URL=redis_url)

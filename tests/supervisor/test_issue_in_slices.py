@@ -14,7 +14,7 @@ from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.lifecycle.decide import MAX_HANDOFFS_A_DECISION
 from tests.supervisor.shell import Shell, running_shell
 from tests.supervisor.workflows.workflow_files import (

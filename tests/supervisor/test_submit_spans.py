@@ -11,7 +11,8 @@ from opentelemetry.trace import StatusCode
 
 from handoff_queue.shared.types.errors import StoreRefusesWrites
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.shared.observability.otel.test_spans import RecordedTelemetry, telemetry_in_use
 
 MANY = [Request(f"Compare {number}.") for number in range(3)]

@@ -18,7 +18,8 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.supervisor.cli.cancel import CancelOutcome, cancel, cancel_each
 from handoff_queue.supervisor.cli.errors import BAD_INPUT, FAILED, OK
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 
 
 @contextmanager

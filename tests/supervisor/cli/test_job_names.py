@@ -13,8 +13,9 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli import interrupted_runs
 from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.errors import BAD_INPUT
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_lookup import MAX_CANDIDATES, find_job
+from handoff_queue.supervisor.client.request import Request
 from tests.e2e.commands import job_commands
 
 DIGITS = 16

@@ -10,7 +10,8 @@ from handoff_queue.shared.types.errors import UnknownJob, UserError
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.cli.commands import load_command
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 
 INTERRUPTED = JobId("j-0123456789ab")
 

@@ -18,7 +18,8 @@ from handoff_queue.supervisor.cli.display.job_view import JobView, with_events, 
 from handoff_queue.supervisor.cli.doctor import examine
 from handoff_queue.supervisor.cli.doctor_processes import Level
 from handoff_queue.supervisor.cli.errors import NOT_ENDED, OK
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 
 SINCE_MS = 1_770_000_000_000
 SINCE = "2026-02-02 02:40:00 UTC"

@@ -18,7 +18,8 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.request_options import RequestOptions, request_of
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.gates.gates_file import GateSet
 from tests.doubles.handoffs import a_spec
 from tests.supervisor.shell import Shell, running_shell

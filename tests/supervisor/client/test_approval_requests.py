@@ -20,8 +20,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode, 
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Join
-from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.request import check_request
+from handoff_queue.supervisor.client.request import Request, check_request
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.serve.approval_questions import open_questions

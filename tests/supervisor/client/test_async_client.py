@@ -17,7 +17,8 @@ from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStat
 from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.supervisor.client import event_hub
 from handoff_queue.supervisor.client.async_client import AsyncClient, connect_async
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import a_job
 from tests.doubles.redis_faults import OwnRedis
 from tests.waiting import wait_until

@@ -29,7 +29,8 @@ from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import connect_async
 from handoff_queue.supervisor.client.audit import actions_in
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.handoffs import JOB
 from tests.golden.test_journals import JOURNALS, read
 from tests.supervisor.shell import Shell, running_shell

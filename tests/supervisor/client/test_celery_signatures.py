@@ -13,8 +13,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import EndTask
 from handoff_queue.supervisor.client.celery_signatures import MAX_ARGUMENT_CHARS, end_task_of
-from handoff_queue.supervisor.client.client import Request
-from handoff_queue.supervisor.client.request import check_request
+from handoff_queue.supervisor.client.request import Request, check_request
 from handoff_queue.supervisor.client.submission import submission_of
 from tests.refusals import refusal_of
 

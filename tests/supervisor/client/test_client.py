@@ -33,7 +33,8 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.client import Client, NewLimits, Request
+from handoff_queue.supervisor.client.client import Client, NewLimits
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import finish, granted_claim, issue, model_reply
 
 NO_REDIS = "redis://127.0.0.1:1/0"

@@ -11,9 +11,10 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.events import HandoffIssued, JobEnded, WebhookTried
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import JobResult, report_of
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import model_reply
 from tests.supervisor.shell import Shell, running_shell
 from tests.waiting import wait_until

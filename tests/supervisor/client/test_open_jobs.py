@@ -13,7 +13,8 @@ from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.types.errors import TooManyOpenJobs
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import a_job, issue_to_a_child, version_of
 
 HANDOFF_PROJECT = Request("Compare things.", tenant="acme")

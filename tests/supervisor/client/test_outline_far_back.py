@@ -12,8 +12,8 @@ from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.store.job_summary import TAIL_EVENTS
 from handoff_queue.shared.types.handoff import AgentHandoff, StopReason, failed_result
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_outline import MAX_PAYLOAD_BYTES, outline_on
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
 from handoff_queue.supervisor.lifecycle.plan_summary import plan_fields
 from handoff_queue.supervisor.lifecycle.reduce import fold

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.types.errors import StoreRefusesWrites, UserError
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 
 
 @pytest.mark.parametrize("tenant", ["", " "])

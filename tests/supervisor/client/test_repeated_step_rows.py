@@ -19,8 +19,8 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.supervisor.cli.errors import NOT_ENDED
 from handoff_queue.supervisor.cli.result import result
-from handoff_queue.supervisor.client.client import Request, Row
-from handoff_queue.supervisor.client.repeated_step_rows import rows_as_text
+from handoff_queue.supervisor.client.repeated_step_rows import Row, rows_as_text
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows import Items
 from handoff_queue.supervisor.workflows.expansion import expand
 from tests.supervisor.shell import Shell

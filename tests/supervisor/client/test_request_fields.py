@@ -14,8 +14,8 @@ from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import RESERVED
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
-from handoff_queue.supervisor.client.client import Client, Request
-from handoff_queue.supervisor.client.request import check_request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request, check_request
 from tests.refusals import refusal_of
 from tests.supervisor.workflows.workflow_files import make_workflow
 

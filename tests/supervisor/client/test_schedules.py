@@ -21,8 +21,9 @@ from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStat
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.schedule import Missed, Overlap
-from handoff_queue.supervisor.client.client import Client, Request, connect
+from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.cron import last_slot, next_slot
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedule_decisions import job_of_slot
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.supervisor.engine import schedule_starter

@@ -22,7 +22,8 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.submission import JOBS_A_BATCH
 from tests.doubles.jobs import granted_claim, issue, model_reply
 

@@ -19,7 +19,8 @@ from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client import tenant_deletion
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.schedules import ScheduleOptions
 from handoff_queue.supervisor.serve.metrics import COUNTERS, HISTOGRAMS
 from tests.doubles.jobs import granted_claim, issue, model_reply, version_of

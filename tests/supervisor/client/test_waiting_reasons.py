@@ -16,6 +16,7 @@ from handoff_queue.shared.types.events import HandoffIssued, JobEnded, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.waiting_reasons import (
     WaitingReason,
     waiting_reasons,
@@ -207,7 +208,7 @@ def test_a_withdrawn_supervisor_is_missed(store: Store) -> None:
 
 def test_every_method_of_the_client_reports_the_reason(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
-    job_id = jobs.submit(client.Request("Compare.", specialists=("poet",)))
+    job_id = jobs.submit(Request("Compare.", specialists=("poet",)))
     jobs.store.presence.announce_supervisor("s1")
     waits = "the job waits for a worker of `poet`: start one with `handoff worker poet`"
 
@@ -224,7 +225,7 @@ def test_a_job_that_is_retried_before_its_plan_waits_for_the_same_again(
     redis_url: str,
 ) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
-    job_id = jobs.submit(client.Request("Compare."))
+    job_id = jobs.submit(Request("Compare."))
     jobs.store.presence.announce_supervisor("s1")
     before = jobs.info(job_id).waiting_for
     jobs.store.journal.append(job_id, JobEnded(status=JobStatus.FAILED), {"status": "failed"})

@@ -28,7 +28,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, EndTask
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine.decision_maker import seconds_until_next_try
 from handoff_queue.supervisor.engine.deliveries import (
     MAX_FOR_ONE,

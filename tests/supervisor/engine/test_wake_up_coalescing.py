@@ -11,8 +11,8 @@ import pytest
 from celery import Celery
 
 from handoff_queue.shared.types.ids import HandoffId, JobId, new_job_id
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.handoff_publishing import OutgoingHandoff
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.engine.wake_up_coalescing import WakeUpCoalescer
 from tests.supervisor.shell import DyingDispatcher, Shell
 from tests.supervisor.workflows.workflow_files import (

@@ -14,7 +14,7 @@ from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.workflows import read_workflow
 from tests.supervisor.shell import Shell, running_shell

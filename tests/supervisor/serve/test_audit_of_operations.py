@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.supervisor.serve.conftest import ClientOf
 from tests.supervisor.serve.test_job_routes import end
 from tests.supervisor.shell import Shell

@@ -17,7 +17,7 @@ from handoff_queue.shared.agent.checkpoint_store import CallAnswer
 from handoff_queue.shared.types.events import ApprovalAsked, HandoffIssued, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.audit import actions_in
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.call_questions import a_question, ask
 from tests.mcp_client import connected, get_task, update_task
 from tests.supervisor.many_rows import submit_rows

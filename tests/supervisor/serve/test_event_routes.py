@@ -18,7 +18,8 @@ from handoff_queue.shared.store.claim import Claim
 from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve import authentication
 from handoff_queue.supervisor.serve.authentication import AppState
 from tests.doubles.jobs import a_job, granted_claim, issue

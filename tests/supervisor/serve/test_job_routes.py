@@ -9,7 +9,8 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.job_options import Mode, Priority
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import a_job
 
 UNKNOWN = "j-000000000000"

@@ -13,7 +13,8 @@ from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.supervisor.serve.security_headers import HEADERS
 from tests.doubles.jobs import a_job, granted_claim, issue, model_reply

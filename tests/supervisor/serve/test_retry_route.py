@@ -11,7 +11,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.supervisor.serve.conftest import ClientOf
 from tests.supervisor.shell import Shell
 

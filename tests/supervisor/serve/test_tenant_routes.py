@@ -10,7 +10,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.types.api_tokens import ApiRole
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve import authentication
 from handoff_queue.supervisor.serve.authentication import Caller, access_for
 from handoff_queue.supervisor.serve.tenant_routes import export

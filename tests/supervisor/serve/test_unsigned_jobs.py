@@ -15,7 +15,7 @@ from handoff_queue.shared.trust.key_files import make_keys, private_key_file
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import make_application
 from tests.doubles.jobs import a_job
 from tests.supervisor.serve.conftest import LOCAL, URL

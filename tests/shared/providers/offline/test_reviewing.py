@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.review import Rubric
-from handoff_queue.supervisor.client.client import Request
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.submission import plan_of
 from handoff_queue.supervisor.evaluation.answer_grader import (
     AnswerGrader,

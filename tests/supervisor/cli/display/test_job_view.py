@@ -13,6 +13,7 @@ from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.supervisor.cli.display.job_view import follow
 from handoff_queue.supervisor.client import client
+from handoff_queue.supervisor.client.request import Request
 
 
 class PresenceStoreLosesConnectionOnce(PresenceStore):
@@ -29,7 +30,7 @@ class PresenceStoreLosesConnectionOnce(PresenceStore):
 
 def test_events_read_before_an_outage_are_shown_after_it(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
-    job_id = jobs.submit(client.Request("What is HNSW?"))
+    job_id = jobs.submit(Request("What is HNSW?"))
     jobs.store = replace(
         jobs.store, presence=PresenceStoreLosesConnectionOnce(jobs.store.connection)
     )
@@ -44,7 +45,7 @@ def test_events_read_before_an_outage_are_shown_after_it(redis_url: str) -> None
 
 def test_a_deleted_job_is_reported_and_not_shown_in_its_last_state(redis_url: str) -> None:
     jobs = client.connect(redis_url, Settings(offline=True))
-    job_id = jobs.submit(client.Request("What is HNSW?"))
+    job_id = jobs.submit(Request("What is HNSW?"))
     moments = follow(jobs, job_id)
     next(moments)
     jobs.store.connection.redis.flushall()

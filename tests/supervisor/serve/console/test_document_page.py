@@ -16,7 +16,8 @@ from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.types.handoff import Document, Manifest, ref
 from handoff_queue.shared.types.ids import JobId, new_job_id
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.console.document_routes import (
     MAX_CHARS,
     MAX_ON_THE_JOB_PAGE,

@@ -14,7 +14,8 @@ from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.presence import Announcement, Node
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, claim, finish, finish_with, granted_claim, issue, result_of
 from tests.supervisor.many_rows import submit_rows

@@ -12,7 +12,8 @@ from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.events import CancelRequested, JobEnded, JobStatus, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import a_job
 from tests.supervisor.many_rows import submit_rows
 from tests.supervisor.serve.conftest import URL

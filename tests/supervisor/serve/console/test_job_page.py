@@ -26,7 +26,8 @@ from handoff_queue.shared.types.handoff import ResultStatus, ref
 from handoff_queue.shared.types.ids import JobId, StepId, new_job_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import CONSOLE_ROUTERS
 from handoff_queue.supervisor.serve.console.job_page import read_job
 from tests.doubles.conflicting_claims import a_claim, settle_conflicts

@@ -18,7 +18,8 @@ from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.presence import HandoffWait, Node
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.console.job_page import read_job
 from tests.doubles.call_questions import ask
 from tests.doubles.handoffs import a_handoff, a_spec

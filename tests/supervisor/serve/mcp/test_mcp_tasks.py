@@ -21,7 +21,8 @@ from handoff_queue.shared.types.events import (
     Rejected,
 )
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
+from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import a_job
 from tests.mcp_client import (
     CreatedTask,

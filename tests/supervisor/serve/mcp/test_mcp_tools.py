@@ -18,8 +18,9 @@ from handoff_queue.shared.types.api_tokens import ApiRole
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
-from handoff_queue.supervisor.client.client import Client, Request
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.job_result import JobResult
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.mcp.tools import tool_result_of
 from tests.doubles.handoffs import JOB
 from tests.doubles.jobs import a_job
