@@ -399,9 +399,9 @@ def test_a_long_entry_of_a_list_does_not_leave_redis(server: Server, key: str) -
             add(key, text)
 
         before = bytes_from(redis_of_supervisor)
-        found = read(honest)
+        entries = read(honest)
 
-        assert found == expected
+        assert entries == expected
         assert bytes_from(redis_of_supervisor) - before < LONG_ENTRY
         redis_of_supervisor.delete(key)
 

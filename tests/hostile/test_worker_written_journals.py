@@ -62,7 +62,7 @@ def commands_on(server: Server, key: str) -> set[str]:
         ("log", {"rpush", "llen"}),
         ("blob", {"hget", "hmget", "hexists", "hsetnx"}),
         ("newest", {"xadd"}),
-        ("fetched", {"rpush", "lrange"}),
+        ("fetched", {"rpush", "llen", "lrange"}),
     ],
 )
 def test_a_worker_has_no_command_that_changes_or_removes_an_entry_of_a_job(
