@@ -91,3 +91,11 @@ def test_a_job_runs_with_the_user_of_each_process(prefixed: Server) -> None:
         supervisor.due_work.sweep()
 
         assert isinstance(client.journal.read(job_id)[-1].event, HandoffFinished)
+
+
+def test_the_users_of_one_installation_write_no_key_of_another(server: Server) -> None:
+    """The name of this bucket ends like a reply queue, and the prefix is a hexadecimal digit."""
+    key = f"b:{keys.bucket('x.reply.handoff.control.pidbox')}"
+
+    with server.connected_as("worker-analyst") as attacker, pytest.raises(NoPermissionError):
+        attacker.lpush(key, "x")

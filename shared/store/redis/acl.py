@@ -147,9 +147,10 @@ ANY_SCRIPT = Selector(("evalsha",), ("*",))
 
 KOMBU_SETS = ("_kombu.binding.*", "_kombu.binding_permanent.*")
 KOMBU_SORTED_SETS = ("_kombu.binding_deadlines",)
-KOMBU_LISTS = ("[0-9a-f]*.reply.*handoff.control.pidbox", "{prefix}handoff.events.*")
-"""The names of reply queues begin with a UUID. No key of the store begins with such a digit, so no
-program can store a list in a key of another type.
+_UUID = "-".join("[0-9a-f]" * digits for digits in (8, 4, 4, 4, 12))
+KOMBU_LISTS = (f"{_UUID}.reply.{{prefix}}handoff.control.pidbox", "{prefix}handoff.events.*")
+"""The names of reply queues begin with a UUID. No key of the store begins with it, so no program
+can store a list in a key of another type, also not of an installation with another prefix.
 """
 KOMBU_NODES = ("[^_]*@*handoff.control.pidbox",)
 """Queues of the processes for control commands. They are always empty, because kombu publishes
