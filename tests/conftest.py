@@ -28,6 +28,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.redis.client_factory import driver_info
 from handoff_queue.shared.store.store import Store, open_store
 from tests import forked_processes
+from tests.fewer_messages import send_fewer_messages
 from tests.forked_test_processes import fork_test_processes
 from tests.property_settings import USUAL
 
@@ -93,6 +94,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_xdist_setupnodes(config: pytest.Config, specs: list[XSpec]) -> None:
     """Fork the test processes of xdist."""
     fork_test_processes(config, specs)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    send_fewer_messages(session.config)
 
 
 @pytest.hookimpl(wrapper=True)
