@@ -19,6 +19,7 @@ from handoff_queue.shared.store.redis.acl import (
     ACCESS,
     ADMIN,
     ADMIN_RULES,
+    ANY_SPECIALIST,
     Database,
     rules_of,
     user_line,
@@ -66,16 +67,20 @@ class RedisUsers:
 
 
 def rules_of_installation(
-    workers: Mapping[str, Sequence[str]], database: Database
+    workers: Mapping[str, Sequence[str]], database: Database, *, has_other_workers: bool = False
 ) -> dict[str, list[str]]:
     """Return the rules of each user, by its name.
 
     Args:
         workers: the specialists of each user of workers. Its name is `worker` or `worker-NAME`.
+        has_other_workers: True if workers of other specialists may start later, with the user that
+            has all rights. The users of the other processes may then use all queues.
     """
     specialists: dict[str, None] = {}
     for served in workers.values():
         specialists.update(dict.fromkeys(served))
+    if has_other_workers:
+        specialists = {ANY_SPECIALIST: None}
     rules = {ADMIN: list(ADMIN_RULES)}
     for name, access_for in ACCESS.items():
         rules[name] = rules_of(access_for(list(specialists)), database)
@@ -88,9 +93,15 @@ def new_users(
     workers: Mapping[str, Sequence[str]],
     database: Database,
     passwords: Mapping[str, str] | None = None,
+    *,
+    has_other_workers: bool = False,
 ) -> RedisUsers:
-    """Return the users of an installation. A user without a password gets a random one."""
-    rules = rules_of_installation(workers, database)
+    """Return the users of an installation. A user without a password gets a random one.
+
+    Args:
+        workers, has_other_workers: see `rules_of_installation`.
+    """
+    rules = rules_of_installation(workers, database, has_other_workers=has_other_workers)
     known = passwords or {}
     user_passwords: dict[str, str] = {}
     for name in rules:
@@ -99,7 +110,8 @@ def new_users(
 
 
 def users_of_private_redis(workers: Mapping[str, Sequence[str]]) -> RedisUsers:
-    """Return users with random passwords for the server of this machine.
+    """Return users with random passwords for the server of this machine. A worker of any
+    specialist may start later, in the shell with the URL of the private Redis.
 
     Args:
         workers: see `rules_of_installation`.
@@ -108,7 +120,7 @@ def users_of_private_redis(workers: Mapping[str, Sequence[str]]) -> RedisUsers:
         UserError: there is no server program.
     """
     is_new = version_of(find_server()) >= HAS_KEY_PERMISSIONS
-    return new_users(workers, Database(has_key_permissions=is_new))
+    return new_users(workers, Database(has_key_permissions=is_new), has_other_workers=True)
 
 
 def url_file(folder: Path, name: str) -> Path:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import kombu.transport.redis
 import pytest
@@ -52,6 +53,7 @@ EXAMPLES = {"{JOB}": f"{{{OTHER_JOB}}}", "MONTH": "2026-11", "ROLE": "writer", "
 """Values for the placeholders of the documented keys."""
 LUA = Path(keys.__file__).parent / "lua"
 CASES = [(user, command) for user, commands in ATTACKS.items() for command in commands]
+CASES_OF_NO_WORKER = [case for case in CASES if not case[0].startswith("worker")]
 CASES_ON_REDIS_6 = [
     *(("worker-analyst", command) for command in WITHOUT_KEY_PERMISSIONS),
     *((user, command) for user, command in CASES if command in ADMINISTRATION_ON_REDIS_6),
@@ -216,6 +218,41 @@ def test_a_user_may_not_run_commands_of_administrators_on_redis_6(
 ) -> None:
     with oldest.connected_as(user) as connection, pytest.raises(NoPermissionError):
         connection.execute_command(*command)
+
+
+@pytest.fixture(scope="module")
+def private(server: Server) -> Iterator[redis.Redis]:
+    """Yield the user with all rights. The other users have the rights that `handoff up` gives."""
+    with redis.Redis.from_url(server.address) as admin:
+        for user, rules in new_users(WORKERS, Database(), has_other_workers=True).rules.items():
+            if user != "admin":
+                admin.execute_command("ACL", "SETUSER", f"private-{user}", "on", *rules)
+        yield admin
+
+
+def is_allowed(admin: Any, user: str, command: Command) -> bool:
+    """Return whether a user of the private Redis may run a command."""
+    answer = admin.execute_command("ACL", "DRYRUN", f"private-{user}", *command)
+    return answer in (b"OK", "OK")
+
+
+@pytest.mark.parametrize(("user", "command"), CASES_OF_NO_WORKER, ids=name_of)
+def test_a_user_of_a_private_redis_may_not_run_commands_of_others(
+    private: redis.Redis, user: str, command: Command
+) -> None:
+    assert not is_allowed(private, user, command)
+
+
+@pytest.mark.parametrize("name", ["h", "hand", "handoff", "handoff-2", "handoffs", "orders", "z"])
+def test_the_users_of_a_private_redis_may_use_the_queue_of_any_specialist(
+    private: redis.Redis, name: str
+) -> None:
+    for user in ("client", "console", "flower", "observer", "supervisor"):
+        assert is_allowed(private, user, ("LLEN", name))
+    for key in (f"{keys.WAITING}{name}", f"{keys.FAIR}{name}", f"{keys.PAUSED_HANDOFFS}{name}"):
+        assert is_allowed(private, "supervisor", ("ZADD", key, "1", "a"))
+    assert is_allowed(private, "supervisor", ("LPUSH", name, "{}"))
+    assert not is_allowed(private, "client", ("LPUSH", name, "{}"))
 
 
 def test_no_rule_names_a_command_that_redis_7_0_does_not_know() -> None:

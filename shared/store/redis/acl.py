@@ -8,6 +8,7 @@ borders that these rules do not hold.
 from __future__ import annotations
 
 import hashlib
+import string
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -242,9 +243,36 @@ def _messages(name: str) -> str:
     return f"{keys.FAIR}{name}:messages"
 
 
+ANY_SPECIALIST = "*"
+"""Stands for all specialists of a private Redis, also for those whose workers start later."""
+
+
+def _patterns_of_any_name() -> tuple[str, ...]:
+    """Return the patterns of all names of specialists. They match no key of the store, because
+    they exclude its prefix.
+    """
+    letters = string.ascii_lowercase.replace(keys.PREFIX[0], "")
+    patterns = [f"[{letters}]*"]
+    for place in range(1, len(keys.PREFIX)):
+        beginning, next_letter = keys.PREFIX[:place], keys.PREFIX[place]
+        patterns += [beginning, f"{beginning}[^{next_letter}]*"]
+    return tuple(patterns)
+
+
+def _lists(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns of the lists of some queues: a list has the name of its queue."""
+    patterns: list[str] = []
+    for name in names:
+        if name == ANY_SPECIALIST:
+            patterns.extend(_patterns_of_any_name())
+        else:
+            patterns.append(name)
+    return tuple(patterns)
+
+
 def _queue(name: str) -> tuple[str, ...]:
     """Return the patterns of the keys of one queue."""
-    return (name, *_orders(name), _messages(name))
+    return (*_lists([name]), *_orders(name), _messages(name))
 
 
 def _queues(names: Iterable[str]) -> tuple[str, ...]:
@@ -476,7 +504,7 @@ def flower_access(specialists: Sequence[str]) -> Access:
         commands=(*CONNECTION, *DATA, *PUBSUB),
         writable_keys=KOMBU,
         channels=(CONTROL, EVENTS),
-        selectors=(ANY_SCRIPT, Selector(("llen",), (*OWN_QUEUES, *specialists))),
+        selectors=(ANY_SCRIPT, Selector(("llen",), _lists((*OWN_QUEUES, *specialists)))),
     )
 
 
