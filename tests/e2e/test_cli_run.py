@@ -312,7 +312,7 @@ def test_an_answer_in_the_users_schema_is_alone_on_stdout_and_its_gaps_are_on_st
     form = json.loads(completed.stdout)
     assert (set(form), form["founded"]) == ({"summary", "founded"}, None)
     for text in (
-        "the documents do not say: price_usd",
+        "no value was found for price_usd",
         "Made without a language model",
         "is partial",
         "Sources:",

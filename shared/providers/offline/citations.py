@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from handoff_queue.shared.providers.offline.conversation import Result
 from handoff_queue.shared.providers.offline.sentences import CLOSING, cells_of, split_sentences
+from handoff_queue.shared.providers.offline.words import join_with_and, mentions, stems_of
 from handoff_queue.shared.types.citation_markers import MARKER
 
-NOT_FOUND = "Not found in the documents"
+ALL_DOCUMENTS = "the documents"
 CANNOT_ANSWER = "The offline model cannot answer this"
+_GAP_LINE = re.compile(r"^[^\w\n]*+Not found in ([^\n]+?): *+([^\n]+)$", re.MULTILINE)
+_MISSING_WORDS = re.compile(r'the words "(.+)"(?: \((.+)\))?')
+_MAX_NAMED_PLACES = 3
 _MIN_WORDS = 4
 """A piece of text with fewer words is a label, and needs no marker."""
 
@@ -23,28 +28,89 @@ def add_marker(text: str, marker: str) -> str:
     return f"{text[: end.start()]} [{marker}]{end.group()}"
 
 
-def not_found(gaps: Sequence[str]) -> str:
-    """Return the line that names gaps."""
-    return f"{NOT_FOUND}: {'; '.join(gaps)}."
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A fact that was not found, and the documents that were read for it."""
+
+    text: str
+    place: str = ALL_DOCUMENTS
+
+    def __str__(self) -> str:
+        return f"Not found in {self.place}: {self.text}"
 
 
-def gaps_in(output: str) -> list[str]:
-    """Return the gaps that an output names. See `not_found`."""
-    lines = re.findall(rf"^[^\w\n]*+{NOT_FOUND}:\s*+(.+)$", output, re.MULTILINE)
-    gaps: list[str] = []
-    for line in lines:
-        for gap in line.rstrip().removesuffix(".").split(";"):
-            if gap.strip():
-                gaps.append(gap.strip())
+def gap_of_words(words: Sequence[str], subject: str = "") -> str:
+    """Return the text of the gap for words that are in no sentence about the subject."""
+    about = f" ({subject})" if subject else ""
+    return f'the words "{", ".join(words)}"{about}'
+
+
+def join_places(places: Sequence[str]) -> str:
+    """Return the names of the first places and the number of the others."""
+    named = list(dict.fromkeys(places))
+    others = len(named) - _MAX_NAMED_PLACES
+    if others > 1:
+        named[_MAX_NAMED_PLACES:] = [f"{others} others"]
+    return join_with_and(named)
+
+
+def lines_of_gaps(gaps: Iterable[Gap]) -> list[str]:
+    """Return one line for each place. It names the gaps of the place."""
+    by_place: dict[str, list[str]] = {}
+    for gap in gaps:
+        by_place.setdefault(gap.place, []).append(gap.text)
+    return [f"{Gap('; '.join(texts), place)}." for place, texts in by_place.items()]
+
+
+def gaps_in(output: str) -> list[Gap]:
+    """Return the gaps that an output names. See `lines_of_gaps`."""
+    gaps: list[Gap] = []
+    for line in _GAP_LINE.finditer(output):
+        if MARKER.search(line[0]):
+            continue  # a document says so
+        for text in line[2].rstrip().removesuffix(".").split(";"):
+            if text.strip():
+                gaps.append(Gap(text.strip(), line[1]))
     return gaps
 
 
-def gaps_of(results: Iterable[Result]) -> list[str]:
-    """Return the gaps that the outputs of all results name."""
-    gaps: list[str] = []
+def open_gaps(results: Sequence[Result]) -> list[Gap]:
+    """Return the gaps that the outputs of all results name, each once with all its places.
+
+    A word counts as found if the claim of a result has it.
+    """
+    statements: list[str] = []
     for result in results:
-        gaps += gaps_in(result.text)
-    return gaps
+        for claim in result.claims:
+            statements.append(" ".join((claim.text, *claim.quotes)))
+    places: dict[str, list[str]] = {}
+    for result in results:
+        for gap in gaps_in(result.text):
+            if text := without_found_words(gap.text, statements):
+                places.setdefault(text, []).append(gap.place)
+    return [Gap(text, join_places(named)) for text, named in places.items()]
+
+
+def without_found_words(gap_text: str, statements: Iterable[str]) -> str:
+    """Return the text of a gap without the words that a statement about its subject has.
+
+    The text is empty if the statements have all words.
+    """
+    match = _MISSING_WORDS.fullmatch(gap_text)
+    if match is None:
+        return gap_text
+    subject = match[2] or ""
+    found_stems: set[str] = set()
+    for statement in statements:
+        if mentions(subject, statement):
+            found_stems |= stems_of(statement)
+    missing: list[str] = []
+    for word in match[1].split(", "):
+        if not stems_of(word) <= found_stems:
+            missing.append(word)
+    if not missing:
+        return ""
+    return gap_of_words(missing, subject)
 
 
 def markers_in(output: str) -> set[str]:
@@ -67,7 +133,7 @@ def unmarked_statements(output: str) -> Iterator[str]:
         is_table = line.startswith("|")
         is_header = is_table and not previous_is_row
         previous_is_row = is_table
-        if is_header or line.startswith("#") or NOT_FOUND in line or CANNOT_ANSWER in line:
+        if is_header or line.startswith("#") or _GAP_LINE.match(line) or CANNOT_ANSWER in line:
             continue
         bare = re.sub(r"^(?:[-*+]|\d+[.)])\s+", "", line)
         if is_table:

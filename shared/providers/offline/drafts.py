@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from handoff_queue.shared.providers.offline.citations import add_marker, not_found
+from handoff_queue.shared.providers.offline.citations import Gap, add_marker, lines_of_gaps
 from handoff_queue.shared.providers.offline.conversation import Claim
 from handoff_queue.shared.providers.offline.request_text import understand
 from handoff_queue.shared.providers.offline.words import join_with_and, mentions
@@ -16,7 +16,7 @@ _MAX_COLUMNS = 3
 _EMPTY_CELL = "not found"
 
 
-def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
+def draft(request: str, claims: Sequence[Claim], gaps: Sequence[Gap]) -> str:
     """Return the Markdown of an answer. Every statement has the marker of its claim."""
     claims = distinct(claims)
     asking = understand(request)
@@ -26,8 +26,7 @@ def draft(request: str, claims: Sequence[Claim], gaps: Sequence[str]) -> str:
         parts = _comparison(by_subject, asking.aspects)
     else:
         parts = _lists(claims)
-    if gaps:
-        parts.append(not_found(gaps))
+    parts += lines_of_gaps(gaps)
     return "\n\n".join(parts)
 
 

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from handoff_queue.shared.providers.offline.citations import (
-    NOT_FOUND,
     gaps_in,
-    gaps_of,
     markers_in,
+    open_gaps,
     unmarked_statements,
 )
 from handoff_queue.shared.providers.offline.conversation import (
@@ -43,15 +42,15 @@ def assess(conversation: Conversation) -> dict[str, Any]:
         problems[result.step] = _problems_of(result, results)
     if results:
         problems[results[-1].step] += _coverage_problems(conversation)
-        admitted_gaps = gaps_in(results[-1].text)
+        admitted_gaps = [gap.text for gap in gaps_in(results[-1].text)]
     revisions: list[dict[str, str]] = []
     for step, step_problems in problems.items():
         if step_problems:
             revisions.append({"step": step, "problem": " ".join(step_problems)})
     open_points: list[str] = []
-    for gap in dict.fromkeys(gaps_of(results)):
-        if gap not in admitted_gaps:
-            open_points.append(f"{NOT_FOUND}: {gap}")
+    for gap in open_gaps(results):
+        if gap.text not in admitted_gaps:
+            open_points.append(str(gap))
     answer: dict[str, Any] = {
         "verdict": "REVISE" if revisions else "PASS",
         "revisions": revisions,

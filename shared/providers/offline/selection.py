@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from handoff_queue.shared.providers.offline.citations import gap_of_words
 from handoff_queue.shared.providers.offline.conversation import Claim
 from handoff_queue.shared.providers.offline.drafts import distinct
 from handoff_queue.shared.providers.offline.request_text import items_of, request_in, understand
@@ -115,7 +116,7 @@ def _about_subject(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Cl
         for sentence in matching:
             claims.append(_claim_of_subject(topic.text, heading, sentence))
         if not matching:
-            gaps.append(f'the words "{aspect}" ({topic.text})')
+            gaps.append(gap_of_words([aspect], topic.text))
     if claims and not gaps:
         if sentences_in_titles:
             claims.insert(0, _claim_of_subject(topic.text, topic.text, sentences_in_titles[0]))
@@ -151,7 +152,7 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[C
     for word in content_words(topic.text):
         if len(word) > 1 and not stems_of(word) & seen:
             unseen_words.append(word)
-    gaps = [f'the words "{", ".join(unseen_words)}"'] if unseen_words else []
+    gaps = [gap_of_words(unseen_words)] if unseen_words else []
     claims: list[Claim] = []
     for sentence in sorted(matching, key=list(sentences).index):
         claims.append(_claim_in_context(topic.text, sentence))

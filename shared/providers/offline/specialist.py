@@ -11,7 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from handoff_queue.shared.providers.offline.citations import gaps_in, gaps_of
+from handoff_queue.shared.providers.offline.citations import (
+    ALL_DOCUMENTS,
+    Gap,
+    gaps_in,
+    join_places,
+    markers_in,
+    open_gaps,
+    without_found_words,
+)
 from handoff_queue.shared.providers.offline.conversation import (
     Claim,
     Conversation,
@@ -46,6 +54,8 @@ a little more.
 """
 _BEFORE_HIT_CHARS = 1_000
 """Characters to read before a hit."""
+_FROM_RESULTS = "the results"
+"""Place of a gap that a writer finds."""
 _RESEARCH = re.compile(r"(?:research|find|look up|search|investigate)\b", re.IGNORECASE)
 
 
@@ -106,19 +116,26 @@ def answer(conversation: Conversation) -> dict[str, Any]:
             envelope["status"] = "partial"
             if form_answer.value is None:
                 envelope["status"] = "failed"
-            envelope["problem"] = f"the documents do not say: {join_with_and(form_answer.missing)}"
+            envelope["problem"] = f"no value was found for {join_with_and(form_answer.missing)}"
     return envelope
 
 
-def _find_claims(conversation: Conversation) -> tuple[list[Claim], list[str], list[Topic]]:
+def _find_claims(conversation: Conversation) -> tuple[list[Claim], list[Gap], list[Topic]]:
     """Return the claims that documents support, the gaps, and the topics without any claim."""
     sentences = _sentences(conversation)
+    place = _place_read(conversation)
+    lines: list[str] = []
+    for _, _, _, text in _pages_in_scope(conversation):
+        lines += text.splitlines()
     claims_by_text: dict[str, Claim] = {}
-    gaps: list[str] = []
+    gaps: list[Gap] = []
     missing: list[Topic] = []
     for topic in topics_of(conversation.task):
         claims, topic_gaps = find_claims(topic, sentences)
-        gaps += topic_gaps
+        for topic_gap in topic_gaps:
+            # A line without a sentence, such as a line of code, may have the word.
+            if text := without_found_words(topic_gap, lines):
+                gaps.append(Gap(text, place))
         if not claims:
             missing.append(topic)
         for claim in claims:
@@ -128,7 +145,7 @@ def _find_claims(conversation: Conversation) -> tuple[list[Claim], list[str], li
 
 
 def _envelope_from_documents(
-    conversation: Conversation, claims: list[Claim], gaps: list[str], missing: list[Topic]
+    conversation: Conversation, claims: list[Claim], gaps: list[Gap], missing: list[Topic]
 ) -> dict[str, Any]:
     """Return the envelope of an answer from documents. Without any document, its status is
     `needs_input`.
@@ -136,7 +153,8 @@ def _envelope_from_documents(
     output = draft(request_in(conversation.task), claims, gaps)
     if claims:
         return _envelope("ok", output, claims, confidence=0.6 if gaps else 0.9)
-    problem = f"not found in the documents: {join_with_and([topic.gap for topic in missing])}"
+    missing_topics = join_with_and([topic.gap for topic in missing])
+    problem = f"not found in {_place_read(conversation)}: {missing_topics}"
     if conversation.paths or _has_searched(conversation):
         return _envelope("partial", output, problem=problem)
     needs = f"documents about {join_with_and([topic.text.rstrip('.') for topic in missing])}"
@@ -153,17 +171,18 @@ def _has_searched(conversation: Conversation) -> bool:
 def _envelope_from_context(conversation: Conversation, claims: list[Claim]) -> dict[str, Any]:
     """Return the envelope of a text whose markers point to claims of the context."""
     request = request_in(conversation.task)
-    gaps = gaps_of(conversation.results)
+    gaps = open_gaps(conversation.results)
     for result in conversation.results:
-        if not result.claims and not gaps_in(result.text):
-            gaps.append(f"anything from {result.step} ({result.status})")
+        states_nothing = not result.claims and not markers_in(result.text)
+        if states_nothing and not gaps_in(result.text):
+            gaps.append(Gap(f"anything from {result.step} ({result.status})", _FROM_RESULTS))
     missing: list[str] = []
-    unnamed_subjects: list[str] = []
+    unnamed_subjects: list[Gap] = []
     for subject, about in claims_by_subject(understand(request).subjects, claims).items():
         if not about:
             missing.append(subject)
-            if not any(subject in gap for gap in gaps):
-                unnamed_subjects.append(subject)
+            if not any(subject in gap.text for gap in gaps):
+                unnamed_subjects.append(Gap(subject, _FROM_RESULTS))
     gaps += unnamed_subjects
     output = draft(request, claims, list(dict.fromkeys(gaps)))
     if not claims:
@@ -267,16 +286,39 @@ def _sentences(conversation: Conversation) -> list[Sentence]:
 
     If the task names documents, only the sentences of these documents are returned.
     """
-    sentences: list[Sentence] = []
-    for source, offset, total, text in _pages_read(conversation):
-        is_end = offset + len(text) >= total
-        sentences += sentences_of(text, source, is_start=offset == 0, is_end=is_end)
-    named_paths = _paths_in_task(conversation)
     distinct: dict[tuple[str, str], Sentence] = {}
-    for sentence in sentences:
-        if not named_paths or sentence.source in named_paths:
+    for source, offset, total, text in _pages_in_scope(conversation):
+        is_end = offset + len(text) >= total
+        for sentence in sentences_of(text, source, is_start=offset == 0, is_end=is_end):
             distinct.setdefault((sentence.source, sentence.quote), sentence)
     return list(distinct.values())
+
+
+def _place_read(conversation: Conversation) -> str:
+    """Return the names of the documents that were read, or `the documents` if a search has no
+    hit.
+    """
+    ends: dict[str, dict[int, int]] = {}
+    totals: dict[str, int] = {}
+    for source, offset, total, text in _pages_in_scope(conversation):
+        ends.setdefault(source, {})[offset] = offset + len(text)
+        totals[source] = total
+    names: list[str] = []
+    for source, end_by_start in ends.items():
+        position = 0
+        for start, end in sorted(end_by_start.items()):
+            if start <= position:
+                position = max(position, end)
+        names.append(source if position >= totals[source] else f"a part of {source}")
+    return join_places(names) or ALL_DOCUMENTS
+
+
+def _pages_in_scope(conversation: Conversation) -> Iterator[tuple[str, int, int, str]]:
+    """Yield the pages that were read. If the task names documents, only their pages count."""
+    named_paths = _paths_in_task(conversation)
+    for page in _pages_read(conversation):
+        if not named_paths or page[0] in named_paths:
+            yield page
 
 
 def _pages_read(conversation: Conversation) -> Iterator[tuple[str, int, int, str]]:

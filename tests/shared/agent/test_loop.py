@@ -517,7 +517,7 @@ def test_a_failure_of_the_offline_model_has_the_last_error_of_a_tool() -> None:
     result = run.go()
 
     assert result.status is ResultStatus.FAILED
-    assert "the documents do not say" in (result.error or "")
+    assert "no value was found for the answer itself" in (result.error or "")
     assert "the tool search_documents: stock database db-7 refused the connection" in (
         result.error or ""
     )

@@ -168,7 +168,7 @@ def test_an_answer_with_missing_fields_is_partial_and_names_them() -> None:
 
     assert (answer["status"], answer["problem"]) == (
         "partial",
-        "the documents do not say: price_usd",
+        "no value was found for price_usd",
     )
     assert list(answer["output"]) == ["license"]
     assert markers_in(answer["output"]["license"]) <= {claim["id"] for claim in answer["claims"]}
@@ -195,7 +195,7 @@ def test_a_form_without_any_value_is_a_failure_with_a_reason() -> None:
     assert (answer["status"], answer["output"], answer["problem"]) == (
         "failed",
         None,
-        "the documents do not say: the answer itself",
+        "no value was found for the answer itself",
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from handoff_queue.shared.providers.offline.citations import (
     CANNOT_ANSWER,
+    Gap,
     gaps_in,
     markers_in,
     unmarked_statements,
@@ -52,6 +53,10 @@ def texts_of(answer: dict[str, Any]) -> list[str]:
     return [claim["text"] for claim in answer["claims"]]
 
 
+def gap_texts(answer: dict[str, Any]) -> list[str]:
+    return [gap.text for gap in gaps_in(answer["output"])]
+
+
 def check_citations(answer: dict[str, Any], library: Library) -> None:
     """Check that every statement has a marker, and that every quote is in its document."""
     assert list(unmarked_statements(answer["output"])) == []
@@ -89,7 +94,7 @@ def test_an_aspect_without_a_sentence_is_named_and_lowers_confidence(library: Li
     answer = work("<task>Research Qdrant with regard to filtering and chocolate.</task>", library)
     full = work("<task>Research Qdrant with regard to filtering.</task>", library)
 
-    assert gaps_in(answer["output"]) == ['the words "chocolate" (Qdrant)']
+    assert gap_texts(answer) == ['the words "chocolate" (Qdrant)']
     assert answer["confidence"] < full["confidence"]
 
 
@@ -97,21 +102,21 @@ def test_a_subject_that_no_document_mentions_is_not_made_up(library: Library) ->
     answer = work("<task>Research Oracle with regard to persistence.</task>", library)
 
     assert (answer["status"], answer["claims"], answer["confidence"]) == ("partial", [], 0.0)
-    assert gaps_in(answer["output"]) == ["Oracle"]
+    assert gap_texts(answer) == ["Oracle"]
 
 
 def test_a_question_with_mostly_unknown_words_gets_no_answer(library: Library) -> None:
     answer = work("<task>Research the question: What is the best pizza in town?</task>", library)
 
     assert answer["claims"] == []
-    assert gaps_in(answer["output"]) == ['an answer to "What is the best pizza in town?"']
+    assert gap_texts(answer) == ['an answer to "What is the best pizza in town?"']
 
 
 def test_a_word_of_the_question_that_no_document_has_is_named() -> None:
     answer = work("<task>What was decided about the charging station?</task>", FARM)
 
     assert "charging station" in texts_of(answer)[0]
-    assert gaps_in(answer["output"]) == ['the words "decided"']
+    assert gaps_in(answer["output"]) == [Gap('the words "decided"', "meeting.txt")]
 
 
 def test_without_documents_the_specialist_asks_for_some() -> None:
@@ -307,7 +312,14 @@ def test_a_subject_without_results_is_named_and_the_answer_is_partial() -> None:
     answer = answer_to("Compare Qdrant and Milvus", a_result("qdrant", QDRANT), failed)
 
     assert answer["status"] == "partial"
-    assert gaps_in(answer["output"]) == ["anything from milvus (failed)", "Milvus"]
+    assert gap_texts(answer) == ["anything from milvus (failed)", "Milvus"]
+
+
+def test_a_result_that_repeats_claims_of_another_result_is_not_missing() -> None:
+    repeated = a_result("write", output="Qdrant filters on the payload [find.c1].")
+    output = answer_to("What does Qdrant filter on?", a_result("find", QDRANT), repeated)["output"]
+
+    assert gaps_in(output) == []
 
 
 def test_agreeing_results_are_stated_once() -> None:
@@ -321,7 +333,7 @@ def test_without_any_claims_only_the_gap_is_written() -> None:
     answer = answer_to("What is Qdrant?", a_result("find", output="", status="needs_input"))
 
     assert answer["status"] == "partial"
-    assert answer["output"] == "Not found in the documents: anything from find (needs_input)."
+    assert answer["output"] == "Not found in the results: anything from find (needs_input)."
 
 
 def test_the_claims_before_the_cut_of_a_long_result_are_stated() -> None:
