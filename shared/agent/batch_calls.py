@@ -110,7 +110,7 @@ class BatchCalls:
         except ModelError as error:
             _log.warning("a batch may have been created", why=str(error))
             raise Deferred(self.rules.first_poll_s, "it may be in a batch") from error
-        _log.info("batch created", batch=state.batch_id)
+        _log.info("the provider has created a batch", batch=state.batch_id)
         return BatchCreated(
             custom_id=intended.custom_id, batch_id=state.batch_id, at=self.dependencies.now()
         )
@@ -121,7 +121,9 @@ class BatchCalls:
             try:
                 self.rules.provider.cancel(created.batch_id)
             except ModelError as error:
-                _log.warning("batch not cancelled", batch=created.batch_id, why=str(error))
+                _log.warning(
+                    "a batch could not be cancelled", batch=created.batch_id, why=str(error)
+                )
 
     def deferral(self, since: float, subject: str) -> Deferred:
         """Return the error that gives the slot back until the next question about a batch.
@@ -183,7 +185,7 @@ class BatchCalls:
         """Return the error that lets the handoff ask again later, after the provider has given no
         answer about a batch.
         """
-        _log.warning("no answer about a batch", why=str(error))
+        _log.warning("the provider does not answer about a batch", why=str(error))
         return self.deferral(batch.since, "the provider's answer about its batch")
 
     def check_not_lost(self) -> None:
@@ -205,7 +207,7 @@ class BatchCalls:
             why: the reason, for the journal and for the log.
             goes_live: True if the next try may be a live call.
         """
-        _log.info("no reply from a batch", why=why, goes_live=goes_live)
+        _log.info("a batch has ended without a reply", why=why, goes_live=goes_live)
         return BatchClosed(custom_id=intended.custom_id, why=why, goes_live=goes_live)
 
 
@@ -227,7 +229,7 @@ def adopt_batch(calls: BatchCalls, batch: OpenBatch) -> BatchCreated | BatchClos
         if state.status is not BatchStatus.ENDED:
             may_be_in_open_batch = True
         elif _has_call(calls, state, intended):
-            _log.info("batch adopted", batch=state.batch_id)
+            _log.info("this attempt continues with an existing batch", batch=state.batch_id)
             return BatchCreated(
                 custom_id=intended.custom_id, batch_id=state.batch_id, at=intended.at
             )

@@ -297,7 +297,9 @@ class Agent:
             return
         checkpoint = make_compaction(self._conversation, self._dependencies.tool_context)
         quotes = len(checkpoint.quotes)
-        _log.info("earlier turns summarized", tokens=checkpoint.tokens, quotes=quotes)
+        _log.info(
+            "a summary has replaced the earlier turns", tokens=checkpoint.tokens, quotes=quotes
+        )
         self._transcript.store(checkpoint)
 
     def _shorten(self) -> None:
@@ -326,7 +328,7 @@ class Agent:
 
     def _record_cleared(self, cleared: ContextCleared) -> None:
         results = len(cleared.tool_use_ids)
-        _log.info("old results cleared", results=results, tokens=cleared.tokens)
+        _log.info("old results of tools were cleared", results=results, tokens=cleared.tokens)
         self._transcript.store(cleared)
 
     def _read(self, reply: ModelReplied) -> HandoffResult | None:

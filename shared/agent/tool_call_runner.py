@@ -213,7 +213,9 @@ class ToolCallRunner:
         """Return the decision of the policy on a call."""
         decision = self._guard.decide(tool, dict(arguments), self._transcript.conversation)
         if decision.verdict is not CallVerdict.ALLOW:
-            _log.info("call not allowed", tool=tool.name, verdict=decision.verdict.value)
+            _log.info(
+                "the policy does not allow a call", tool=tool.name, verdict=decision.verdict.value
+            )
         return decision
 
     def _tool_labels(self, calls: Sequence[Block]) -> list[str]:

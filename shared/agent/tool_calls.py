@@ -355,7 +355,9 @@ class ToolThreads:
                 continue
             del self._running[running.call["id"]]
             _abandon(running)
-            _log.warning("tool timed out", tool=running.tool_name, timeout_s=running.timeout_s)
+            _log.warning(
+                "a tool has used up its time", tool=running.tool_name, timeout_s=running.timeout_s
+            )
             state = "it may still be running"
             if self._tools[running.tool_name].ends_when_abandoned:
                 state = "it was ended"

@@ -254,7 +254,11 @@ class WorkerConsumer(Consumer):  # type: ignore[misc]
             log.warning("cannot store a dead letter", queue=queue, why=str(error))
             message.reject_log_error(log, self.connection_errors, requeue=True)
             return
-        log.warning("dead letter" if is_dead else "kept for another version", queue=queue, why=why)
+        log.warning(
+            "a message became a dead letter" if is_dead else "kept for another version",
+            queue=queue,
+            why=why,
+        )
         message.reject_log_error(log, self.connection_errors)
         self._report_set_aside(message.headers.get("id"), why, is_dead=is_dead)
 

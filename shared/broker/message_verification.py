@@ -61,7 +61,11 @@ def _parse_handoff(store: Store, role: str, text: object) -> tuple[AgentHandoff,
         except StoreError as away:
             log.exception("cannot store a dead letter", role=role)
             raise Reject(str(away), requeue=True) from error
-        log.warning("dead letter" if is_dead else "kept for another version", role=role, why=reason)
+        log.warning(
+            "a message became a dead letter" if is_dead else "kept for another version",
+            role=role,
+            why=reason,
+        )
         if is_dead:
             raise TaskFails(f"dead letter: {reason}") from error
         raise TaskWaits(f"kept for another version: {reason}") from error
@@ -88,5 +92,5 @@ def _check_signature(
         except StoreError as away:
             log.exception("cannot store a dead letter", role=role)
             raise Reject(str(away), requeue=True) from error
-        log.warning("dead letter", role=role, why=reason)
+        log.warning("a message became a dead letter", role=role, why=reason)
         raise TaskFails(f"dead letter: {reason}") from error

@@ -54,7 +54,7 @@ def take_command(node: Any, body: Any, _message: Any = None) -> Any:
             process could write no clock of its own, and so send no event and no reply.
     """
     if body.get("pattern") is not None or body.get("matcher") is not None:
-        log.warning("control command refused", command=str(body.get("method")))
+        log.warning("a control command was refused", command=str(body.get("method")))
         return None
     return Node.handle_message(node, body)
 
@@ -66,7 +66,11 @@ def send_reply(node: Any, data: Any, exchange: str, routing_key: str, ticket: st
     if exchange == node.mailbox.reply_exchange.name and _SENDER.fullmatch(routing_key):
         Node.reply(node, data, exchange, routing_key, ticket)
     else:
-        log.warning("reply refused", exchange=str(exchange), routing_key=str(routing_key))
+        log.warning(
+            "a reply to a control command was refused",
+            exchange=str(exchange),
+            routing_key=str(routing_key),
+        )
 
 
 def _without_arguments(command: Callable[..., Any], state: Any, **_arguments: Any) -> Any:
@@ -78,5 +82,5 @@ def _no_tasks(_state: Any, **_arguments: Any) -> list[Any]:
 
 
 def _refuse(name: str, _state: Any, **_arguments: Any) -> dict[str, str]:
-    log.warning("control command refused", command=name)
+    log.warning("a control command was refused", command=name)
     return {"error": f"{name} is refused"}

@@ -173,7 +173,7 @@ def _end(task: Any, outcome: AttemptOutcome) -> str:
                 _end_as_failed(task, outcome.result)
             return outcome.why
         case AttemptEnd.HANDED_BACK:
-            log.info("handed back", why=outcome.why)
+            log.info("the worker hands the handoff back to its queue", why=outcome.why)
             raise Reject(outcome.why, requeue=True)
         case AttemptEnd.PAUSED | AttemptEnd.DEFERRED | AttemptEnd.ASKED:
             log.info(f"handoff {outcome.end}", why=outcome.why)

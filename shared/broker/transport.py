@@ -235,7 +235,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         """
         problem = problem_with(message)
         if problem:
-            log.warning("dropped", exchange=exchange, why=problem)
+            log.warning("a broadcast message was dropped", exchange=exchange, why=problem)
             return False
         try:
             return super()._deliver_fanout_message(message, exchange)
@@ -252,7 +252,10 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
         except (*self.connection_errors, *self.connection.channel_errors, Empty):
             raise
         except Exception as error:  # noqa: BLE001 - any client of Redis may have sent these bytes
-            log.warning("dropped", why=f"kombu cannot read its JSON ({type(error).__name__})")
+            log.warning(
+                "a broadcast message was dropped",
+                why=f"kombu cannot read its JSON ({type(error).__name__})",
+            )
             return False
 
     def _brpop_start(self, timeout: float | None = None) -> None:

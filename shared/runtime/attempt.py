@@ -245,7 +245,7 @@ class Attempts:
             try:
                 return self._finish(claim, ready, result, consequences, finish)
             except MessagesWaiting:
-                log.debug("messages came with the result")
+                log.debug("users have sent messages during the last call")
 
     def _run_and_conclude(
         self, claim: Claim, ready: PreparedAttempt

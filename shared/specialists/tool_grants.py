@@ -44,7 +44,11 @@ def grant_spec(pinned: SpecialistSpec, own_spec: SpecialistSpec) -> SpecialistSp
         else:
             refused_tools.append(name[:64])
     if refused_tools:
-        log.warning("tools refused", specialist=own_spec.name, tools=refused_tools[:8])
+        log.warning(
+            "a specialist may not use some of its tools",
+            specialist=own_spec.name,
+            tools=refused_tools[:8],
+        )
     asks = dict.fromkeys([*(pinned.ask or ()), *(own_spec.ask or ())])
     return pinned.model_copy(
         update={

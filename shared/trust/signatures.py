@@ -494,7 +494,7 @@ class Trust:
                 self._secrets_of.clear()
                 if self._private is not None and self._private_file is not None:
                     self._use_private(read_private_keys(self._private_file.file))
-                log.info("keys read again")
+                log.info("the process has read its keys again")
             except UserError as error:
                 log.warning("the keys have changed and cannot be read", why=str(error))
 

@@ -70,7 +70,7 @@ class BatchCanceller:
                 else:
                     self._advance(batches, batch)
         except HandoffError as error:
-            log.warning("batches not cancelled", why=str(error))
+            log.warning("the unwanted batches could not be cancelled", why=str(error))
 
     def _advance(self, batches: Batches, batch: UnwantedBatch) -> None:
         """Cancel a batch that has not ended. Settle the call of a batch that has ended, or about
@@ -83,9 +83,13 @@ class BatchCanceller:
                 return
             if status is BatchStatus.IN_PROGRESS:
                 around("batch", "cancel", lambda: batches.cancel(batch.batch_id), ModelUnreachable)
-                log.info("batch cancelled", batch=batch.batch_id)
+                log.info("a batch was cancelled", batch=batch.batch_id)
         except ModelError as error:
-            log.warning("no answer about an unwanted batch", batch=batch.batch_id, why=str(error))
+            log.warning(
+                "the provider does not answer about an unwanted batch",
+                batch=batch.batch_id,
+                why=str(error),
+            )
             if not error.retryable:
                 self._unwanted.settle(batch, None)
                 return

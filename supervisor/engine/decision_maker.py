@@ -273,7 +273,7 @@ class DecisionMaker:
             )
         except Exception as error:  # noqa: BLE001 - the result must be stored; the next evaluation fails in the same way and reports it
             log.warning(
-                "decision failed, it is repeated",
+                "a decision has failed and is repeated",
                 job_id=committed.state.job_id,
                 why=type(error).__name__,
             )

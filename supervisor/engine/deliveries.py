@@ -190,7 +190,7 @@ class Deliveries:
         try:
             thread.start()
         except RuntimeError as error:
-            log.warning("no thread for a delivery", job_id=job_id, why=str(error))
+            log.warning("no thread could start for a delivery", job_id=job_id, why=str(error))
             return False
         self._threads.add(thread)
         return True
@@ -229,13 +229,15 @@ class Deliveries:
             if waited_s <= MAX_WAIT_S:
                 delivery.send()
                 return
-            log.warning("delivery dropped", job_id=delivery.job_id, why=NO_THREAD)
+            log.warning("a delivery was dropped", job_id=delivery.job_id, why=NO_THREAD)
             if delivery.drop is not None and waited_s < LATEST_OUTCOME_S:
                 delivery.drop()
         except HandoffError as error:  # for example, Redis cannot be reached
-            log.warning("delivery without outcome", job_id=delivery.job_id, why=str(error))
+            log.warning(
+                "the outcome of a delivery is not known", job_id=delivery.job_id, why=str(error)
+            )
         except Exception:  # no fault of a delivery may end the thread
-            log.exception("delivery without outcome", job_id=delivery.job_id)
+            log.exception("the outcome of a delivery is not known", job_id=delivery.job_id)
 
 
 def _receiver(

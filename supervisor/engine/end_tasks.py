@@ -106,7 +106,7 @@ class EndTasks:
             reason = f"the task {task} of {state.job_id} was not sent: {event.detail}"
             self._store.dead_letters.add(DEAD_LETTER_QUEUE, reason, text)
         log.info(
-            "end task",
+            "the end task of a job was sent",
             job_id=state.job_id,
             task=task,
             attempt=event.attempt,

@@ -127,7 +127,7 @@ class JobLoop:
             evaluation.remove_note()
             raise
         except TooManyEvaluators as why:
-            log.warning("job not evaluated", job_id=job_id, why=str(why))
+            log.warning("a job could not be evaluated", job_id=job_id, why=str(why))
         except PoisonJob:
             self._failure_guard.record_freeze(evaluation)
         except Exception as error:  # noqa: BLE001 - `record_failure` logs it and limits the number of tries
@@ -144,7 +144,7 @@ class JobLoop:
         state = self._states.load(job_id, evaluation.begin)
         suspects = ticket.suspects
         if state is None:
-            log.warning("no such job", job_id=job_id)
+            log.warning("a message names a job that does not exist", job_id=job_id)
             self._store.journal.set_due(job_id, None, 0)
         conflicts = 0
         while state is not None:
@@ -314,7 +314,11 @@ class JobLoop:
         """
         match effect:
             case PublishAgain():
-                log.warning("published again", handoffs=list(effect.handoffs), job_id=state.job_id)
+                log.warning(
+                    "messages that were lost are published again",
+                    handoffs=list(effect.handoffs),
+                    job_id=state.job_id,
+                )
                 outgoing = self._recorder.outgoing(state, effect.handoffs)
                 if self._dispatcher.publish_again(state.job_id, outgoing):
                     self._store.due_work.mark_sent(state.job_id, effect.handoffs)

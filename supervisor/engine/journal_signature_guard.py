@@ -116,7 +116,7 @@ class JournalGuard:
         self._store.refused_events.record(job_id, versions, self._keep_s)
 
     def _refuse(self, job_id: JobId, reason: str, refused_event: RefusedEvent) -> None:
-        log.warning("event refused", job_id=job_id, why=reason)
+        log.warning("an event of a journal was refused", job_id=job_id, why=reason)
         text = refused_event.recorded.raw.decode(errors="replace")
         self._store.refuse(job_id, JOURNAL, reason, text)
 

@@ -51,7 +51,7 @@ class ScheduleStarter:
                 raise
             except HandoffError as error:
                 name = stored_schedule.schedule.name
-                log.warning("schedule not started", schedule=name, why=str(error))
+                log.warning("a schedule could not start its job", schedule=name, why=str(error))
             if time.monotonic() > until:
                 return
 

@@ -117,7 +117,7 @@ class Sweeper:
                 self._refused_announcements
             ) < MAX_REFUSED:
                 self._refused_announcements.add((worker, why))
-                log.warning("announcement refused", worker=worker, why=why)
+                log.warning("the announcement of a worker was refused", worker=worker, why=why)
                 reason = f"the announcement of {worker[:MAX_WORKER_CHARS]} does not count: {why}"
                 self._store.refuse(worker[:MAX_WORKER_CHARS], "announcements", reason, text)
 

@@ -84,7 +84,11 @@ class Webhooks:
         )
         self._store.journal.append(state.job_id, event)
         log.info(
-            "webhook", job_id=state.job_id, attempt=attempt, delivered=is_delivered, detail=detail
+            "the webhook of a job was called",
+            job_id=state.job_id,
+            attempt=attempt,
+            delivered=is_delivered,
+            detail=detail,
         )
 
     def ask(self, state: JobState) -> None:
@@ -108,7 +112,7 @@ class Webhooks:
             waits["tools"] = [call.tool for call in state.open_calls]
         is_delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
         log.info(
-            "webhook",
+            "the webhook of a job was called",
             job_id=state.job_id,
             asks=question.what,
             delivered=is_delivered,

@@ -126,7 +126,7 @@ def exporting(
                 if is_our_turn(interval_s):
                     exporter.export(metrics_data(collect(), service, time.time_ns()))
             except StoreError as error:
-                log.warning("metrics not exported", why=str(error))
+                log.warning("the metrics could not be exported", why=str(error))
 
     thread = threading.Thread(target=run, name="metrics", daemon=True)
     thread.start()

@@ -103,7 +103,11 @@ class AnthropicModel:
                 raise
             # calls of other threads may come second
             if option not in self._refused_options[call.model]:
-                _log.warning("option left out", model=call.model, option=option.value)
+                _log.warning(
+                    "an option that the model lacks was left out",
+                    model=call.model,
+                    option=option.value,
+                )
             self._refused_options[call.model].add(option)
             raise SchemaRejected(
                 f"{error}; trying without {option.value}", status=400, retry_after_s=0
