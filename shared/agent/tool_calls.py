@@ -45,7 +45,9 @@ SAME_CALL = "not run again: an earlier call had the same arguments, and its resu
 SAME_RESULT = "another call of this conversation had the same result"
 """Calls of one reply may end in any order, so the other call may be below."""
 REPEATED = frozenset({SAME_CALL, SAME_RESULT})
-"""Results of repeated calls that brought nothing new."""
+"""Results of repeated calls that brought nothing new. `Conversation` recognizes these results,
+`CUT_CALL` and `MAY_HAVE_RUN` in checkpoints by their text: see `loop_prompts`.
+"""
 NOT_OF_THE_TOOL = frozenset(
     {CUT_CALL, MAY_HAVE_RUN, TOO_MANY_CALLS, NOTHING_DONE, NO_TURNS_LEFT, *REPEATED}
 )
