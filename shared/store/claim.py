@@ -145,7 +145,7 @@ class ClaimVerdict(StrEnum):
     FOLLOWING = "following"
     """An equal handoff runs, and this one waits for its result."""
     PAUSED = "paused"
-    """The role is paused: the handoff waits until an operator resumes the role."""
+    """The role is paused: the handoff waits until an operator unpauses the role."""
     BUSY = "busy"
     """Another process has the claim, and its lease is valid."""
     DUPLICATE = "duplicate"

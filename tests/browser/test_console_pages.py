@@ -51,7 +51,7 @@ def test_a_user_reads_the_spending_of_all_tenants_and_of_one(
     assert window.console_errors() == []
 
 
-def test_a_user_adds_pauses_resumes_runs_and_removes_a_schedule(
+def test_a_user_adds_pauses_unpauses_runs_and_removes_a_schedule(
     window: Browser, jobs: Client, url: str
 ) -> None:
     page = SchedulesPage(window, url).open()

@@ -41,7 +41,7 @@ def test_the_page_shows_the_next_times_the_last_start_and_the_money(
     assert "$0.0000 of $2.0000" in text
 
 
-def test_an_operator_pauses_resumes_and_removes_a_schedule(
+def test_an_operator_pauses_unpauses_and_removes_a_schedule(
     jobs: Client, visitor_with: VisitorOf
 ) -> None:
     add(jobs)
@@ -55,7 +55,7 @@ def test_an_operator_pauses_resumes_and_removes_a_schedule(
 
     assert (paused.status_code, paused.headers["location"]) == (303, "/schedules")
     assert while_paused[0]
-    assert "Resume" in while_paused[1]
+    assert "Unpause" in while_paused[1]
     assert not after
     assert jobs.schedules() == []
     assert {entry.actor.via for entry in jobs.audit() if entry.actor} == {"console"}
