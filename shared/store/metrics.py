@@ -4,7 +4,7 @@ see `parts/metrics.lua`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
@@ -21,6 +21,10 @@ METRICS_WITHOUT_TENANT = frozenset({
 })  # fmt: skip
 """Counts whose first label is not a tenant. Every other count has the tenant as its first label."""
 _SEPARATOR = "\t"
+MAX_FIELDS = 100_000
+"""Most fields of a hash of counts that is read, which takes `/metrics` about a second. A worker may
+write any number.
+"""
 MAX_DIGITS = 19
 """Digits of the largest integer of Redis. A longer text was written by another program."""
 
@@ -46,6 +50,34 @@ class Backlog:
     """Time since which the oldest handoff waits, in Unix seconds; None if no handoff waits."""
 
 
+def read_count_hashes(connection: Connection, names: Sequence[str]) -> list[Mapping[bytes, bytes]]:
+    """Return the fields of each hash of counts, in two round trips. A hash with more than
+    `MAX_FIELDS` fields, or a key of another type, has none.
+    """
+    with connection.translate_errors():
+        pipe = connection.redis.pipeline(transaction=False)
+        for name in names:
+            pipe.hlen(name)
+        sizes = dict(zip(names, pipe.execute(raise_on_error=False), strict=True))
+        readable: list[str] = []
+        for name, size in sizes.items():
+            if isinstance(size, int) and size <= MAX_FIELDS:
+                readable.append(name)
+                pipe.hgetall(name)
+            else:
+                _warn(name, size)
+        hashes = dict(zip(readable, pipe.execute(), strict=True))
+    return [hashes.get(name, {}) for name in names]
+
+
+def _warn(name: str, size: object) -> None:
+    from handoff_queue.shared.observability.logs import (
+        log_of,  # commands that list jobs load no logging
+    )
+
+    log_of(__name__).warning("counts are not read: delete the key", key=name, fields=str(size))
+
+
 class Metrics:
     """Reads the counts of the scripts, and the backlogs."""
 
@@ -53,13 +85,12 @@ class Metrics:
         self._connection = connection
 
     def counts(self) -> list[Count]:
-        """Return all counts, in one round trip. A field that cannot be read is skipped.
+        """Return all counts, in two round trips. A field that cannot be read is skipped.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        with self._connection.translate_errors():
-            fields = self._connection.redis.hgetall(keys.METRICS)
+        (fields,) = read_count_hashes(self._connection, [keys.METRICS])
         counts: list[Count] = []
         for field, value in fields.items():
             if value.isdigit() and len(value) <= MAX_DIGITS:

@@ -4,10 +4,11 @@ settles a call counts it, see `parts/budgets.lua`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.store.metrics import read_count_hashes
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import figure_in, name_in
 
@@ -102,7 +103,7 @@ class SpendingHistory:
         self._connection = connection
 
     def days(self, numbers: Iterable[int]) -> list[Spending]:
-        """Return the spending of these days, in one round trip. A field that cannot be read is
+        """Return the spending of these days, in two round trips. A field that cannot be read is
         skipped.
 
         Args:
@@ -112,19 +113,14 @@ class SpendingHistory:
             StoreUnavailable: Redis is unreachable.
         """
         day_numbers = list(numbers)
-        with self._connection.translate_errors():
-            pipe = self._connection.redis.pipeline(transaction=False)
-            for number in day_numbers:
-                pipe.hgetall(keys.spending(number))
-            answers = pipe.execute(raise_on_error=False)
+        hashes = read_count_hashes(self._connection, list(map(keys.spending, day_numbers)))
         spending: list[Spending] = []
-        for number, fields in zip(day_numbers, answers, strict=True):
-            if isinstance(fields, dict):  # otherwise the key has the wrong type
-                spending += _spendings_of_day(number, fields)
+        for number, fields in zip(day_numbers, hashes, strict=True):
+            spending += _spendings_of_day(number, fields)
         return spending
 
 
-def _spendings_of_day(number: int, fields: dict[bytes, bytes]) -> list[Spending]:
+def _spendings_of_day(number: int, fields: Mapping[bytes, bytes]) -> list[Spending]:
     amounts_by_labels: dict[tuple[str, ...], Amounts] = {}
     for field, value in fields.items():
         name, *labels = name_in(field).split(_SEPARATOR)
