@@ -18,7 +18,7 @@ from handoff_queue.shared.types.budget_measures import (
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId, JobIdField, is_job_id
 
-_PROGRESS = frozenset(
+PROGRESS = frozenset(
     name.encode()
     for name in (
         *SPENT_FIELDS,
@@ -88,7 +88,7 @@ def with_progress(
     """
     facts = dict(fields)
     for name, value in progress.items():
-        if name in _PROGRESS or name.startswith(b"approval:"):
+        if name in PROGRESS or name.startswith(b"approval:"):
             facts[name] = value
     return facts
 

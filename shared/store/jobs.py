@@ -13,16 +13,19 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import HandoffInfo, hashes_of, parse_handoff_info
 from handoff_queue.shared.store.job_filter import EVERY_JOB, JobFilter, first_place, list_arguments
 from handoff_queue.shared.store.job_info import (
+    PROGRESS,
     JobInfo,
     parse_job_info,
     unreadable_job_info,
     with_progress,
 )
-from handoff_queue.shared.store.redis.connection import Connection, answers_of
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall, answers_of
 from handoff_queue.shared.store.script_arguments import (
     handoff_id_in,
     job_id_in,
+    rows,
 )
+from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.events import DEFAULT_TENANT, JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 
@@ -50,26 +53,29 @@ class Jobs:
         self._connection = connection
 
     def read(self, job_ids: Sequence[JobId]) -> list[JobInfo]:
-        """Return the information about each job, in one round trip; unknown jobs are left out.
+        """Return the information about each job, in two round trips; unknown jobs are left out.
         A job whose record cannot be read has the status `unreadable`.
         """
+        names = sorted(PROGRESS)
+        calls: list[ScriptCall] = [([keys.progress(job_id)], names) for job_id in job_ids]
+        stored = self._connection.script_for_each("job_progress", calls)
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.hgetall(keys.job(job_id))
-                pipe.hgetall(keys.progress(job_id))
                 pipe.get(keys.title(job_id))
                 pipe.llen(keys.log(job_id))
                 pipe.zscore(keys.JOBS, job_id)
             answers = answers_of(pipe)
         job_infos: list[JobInfo] = []
-        parts = [answers[place::5] for place in range(5)]
-        for job_id, fields, progress, title, version, submitted in zip(
-            job_ids, *parts, strict=True
+        parts = [answers[place::4] for place in range(4)]
+        for job_id, found, fields, title, version, submitted in zip(
+            job_ids, stored, *parts, strict=True
         ):
-            if fields is None or progress is None or version is None:
+            if fields is None or isinstance(found, StoreError) or version is None:
                 job_infos.append(unreadable_job_info(job_id, fields or {}, submitted or 0.0))
             elif fields:
+                progress = dict(rows(found, 2))
                 facts = {**with_progress(fields, progress), b"title": title or b""}
                 job_infos.append(parse_job_info(job_id, facts, version, submitted or 0.0))
         return job_infos

@@ -423,3 +423,24 @@ def test_a_supervisor_removes_the_reports_that_it_has_read(server: Server) -> No
         moved = [supervisor.refusals.move_reports() for _ in range(3)]
 
         assert moved == [MAX_REPORTS, 1, 0]
+
+
+@pytest.mark.parametrize("user", ["supervisor", "client", "console", "observer"])
+def test_a_long_text_in_the_progress_of_a_job_does_not_leave_redis(
+    server: Server, user: str
+) -> None:
+    with (
+        server.store("supervisor") as supervisor,
+        server.store(user) as reader,
+        server.connected_as("worker-analyst") as worker,
+    ):
+        job_id = a_job(supervisor)
+        long = "x" * LONG_ENTRY
+        texts = {"tally": long, "calls": long, "other": long, "approval:3": long}
+        worker.hset(keys.progress(job_id), mapping={**texts, "turns": 7, "asked_last": 3})
+        before = bytes_from(supervisor.connection.redis)
+
+        (job,) = reader.jobs.read([job_id])
+
+        assert job.turns == 7
+        assert bytes_from(supervisor.connection.redis) - before < LONG_ENTRY
