@@ -100,6 +100,11 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
     return Conflicts(conflicts=tuple(conflicts)), len(known) - compared
 
 
+def contradicts(first: Claim, second: Claim) -> bool:
+    """Return whether two claims cannot both be right, as far as code can decide."""
+    return are_contradictory(statement_of(first), statement_of(second))
+
+
 def _groups(statements: Sequence[Statement]) -> list[list[int]]:
     """Return groups of statements that contradict each other, directly or through other
     statements, as indices. Only statements with the same head are compared.

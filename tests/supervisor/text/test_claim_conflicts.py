@@ -18,12 +18,7 @@ from benchmarks.conflicts.measuring import (
     measure_planted_claims,
 )
 from handoff_queue.shared.types.handoff import Claim
-from handoff_queue.supervisor.text.claim_conflicts import (
-    MAX_STATEMENTS,
-    are_contradictory,
-    conflicts_in,
-    statement_of,
-)
+from handoff_queue.supervisor.text.claim_conflicts import MAX_STATEMENTS, conflicts_in, contradicts
 from handoff_queue.supervisor.text.claim_values import read_value, values_contradict
 from handoff_queue.supervisor.text.periods import minutes_of, periods_of
 from handoff_queue.supervisor.text.quantities import quantities_contradict, quantity_of, unit_of
@@ -39,10 +34,6 @@ UNIT_NAMES = {
     "area": ("m²", "square feet", "acres", "ha"),
     "energy": ("J", "kWh", "kcal"),
 }
-
-
-def contradicts(first: Claim, second: Claim) -> bool:
-    return are_contradictory(statement_of(first), statement_of(second))
 
 
 def texts_contradict(first: str, second: str, attribute: str = "height") -> bool:
