@@ -58,7 +58,7 @@ class Jobs:
         """
         names = sorted(PROGRESS)
         calls: list[ScriptCall] = [([keys.progress(job_id)], names) for job_id in job_ids]
-        stored = self._connection.script_for_each("job_progress", calls)
+        progress_of_jobs = self._connection.script_for_each("job_progress", calls)
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
@@ -69,13 +69,13 @@ class Jobs:
             answers = answers_of(pipe)
         job_infos: list[JobInfo] = []
         parts = [answers[place::4] for place in range(4)]
-        for job_id, found, fields, title, version, submitted in zip(
-            job_ids, stored, *parts, strict=True
+        for job_id, progress_rows, fields, title, version, submitted in zip(
+            job_ids, progress_of_jobs, *parts, strict=True
         ):
-            if fields is None or isinstance(found, StoreError) or version is None:
+            if fields is None or isinstance(progress_rows, StoreError) or version is None:
                 job_infos.append(unreadable_job_info(job_id, fields or {}, submitted or 0.0))
             elif fields:
-                progress = dict(rows(found, 2))
+                progress = dict(rows(progress_rows, 2))
                 facts = {**with_progress(fields, progress), b"title": title or b""}
                 job_infos.append(parse_job_info(job_id, facts, version, submitted or 0.0))
         return job_infos

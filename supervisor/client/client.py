@@ -33,7 +33,7 @@ from handoff_queue.shared.store.redis.connection import ONLOOKER_TIMEOUT_S, SOCK
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.audit import AuditAction, AuditEntry
-from handoff_queue.shared.types.errors import Conflict, UnknownJob, UserError
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
     CancelRequested,
@@ -836,22 +836,3 @@ def onlooker_of(jobs: Client) -> Client:
         url_name=connection.url_name,
     )
     return Client(store, jobs._settings)
-
-
-__all__ = [
-    "Clash",
-    "Client",
-    "Conflict",
-    "HandoffReport",
-    "JobFilter",
-    "JobOutline",
-    "JobResult",
-    "NewLimits",
-    "Request",
-    "Row",
-    "ScheduleOptions",
-    "ScheduleStatus",
-    "SentMessage",
-    "UnknownJob",
-    "connect",
-]

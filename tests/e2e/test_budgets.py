@@ -20,9 +20,9 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import BudgetSpent
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.limits import JobLimits, OnLimit
+from handoff_queue.shared.types.limits import JobLimits, NewLimits, OnLimit
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.client import Client, NewLimits
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.testing import (
     Json,

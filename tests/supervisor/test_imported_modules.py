@@ -145,8 +145,3 @@ def test_an_app_that_is_inspected_does_not_import_the_sdk(worker_imports: Worker
 
 def test_a_process_imports_the_sdk_when_it_becomes_a_worker(worker_imports: WorkerImports) -> None:
     assert {*SDK, "genai_prices"} <= worker_imports.started, "the first call would pay for it"
-
-
-def test_the_clients_types_can_be_named_though_they_are_imported_late() -> None:
-    assert [getattr(client, name).__name__ for name in client.__all__] == client.__all__
-    assert not hasattr(client, "Nonsense")

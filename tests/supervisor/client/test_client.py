@@ -29,11 +29,11 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import JobEnded, JobStatus, RetryRequested, WebhookTried
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Priority
-from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.limits import JobLimits, NewLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.client import Client, NewLimits
+from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from tests.doubles.jobs import finish, granted_claim, issue, model_reply
 
