@@ -93,13 +93,14 @@ def list_all_queues() -> None:
 
 def queues_of_the_fleet(store: Store) -> list[str]:
     """Return the names of the queues of our own roles, of each queue that a live process
-    serves, and of each queue to which a handoff was ever published. They are sorted.
+    serves, and of each queue to which a handoff was ever published. They are sorted. A queue whose
+    length the user of Flower may not read is left out.
 
     Raises:
         HandoffError: Redis cannot be read.
     """
-    used_queues = {depth.queue for depth in store.health.depths()}
-    return sorted(PERMANENT_QUEUES | store.presence.presence().queues | used_queues)
+    named = PERMANENT_QUEUES | store.presence.served_queues() | {*store.health.used_queues()}
+    return store.health.readable_queues(named)
 
 
 @cache

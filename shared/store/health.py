@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -119,10 +119,31 @@ class Health:
             depths = list(map(int, pipe.execute()))
         return dict(zip(queues, depths, strict=True))
 
+    def used_queues(self) -> list[str]:
+        """Return the name of each queue to which a handoff was ever published, in order."""
+        with self._connection.translate_errors():
+            return sorted(map(name_in, self._connection.redis.hkeys(keys.QUEUES)))
+
+    def readable_queues(self, queues: Iterable[str]) -> list[str]:
+        """Return the queues whose length this user may read, in order. A worker can announce that
+        it serves a queue with the name of any key.
+        """
+        names = sorted(queues)
+        with self._connection.translate_errors():
+            pipe = self._connection.redis.pipeline(transaction=False)
+            for queue in names:
+                pipe.llen(queue)
+            answers = pipe.execute(raise_on_error=False)
+        return [
+            queue
+            for queue, answer in zip(names, answers, strict=True)
+            if not isinstance(answer, redis.ResponseError)
+        ]
+
     def depths(self) -> list[QueueDepth]:
         """Return the depth of every queue to which a handoff was ever published, by name."""
+        queues = self.used_queues()
         with self._connection.translate_errors():
-            queues = sorted(map(name_in, self._connection.redis.hkeys(keys.QUEUES)))
             pipe = self._connection.redis.pipeline(transaction=False)
             for queue in queues:
                 pipe.llen(queue)

@@ -365,22 +365,30 @@ class PresenceStore:
             processes.append(LiveProcess("worker", name, node_in(text)))
         return processes
 
+    def served_queues(self) -> frozenset[str]:
+        """Return the names of the queues that live processes serve."""
+        return frozenset(member.partition("/")[0] for member in self._live_members())
+
     def _live_names(self) -> tuple[list[str], list[str]]:
         """Return the names of the live supervisors and of the live workers, each in order."""
-        now_ms = self._connection.now() * 1000
-        with self._connection.translate_errors():
-            members = self._connection.redis.zrangebyscore(
-                keys.SERVING, now_ms, now_ms + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
-            )
         supervisors: set[str] = set()
         workers: set[str] = set()
-        for member in members:
-            queue, _, name = name_in(member).partition("/")
+        for member in self._live_members():
+            queue, _, name = member.partition("/")
             if queue == SUPERVISOR_QUEUE:
                 supervisors.add(name)
             else:
                 workers.add(name)
         return sorted(supervisors), sorted(workers)
+
+    def _live_members(self) -> list[str]:
+        """Return the members of `keys.SERVING` that have not expired."""
+        now_ms = self._connection.now() * 1000
+        with self._connection.translate_errors():
+            members = self._connection.redis.zrangebyscore(
+                keys.SERVING, now_ms, now_ms + MAX_ANNOUNCEMENT_MS, start=0, num=MAX_READ
+            )
+        return list(map(name_in, members))
 
     def _read_announced_values(self, announced_at: Sequence[str]) -> list[bytes | None]:
         """Return the value at each key; None if it is missing or larger than

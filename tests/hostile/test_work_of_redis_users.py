@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import redis
 from pydantic import SecretStr
 from redis.exceptions import NoPermissionError
 
 from handoff_queue.shared.agent.checkpoint_store import CallAnswer
+from handoff_queue.shared.broker.flower import PERMANENT_QUEUES, queues_of_the_fleet
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict
@@ -89,6 +92,19 @@ def test_a_user_without_right_to_read_the_log_copies_nothing(server: Server) -> 
 
     assert store.refusals.copy_commands() == 0
     store.connection.close()
+
+
+def test_flower_lists_the_queues_with_its_own_user(server: Server) -> None:
+    with (
+        server.store("supervisor") as supervisor,
+        server.store("flower") as flower,
+        server.connected_as("worker-writer") as attacker,
+    ):
+        issue(supervisor, a_job(supervisor), "find.1", role="analyst")
+        until_ms = (time.time() + 30) * 1000
+        attacker.zadd(keys.SERVING, {"writer/w": until_ms, f"{keys.TOKENS}/w": until_ms})
+
+        assert set(queues_of_the_fleet(flower)) == {*PERMANENT_QUEUES, "analyst", "writer"}
 
 
 def test_a_client_with_its_own_user_submits_a_job(server: Server) -> None:

@@ -499,12 +499,19 @@ def console_access(specialists: Sequence[str]) -> Access:
 
 
 def flower_access(specialists: Sequence[str]) -> Access:
-    """Return the access of Flower: Celery's events and replies, and the lengths of the queues."""
+    """Return the access of Flower: Celery's events and replies, and the names and the lengths of
+    the queues.
+    """
     return Access(
         commands=(*CONNECTION, *DATA, *PUBSUB),
         writable_keys=KOMBU,
         channels=(CONTROL, EVENTS),
-        selectors=(ANY_SCRIPT, Selector(("llen",), _lists((*OWN_QUEUES, *specialists)))),
+        selectors=(
+            ANY_SCRIPT,
+            Selector(("llen",), _lists((*OWN_QUEUES, *specialists))),
+            Selector(("hkeys",), (keys.QUEUES,)),
+            Selector(("zrangebyscore",), (keys.SERVING,)),
+        ),
     )
 
 
