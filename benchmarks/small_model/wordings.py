@@ -37,20 +37,21 @@ QUESTIONS = {
     "faiss.md": "Under which licence is FAISS released?",
     "hnsw.md": "Who described HNSW, and in which year?",
 }
-_TEMPLATE = '[c1] path or URL: "quote"\n[c2] same: "another quote from there"'
+_SECOND_NOTE = '\n[c2] "Another sentence ... from there."'
+_TEMPLATE = f'[c1] path or URL: "First words ... last words."{_SECOND_NOTE}'
 _EXAMPLE = (
     "The station has three pumps. [c1]\n<notes>\n"
     '[c1] elm_pumps.md: "Three pumps of 45 kW each were installed."'
 )
 WORDINGS = {
     "now": NOTE_RULES,
-    "without `same`": NOTE_RULES.replace('\n[c2] same: "another quote from there"', ""),
+    "with one note": NOTE_RULES.replace(_SECOND_NOTE, ""),
     "with an example": NOTE_RULES.replace(f"<notes>\n{_TEMPLATE}", _EXAMPLE),
 }
 """Wordings of `NOTE_RULES`."""
 ENVELOPE = "JSON envelope"
 """The form before the notes. Its schema is enforced."""
-HEAD = "| wording | replies | with a quote | accepted | with a checked quote | `same` |"
+HEAD = "| wording | replies | with a quote | accepted | with a checked quote | abridged |"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def _counts(model: SmallModel, wording: str, replies: int) -> Counter[str]:
             counts["replies"] += 1
             noted_answer = read_noted_answer(text)
             counts["proofs"] += bool(noted_answer.claims) or '"quote"' in text
-            counts["same"] += "same:" in text
+            counts["abridged"] += " ... " in text
             try:
                 answer = question.answer_format.read(text, last_try=False)
             except InvalidAnswer:
@@ -126,7 +127,7 @@ def main() -> None:
     with small_model(options.temperature) as model:
         for name in options.wordings:
             counts = _counts(model, name, options.replies)
-            keys = ("replies", "proofs", "accepted", "checked", "same")
+            keys = ("replies", "proofs", "accepted", "checked", "abridged")
             print(f"| {name} | {' | '.join(str(counts[key]) for key in keys)} |", flush=True)
 
 

@@ -99,10 +99,11 @@ class Job:
         return [part.path for part in self.parts]
 
     def missing_in(self, answer: str) -> list[str]:
-        """Return the statements that an answer does not contain."""
+        """Return the statements and the quotes that an answer does not contain."""
         missing: list[str] = []
         for part in self.parts:
-            missing += [fact.statement for fact in part.facts if fact.statement not in answer]
+            for fact in part.facts:
+                missing += [text for text in (fact.statement, fact.quote) if text not in answer]
         return missing
 
 

@@ -26,6 +26,8 @@ from handoff_queue.testing.replies import (
 WRITE = "Write the whole answer to the request from the results of the other steps:"
 """Beginning of the task of the step that writes the answer."""
 READ = "read_document"
+ABRIDGED = "first two and the last two words"
+"""Words of this project's rule for quotes."""
 PARTS = "names subject, attribute, value"
 """Words of this project's rule for the parts of claims in Markdown."""
 WORKER = "You report on one document."
@@ -159,8 +161,7 @@ def _specialist_reply(request: Json, text: str, properties: Json) -> Reply:
         lines = [f"## {part.title}", ""]
         for number, fact in enumerate(part.facts, start=first + 1):
             lines.append(f"- {fact.statement} [c{number}]")
-            has_parts = properties or PARTS in "".join(texts_of_system(request))
-            claims.append(_claim(f"c{number}", part, fact, has_parts=bool(has_parts)))
+            claims.append(_claim(f"c{number}", part, fact, request))
         sections.append("\n".join(lines))
     return _result("\n\n".join(sections), claims, properties)
 
@@ -200,10 +201,13 @@ def _fields_of_schema(claim: Json, schema: Json) -> Json:
     return fields
 
 
-def _claim(name: str, part: Part, fact: Fact, *, has_parts: bool) -> Json:
-    """Return a claim. A statement with a figure has its parts, if the rules for claims ask for
-    them.
+def _claim(name: str, part: Part, fact: Fact, request: Json) -> Json:
+    """Return a claim. It follows the rules in a request: about the parts of a statement with a
+    figure, and about short quotes.
     """
+    rules = "".join(texts_of_system(request))
+    has_parts = PARTS in rules or bool(answer_properties(request))
+    quote = _abridge(fact.quote) if ABRIDGED in rules else fact.quote
     statement = fact.statement
     parts: dict[str, str | None] = dict.fromkeys(("subject", "attribute", "value", "unit", "date"))
     figure = re.search(r"(\d[\d,.]*) ?(\w+)?", statement)
@@ -215,8 +219,15 @@ def _claim(name: str, part: Part, fact: Fact, *, has_parts: bool) -> Json:
         "id": name,
         "text": statement,
         **parts,
-        "sources": [{"source": part.path, "quote": fact.quote}],
+        "sources": [{"source": part.path, "quote": quote}],
     }
+
+
+def _abridge(sentence: str) -> str:
+    words = sentence.split()
+    if len(words) < 6:
+        return sentence
+    return f"{' '.join(words[:2])} ... {' '.join(words[-2:])}"
 
 
 def _plan(job: Job, properties: Json) -> Json:

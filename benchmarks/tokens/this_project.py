@@ -36,7 +36,7 @@ def run(
     *,
     has_review: bool = True,
 ) -> list[str]:
-    """Run all jobs in order, and return their answers.
+    """Run all jobs in order, and return their answers with the sources.
 
     Args:
         runner: `runner` of all specialists; None: our own loop.
@@ -68,4 +68,5 @@ def run(
 def _answer(jobs: Client, request: Request) -> str:
     job_id = jobs.submit(request)
     result = jobs.result(job_id, PATIENCE_S)
-    return str(result.answer)
+    sources = [f'{cited["source"]}: "{cited["quote"]}"' for cited in result.citations]
+    return "\n".join([str(result.answer), *sources])

@@ -90,6 +90,8 @@ def with_edits(request: Json) -> tuple[Json, Json | None]:
         return request, None
     applied_edits: list[Json] = []
     for edit in config.get("edits", []):
+        if edit["type"] != CLEAR_TOOL_USES:  # other programs ask for edits of thinking
+            continue
         messages, calls = _clear_old_results(request, edit)
         shorter = {**request, "messages": messages}
         freed_tokens = count_tokens(request) - count_tokens(shorter)

@@ -570,7 +570,10 @@ class EnvelopeFormat:
                 )
             else:
                 citations = tuple(self._citations(claim, problems))
-                claims[name] = Claim(id=name, text=claim.text, sources=citations, **claim.parts)
+                text = claim.text
+                if citations and text == claim.sources[0].quote:  # the agent may have abridged it
+                    text = " ".join(citations[0].quote.split())
+                claims[name] = Claim(id=name, text=text, sources=citations, **claim.parts)
         return claims, problems
 
     def _citations(self, claim: _Claim, problems: list[Defect]) -> list[Citation]:
@@ -579,7 +582,7 @@ class EnvelopeFormat:
         """
         citations: list[Citation] = []
         for source in claim.sources:
-            citation = self.sources.citation(source.source, source.quote)
+            citation = self.sources.citation(source.source, source.quote, may_be_abridged=True)
             if isinstance(citation, Citation):
                 citations.append(citation)
             else:

@@ -8,8 +8,8 @@
     [c1] elm_pumps.md: "Three pumps of 45 kW each were installed."
     </notes>
 
-All lines of the block are optional. A note is `[c1] SOURCE: "QUOTE"`. The source `same` is the
-source of the note before. The parts of a claim come before the source:
+All lines of the block are optional. A note is `[c1] SOURCE: "QUOTE"`. Without a source, or with the
+source `same`, it has the source of the note before. The parts of a claim come before the source:
 `[c1] SUBJECT | ATTRIBUTE | VALUE | UNIT | DATE | SOURCE: "QUOTE"`. A second source is a second
 note with the same mark. A note without a quote has the parts of the claim, or its text.
 
@@ -57,6 +57,8 @@ _MARKS = '"“”„‟«»「」『』'
 """Quotation marks. Some languages begin a quote with the mark that ends it in others."""
 _CITED = re.compile(rf"([^\n{_MARKS}]*)(?<=[:：])\s*[{_MARKS}](.*)\Z", re.DOTALL)
 """A source and its quote."""
+_QUOTE_ALONE = re.compile(rf"((?:[^\n|{_MARKS}]*+\|)*+)\s*+[{_MARKS}](.*)\Z", re.DOTALL)
+"""The parts of a claim, and a quote without a source."""
 _QUOTE_END = re.compile(rf"[{_MARKS}]\s*+(?:\([^(){_MARKS}\n]*+\)\s*+)?[.,;。]?\s*+\Z")
 """The end of a quote. A place in brackets may follow, such as `(page 3)`."""
 _SIGN_OF_SOURCE = re.compile(r"[./#]")
@@ -107,9 +109,13 @@ class _Entry:
     def add(self, line: str) -> None:
         """Add a line that is not blank."""
         quote = line
-        if not self.has_quote and not self.is_field and (match := _CITED.match(line)):
-            self.has_quote = True
-            quote = match[2]
+        if not self.has_quote and not self.is_field:
+            cited = _CITED.match(line)
+            if cited is None and not self.lines:
+                cited = _QUOTE_ALONE.match(line)
+            if cited is not None:
+                self.has_quote = True
+                quoted = match[2]
         self.is_ended = False
         self.lines.append(line)
         self.marks += line.count('"')
@@ -207,9 +213,10 @@ def _notes_of(claim: Mapping[str, Any], sentence: str, last: str) -> Iterator[st
     if values and not sources:
         yield f"{mark} {' | '.join(values)}"
     for source in sources:
-        name = SAME_SOURCE if source["source"] == last else source["source"]
-        head, last = " | ".join([*values, name]), source["source"]
-        yield f'{mark} {head}: "{" ".join(source["quote"].split())}"'
+        names = [] if source["source"] == last else [f"{source['source']}:"]
+        last, quote = source["source"], " ".join(source["quote"].split())
+        head = " | ".join([*values, " ".join([*names, f'"{quote}"'])])
+        yield f"{mark} {head}"
         values = []
 
 
@@ -302,6 +309,8 @@ def _add_note_to_claim(claim: dict[str, Any], note: str, last: str) -> str:
         last: source of the note before.
     """
     head_and_quote = _split_at_quote(note)
+    if last and cited is None and (alone := _QUOTE_ALONE.match(note)):
+        cited = f"{alone[1]} {SAME_SOURCE}", alone[2]
     head = note
     quote = ""
     if head_and_quote:

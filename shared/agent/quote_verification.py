@@ -11,10 +11,10 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from handoff_queue.shared.agent.answer_format import Defect
 from handoff_queue.shared.agent.tool import ToolFailed
@@ -69,6 +69,16 @@ _HYPHENATION = re.compile(
     rf"((?<={_LETTER})-\s*+(?={_LETTER})"  # between letters: "well-\nknown", "well-known"
     r"|(?<=\w-)\s++(?=\w))"  # after a hyphen that stays: "2019-\n2020"
 )
+_ELLIPSIS = re.compile(r"\[?(?:\.{3,}|…)\]?")
+MAX_PASSAGE_CHARS = 600
+"""Longest passage of which a quote has only the beginning and the end."""
+_MIN_SIDE_CHARS = 3
+"""Letters and digits of the beginning and of the end of a passage, at least."""
+_MAX_PASSAGES = 1_000
+"""Passages that a search looks at."""
+_FIRST_WITHOUT_SPACES = "\u2e80"
+"""First character of the scripts without spaces between words."""
+_BLANK_LINE = re.compile(r"\n\s*\n")
 _SPACES = re.compile(r"(\s{2,}|[^\S ])")
 _EDGE = re.compile(rf"[\s*_`]*+(?:-++(?={_LETTER}))?")
 
@@ -152,7 +162,35 @@ class FoldedText:
                 start = _word_position(with_other_case, folded_text)
         if start < 0:
             return None
-        span = Span(start, start + len(folded_quote))
+        return self._source(Span(start, start + len(folded_quote)))
+
+    def find_passage(self, quote: str) -> Span | None:
+        """Return the span of a passage of which the quote has only the first and the last words,
+        with an ellipsis between them: "Three pumps ... in 2019." None: no paragraph has such a
+        passage, or there are several.
+        """
+        begin, ellipsis, end = _split_at_ellipsis(quote)
+        begin, end = _fold_quote(begin), _fold_quote(end)
+        if not ellipsis or min(map(_count_letters, (begin, end))) < _MIN_SIDE_CHARS:
+            return None
+        spans = list(islice(self._passages(begin, end), 2))
+        with_other_case = _with_other_first_case(begin)
+        if not spans and with_other_case is not None:
+            spans = list(islice(self._passages(with_other_case, end), 2))
+        if len(spans) == 1:
+            return spans[0]
+        return None
+
+    def _passages(self, begin: str, end: str) -> Iterator[Span]:
+        """Yield each passage of a paragraph between folded words."""
+        passages = _passages(self._passes[-1].text, begin, end)
+        for passage in islice(passages, _MAX_PASSAGES):
+            span = self._source(passage)
+            if not _BLANK_LINE.search(self.text, span.start, span.end):
+                yield span
+
+    def _source(self, span: Span) -> Span:
+        """Return the span in the document of a span in the folded text."""
         for step in reversed(self._passes):
             span = step.source(span)
         return _cap_quote_length(span)
@@ -160,6 +198,59 @@ class FoldedText:
     @cached_property
     def _passes(self) -> tuple[_Pass, ...]:
         return _passes(self.text)
+
+
+def _split_at_ellipsis(quote: str) -> tuple[str, str, str]:
+    """Return the text before the only ellipsis of a quote, the ellipsis, and the text after it.
+    The ellipsis is empty if there is none, or more than one.
+    """
+    matches = list(_ELLIPSIS.finditer(quote))
+    if len(matches) != 1:
+        return quote, "", ""
+    ellipsis = matches[0]
+    return quote[: ellipsis.start()], ellipsis[0], quote[ellipsis.end() :]
+
+
+def _count_letters(text: str) -> int:
+    """Return the number of letters and digits."""
+    return sum(map(str.isalnum, text))
+
+
+def _passages(text: str, begin: str, end: str) -> Iterator[Span]:
+    """Yield each shortest passage of a folded text from these words to those, which are whole. Each
+    character is searched once for either side, so the time is linear in the length.
+    """
+    start, last = _next_words(begin, text, 0), 0
+    while start >= 0:
+        following = _next_words(begin, text, start + 1)
+        last = max(last, start + len(begin))
+        last = _next_words(end, text, last)
+        if last < 0:
+            return
+        stop = last + len(end)
+        has_shorter = following >= 0 and following + len(begin) <= last
+        if not has_shorter and stop - start <= MAX_PASSAGE_CHARS:
+            yield Span(start, stop)
+        start = following
+
+
+def _next_words(wanted: str, text: str, position: int) -> int:
+    """Return the index of the next occurrence that is not within a word, or -1."""
+    start = text.find(wanted, position)
+    while start >= 0:
+        stop = start + len(wanted)
+        if not _is_within_word(text, start) and not _is_within_word(text, stop):
+            return start
+        start = text.find(wanted, start + 1)
+    return -1
+
+
+def _is_within_word(text: str, index: int) -> bool:
+    """Return whether the characters before and at an index belong to one word. Chinese and Japanese
+    have no spaces between words.
+    """
+    around = text[index - 1 : index + 1] if index else ""
+    return len(around) == 2 and around.isalnum() and max(around) < _FIRST_WITHOUT_SPACES
 
 
 def _fold_quote(quote: str) -> str:
@@ -350,9 +441,15 @@ class Sources:
             return next(iter(matches.values()))
         return None
 
-    def citation(self, source: str, quote: str) -> Citation | Defect:
+    def citation(
+        self, source: str, quote: str, *, may_be_abridged: bool = False
+    ) -> Citation | Defect:
         """Return the citation with the place of the quote in the source. If the source or the
         quote does not exist, return the defect.
+
+        Args:
+            may_be_abridged: True if the quote may have only the first and the last words of a
+                passage. The citation has the whole passage.
 
         Raises:
             StoreError: the cited result of a tool cannot be stored.
@@ -374,7 +471,10 @@ class Sources:
             return Defect(
                 f'there is no source "{source[:200]}"', "name one exactly as it was given to you"
             )
-        span = self._fold(text).find(quote[: 2 * MAX_QUOTE_CHARS])
+        folded = self._fold(text)
+        span = folded.find(quote[: 2 * MAX_QUOTE_CHARS])
+        if span is None and may_be_abridged:
+            span = folded.find_passage(quote[: 2 * MAX_QUOTE_CHARS])
         if span is None:
             short = " ".join(quote.split())[:120]
             if document is not None and not self._was_opened(document):
@@ -384,7 +484,7 @@ class Sources:
                 )
             return Defect(
                 f'this quote is not in "{path}": "{short}"',
-                "copy it letter by letter, or leave it out",
+                "copy the whole sentence letter by letter, or leave it out",
             )
         return Citation(
             source=path,

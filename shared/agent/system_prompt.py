@@ -30,8 +30,8 @@ Your last message is one JSON object and nothing else. It has `status`, `output`
 - `output` is the work itself, in the requested format; a string is Markdown. It is never a report about the work.
 - A statement from another step's claim keeps its mark: [step.c1]."""  # noqa: E501 - lines of a text
 CLAIM_RULES = """\
-- `claims` lists the proof of each statement of fact: {"id": "c1", "sources": [{"source": "path, URL or tool:...", "quote": "..."}]}. The statement in the output ends with its mark: [c1].
-- Copy a quote letter by letter, one or two sentences. A quote that is not in the source is discarded. A tool's result that begins with [source: tool:...] is a source of this name.
+- `claims` lists the proof of each statement of fact: {"id": "c1", "sources": [{"source": "path, URL or tool:...", "quote": "First words ... last words."}]}. The statement in the output ends with its mark: [c1].
+- A quote is the first two and the last two words of a sentence, letter by letter. If it is not in the source, it is discarded. A tool's result that begins with [source: tool:...] is a source of this name.
 - Give a claim a `text` only if no sentence of the output states it."""  # noqa: E501 - lines of a text
 """Rules for specialists that prove their statements."""
 VALUE_RULE = """\
@@ -41,22 +41,23 @@ VALUE_RULE = """\
 MARKDOWN_RULES = """\
 # How you answer
 
-Your last message is the work itself in Markdown, never a report about the work."""
+Answer with the work itself in Markdown, never with a report about it."""
 NOTE_RULES = """\
-A statement of fact ends with a mark. Behind the text, notes prove each mark with a quote of one or two sentences, copied letter by letter:
+A statement of fact ends with a mark. Notes at the end prove it with the first two and the last two words of a sentence in the source:
 <notes>
-[c1] path or URL: "quote"
-[c2] same: "another quote from there"
-</notes>
-- A quote that is not in its source is discarded."""  # noqa: E501 - lines of a text
-"""Rules for specialists that prove their statements."""
+[c1] path or URL: "First words ... last words."
+[c2] "Another sentence ... from there."
+</notes>"""  # noqa: E501 - lines of a text
+"""Rules for specialists that prove their statements. Code finds the whole sentence."""
+QUOTE_RULE = "- A quote that is not in its source is discarded."
+"""A rule for agents with tools. An agent without tools sees its sources in the task."""
 TOOL_SOURCE_RULE = """\
 - The result of a tool that begins with [source: tool:...] is a source of this name."""
 VALUE_NOTE_RULE = """\
 - If a statement gives something a value, its note first names subject, attribute, value, unit and date: [c1] Eiffel Tower | height | 330 | m | 2022 | eiffel.md: "quote\""""  # noqa: E501 - lines of a text
 """A rule for claims that code compares with other claims."""
 STATUS_RULE = """\
-- If the work is not whole, the notes begin with `status: partial` and `problem: the gap and its reason`. Other statuses: `needs_input` with `needs: your question`, `failed` with `problem`."""  # noqa: E501 - lines of a text
+- Incomplete work begins its notes with `status: partial` or `failed` and `problem: the gap`, or `status: needs_input` and `needs: your question`."""  # noqa: E501 - lines of a text
 STATUS_NOTES = """\
 - Only if the work is not whole, it ends with notes. Other statuses: `needs_input` with `needs: your question`, `failed` with `problem`.
 <notes>
@@ -121,6 +122,8 @@ def _markdown_rules(spec: SpecialistSpec, tools: Collection[str]) -> list[str]:
     rules = [MARKDOWN_RULES]
     if spec.has_claims:
         rules[0] += f" {NOTE_RULES}"
+        if tools:
+            rules.append(QUOTE_RULE)
         if not NO_SOURCES.issuperset(tools):
             rules.append(TOOL_SOURCE_RULE)
         rules.append(STATUS_RULE)

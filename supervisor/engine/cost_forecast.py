@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from math import ceil
 
 from handoff_queue.shared.agent.opening_message import (
-    COMMON_RULES,
     MAX_PASTED_CHARS,
     MAX_SHOWN_BYTES,
     MIN_PASTED_CHARS,
+    TOOL_RULES,
 )
 from handoff_queue.shared.agent.prices import HIDDEN_TOKENS, Prices
 from handoff_queue.shared.agent.system_prompt import ENVELOPE_RULES
@@ -122,7 +122,7 @@ def _input_tokens(state: JobState) -> int:
     schema.
     """
     submitted = state.submitted
-    frame = HIDDEN_TOKENS + FRAME_BYTES + len(COMMON_RULES) + len(ENVELOPE_RULES)
+    frame = HIDDEN_TOKENS + FRAME_BYTES + len(TOOL_RULES) + len(ENVELOPE_RULES)
     brief = min(submitted.request.size, MAX_REQUEST_CHARS)
     if state.plan:
         brief += state.plan.plan.size

@@ -63,6 +63,12 @@ def results_in(shown: Json) -> list[str]:
     return texts
 
 
+def test_edits_of_other_programs_clear_nothing() -> None:
+    edit = {"type": "clear_thinking_20251015", "keep": "all"}
+    sent = request("look", "look", context_management={"edits": [edit]})
+    assert with_edits(sent) == (sent, {"applied_edits": []})
+
+
 def test_the_oldest_results_are_cleared_from_the_trigger_on() -> None:
     sent = request("look", "look", "look", context_management=clearing(2_000))
     before = deepcopy(sent)

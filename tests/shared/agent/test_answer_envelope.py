@@ -17,6 +17,7 @@ from handoff_queue.shared.agent.answer_format import (
 )
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.system_prompt import AnswerForm
+from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.providers.anthropic.request import strict
 from handoff_queue.shared.types.handoff import Claim, Document, ResultStatus
 from handoff_queue.shared.types.message import digest_of
@@ -58,6 +59,22 @@ def test_a_quote_becomes_a_checked_citation_of_the_documents_own_characters() ->
     assert (
         text[citation.start : citation.end] == citation.quote == "Qdrant is a vector\n  database."
     )
+
+
+def test_an_abridged_quote_becomes_a_citation_of_the_whole_passage() -> None:
+    citation = read(envelope(claims=[a_claim("Qdrant is ... in Rust.")])).claims[0].sources[0]
+    assert citation.quote == "Qdrant is a vector\n  database. It is written in Rust."
+
+
+def test_a_tool_takes_no_abridged_quote() -> None:
+    with pytest.raises(ToolFailed, match='this quote is not in "qdrant.md"'):
+        Sources(TEXT_OF, MANIFEST).prove("qdrant.md", "Qdrant is ... in Rust.")
+
+
+def test_a_claim_without_a_text_has_the_passage_of_its_abridged_quote() -> None:
+    claim = {**a_claim("Qdrant is ... database."), "text": ""}
+    (claimed,) = read(envelope("Nothing of it.", claims=[claim]), last_try=True).claims
+    assert claimed.text == "Qdrant is a vector database."
 
 
 def test_claims_of_other_steps_that_the_output_points_to_are_carried_over() -> None:
@@ -213,7 +230,7 @@ def test_a_message_to_the_user_has_no_instruction_for_the_model() -> None:
     value = envelope(claims=[a_claim("written in Go")])
     with pytest.raises(InvalidAnswer) as caught:
         read(value)
-    assert "copy it letter by letter, or leave it out" in caught.value.for_model
+    assert "copy the whole sentence letter by letter, or leave it out" in caught.value.for_model
     (note,) = read(value, last_try=True).notes
     assert note == 'dropped: c1: this quote is not in "qdrant.md": "written in Go"'
     assert "copy" not in str(caught.value)

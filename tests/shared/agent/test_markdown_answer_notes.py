@@ -65,6 +65,30 @@ def test_the_source_same_needs_no_more_signs_than_a_path(note: str) -> None:
     assert answer.claims[1]["sources"] == [{"source": "a.md", "quote": "Go is new."}]
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        '"Go is new."',
+        "“Go is new.”",
+        '"Go\n is new." (page 3)',
+        'Go | of | 2015 | | | "Go is new."',
+    ],
+    ids=["straight marks", "typographic marks", "two lines and a place", "parts"],
+)
+def test_a_quote_without_a_source_has_the_source_of_the_note_before(note: str) -> None:
+    answer = noted('[c1] a b.md: "Rust"', f"[c2] {note}", '[c3] b.md: "C"')
+    (source,) = answer.claims[1]["sources"]
+    assert (source["source"], " ".join(source["quote"].split())) == ("a b.md", "Go is new.")
+    assert (answer.claims[1].get("subject"), answer.unreadable) == (
+        "Go" if "|" in note else None,
+        (),
+    )
+
+
+def test_in_the_first_note_a_quote_without_a_source_is_a_text() -> None:
+    assert noted('[c1] "Rust is old."').claims[0]["text"] == '"Rust is old."'
+
+
 def test_in_the_first_note_same_is_a_name() -> None:
     answer = noted('[c1] same: "Rust"', '[c2] same: "Go"')
     assert [claim["sources"][0]["source"] for claim in answer.claims] == ["same", "same"]

@@ -16,7 +16,7 @@ from handoff_queue.shared.agent.opening_message import (
     MAX_SHOWN_BYTES,
     MIN_PASTED_CHARS,
     READ_CHARS,
-    TOOL_RULE,
+    TOOL_RULES,
     LoadedPayloads,
     data_of,
     opening_of,
@@ -149,8 +149,8 @@ def test_the_fallback_of_a_step_is_in_its_tag() -> None:
 
 def test_only_agents_with_tools_are_told_to_call_tools_together() -> None:
     with_tools = a_spec("search_documents")
-    assert TOOL_RULE in opening_of(a_handoff(), with_tools, LoadedPayloads()).system.text
-    assert TOOL_RULE not in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system.text
+    assert TOOL_RULES in opening_of(a_handoff(), with_tools, LoadedPayloads()).system.text
+    assert TOOL_RULES not in opening_of(a_handoff(), a_spec(), LoadedPayloads()).system.text
 
 
 FORM = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -208,7 +208,7 @@ def test_rules_for_tools_follow_the_tools_that_the_run_has() -> None:
     system = opening_of(
         a_handoff(), a_spec("read_document"), LoadedPayloads(), tools=()
     ).system.text
-    assert TOOL_RULE not in system
+    assert TOOL_RULES not in system
 
 
 def test_an_agent_that_can_see_claims_of_other_steps_keeps_their_marks() -> None:

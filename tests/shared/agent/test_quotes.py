@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.shared.agent.quote_verification import MAX_QUOTE_CHARS, FoldedText, Span
+from handoff_queue.shared.agent.quote_verification import (
+    MAX_PASSAGE_CHARS,
+    MAX_QUOTE_CHARS,
+    FoldedText,
+    Span,
+)
 from tests.machine_pace import slowdown
 
 words = st.lists(
@@ -227,3 +232,76 @@ def test_a_quote_is_found_without_the_marks_of_block_quotes_and_escapes(
 
 def test_a_comparison_at_the_start_of_a_line_is_not_a_mark_of_a_block_quote() -> None:
     assert quoted("growth was 5 percent", "growth was\n> 5 percent") is None
+
+
+PUMPS = (
+    "Three pumps of 45 kW each were\ninstalled in 2019. Three pumps of 30 kW were sold in 2018.\n"
+    "\nThe station is old. It was built in 1950."
+)
+
+
+def passage(quote: str, text: str = PUMPS) -> str | None:
+    span = FoldedText(text).find_passage(quote)
+    return None if span is None else text[span.start : span.end]
+
+
+@pytest.mark.parametrize("ellipsis", [" ... ", "...", "\u2026", " [...] "])
+@pytest.mark.parametrize("begin", ["Three pumps", "three  **pumps**"])
+def test_the_first_and_last_words_of_a_passage_quote_all_of_it(ellipsis: str, begin: str) -> None:
+    expected = "Three pumps of 45 kW each were\ninstalled in 2019."
+    assert passage(f"{begin}{ellipsis}in 2019.") == expected
+
+
+def test_a_passage_without_spaces_is_found() -> None:
+    text = "该站很旧。该站有三台水泵，每台功率为45千瓦。"
+    assert passage("该站有…45千瓦。", text) == "该站有三台水泵，每台功率为45千瓦。"
+
+
+def test_a_passage_is_as_short_as_possible() -> None:
+    assert passage("Three pumps ... in 2018.") == "Three pumps of 30 kW were sold in 2018."
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        "Three pumps ... in 2018 ... in 2019.",
+        "Three pumps ...",
+        "... in 2019.",
+        "4 ... in 2019.",
+        "Three pumps ... in 2020.",
+        "in 2019. ... Three pumps of 45",
+        "Three pum ... in 2019.",
+        "Three pumps ... in 201",
+        "were sold ... in 1950.",
+        "Three pumps ... kW",
+    ],
+    ids=[
+        "two gaps",
+        "no end",
+        "no beginning",
+        "too short",
+        "another end",
+        "the wrong order",
+        "a part of the first word",
+        "a part of the last word",
+        "two paragraphs",
+        "two passages",
+    ],
+)
+def test_other_words_with_a_gap_quote_nothing(quote: str) -> None:
+    assert passage(quote) is None
+
+
+def test_a_passage_has_a_longest_length() -> None:
+    words = "and so on " * (MAX_PASSAGE_CHARS // 10)
+    assert passage("It began ... at last.", f"It began {words} at last.") is None
+
+
+@pytest.mark.parametrize(
+    "piece", ["It began. ", "at last. ", "It began at ", "It began\n\nat last! "]
+)
+def test_the_search_for_a_passage_takes_time_linear_in_the_length(piece: str) -> None:
+    text = FoldedText(piece * (1_000_000 // len(piece)))
+    before = time.process_time()
+    text.find_passage("It began ... at last!")
+    assert time.process_time() - before < 5 * slowdown()
