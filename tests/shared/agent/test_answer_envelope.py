@@ -67,7 +67,7 @@ def test_an_abridged_quote_becomes_a_citation_of_the_whole_passage() -> None:
 
 
 def test_a_tool_takes_no_abridged_quote() -> None:
-    with pytest.raises(ToolFailed, match='this quote is not in "qdrant.md"'):
+    with pytest.raises(ToolFailed, match=r'this quote is not in "qdrant\.md"'):
         Sources(TEXT_OF, MANIFEST).prove("qdrant.md", "Qdrant is ... in Rust.")
 
 
