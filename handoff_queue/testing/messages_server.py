@@ -303,18 +303,22 @@ def _send_body(handler: BaseHTTPRequestHandler, reply: Reply, text: str) -> None
 
 
 def _send_stream(handler: BaseHTTPRequestHandler, reply: Reply) -> None:
+    """Send all events before a pause at once. A system call for each event would take most of the
+    time of a long reply.
+    """
     handler.send_header("content-type", "text/event-stream")
     handler.send_header("connection", "close")
     handler.end_headers()
-    for raw in reply.raw_events:
-        handler.wfile.write(raw.encode())
+    waiting = "".join(reply.raw_events)
     for count, event in enumerate(stream_events(reply)):
         if count == reply.cut_after_events:
             break
         if event["type"] == "message_delta":
-            handler.wfile.flush()
+            handler.wfile.write(waiting.encode())
+            waiting = ""
             if reply.stall is not None:
                 reply.stall.wait()
             time.sleep(reply.duration_s)
-        handler.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+        waiting += f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+    handler.wfile.write(waiting.encode())
     handler.close_connection = True
