@@ -315,7 +315,7 @@ def test_an_invalid_step_is_named_with_its_remedy(
         (b"description: \x07\n", "is not YAML (unacceptable character"),
         (b"description: caf\xe9\n", "is not UTF-8 text (byte 16); save it as UTF-8"),
         ("description: x\n".encode("utf-16"), "is not UTF-8 text"),
-        (b"[" * 50_000, "is nested too deeply"),
+        (b"[" * 1_000, "is nested too deeply"),
         (b"a: " + b"{a: " * 40_000, "is nested too deeply"),
         (b"x" * (MAX_BYTES + 1), f"is larger than {MAX_BYTES:,} bytes; shorten it"),
         (b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", ":1: anchors and aliases"),
