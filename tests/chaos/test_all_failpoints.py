@@ -1,4 +1,4 @@
-"""Two chaos runs with one fixed seed that together try every failpoint.
+"""Three chaos runs with one fixed seed that together try every failpoint.
 
 The groups are the longest tests, so each group has a separate test process. The command
 `handoff chaos --failpoints` takes a random seed, and tries all failpoints in one run.
@@ -23,16 +23,17 @@ def discard_line(_line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "half",
+    "third",
     [
-        pytest.param(0, marks=pytest.mark.xdist_group("even failpoints")),
-        pytest.param(1, marks=pytest.mark.xdist_group("odd failpoints")),
+        pytest.param(0, marks=pytest.mark.xdist_group("first failpoints")),
+        pytest.param(1, marks=pytest.mark.xdist_group("second failpoints")),
+        pytest.param(2, marks=pytest.mark.xdist_group("third failpoints")),
     ],
 )
-def test_no_failpoint_breaks_a_promise(fork_server: ForkServer | None, half: int) -> None:
+def test_no_failpoint_breaks_a_promise(fork_server: ForkServer | None, third: int) -> None:
     seed = SEED
 
     options = Options(seed, fork_server=fork_server)
-    records = try_failpoints(options, discard_line, cases()[half::2])
+    records = try_failpoints(options, discard_line, cases()[third::3])
 
     assert find_broken_promises(records) == [], f"seed {seed}\n{table_of(records)}"
