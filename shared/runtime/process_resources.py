@@ -168,6 +168,7 @@ class Announcer:
             server=self._redactor.text(server_of(settings)),
             models=model_names,
             calls=tuple(map(self._redact_calls, models.calls.newest())),
+            refused_queues=self.process.store.connection.queue_access.refused,
         )
 
     def _redact_calls(self, calls: ModelCalls) -> ModelCalls:

@@ -226,7 +226,8 @@ class FleetLoadReader:
             answers = pipe.execute(raise_on_error=False) if roles else []
         backlogs: dict[str, QueueBacklog] = {}
         for role, parts in zip(roles, rows(answers, ANSWERS_OF_A_ROLE), strict=True):
-            if any(isinstance(part, ResponseError) for part in parts):
+            is_refused = self._connection.queue_access.is_refused(role, parts)
+            if is_refused or any(isinstance(part, ResponseError) for part in parts):
                 continue
             published_count, oldest_published, paused_count, oldest_paused = parts
             waiting_since: list[float] = []

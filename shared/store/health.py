@@ -12,6 +12,7 @@ import redis
 from handoff_queue.shared.settings.redis_url import URL_VARIABLE
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import CLUSTER, Connection
+from handoff_queue.shared.store.redis.queue_access import answers_or_refusals
 from handoff_queue.shared.store.script_arguments import name_in, rows
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable, UnusableRedis
 
@@ -120,7 +121,9 @@ class Health:
         return dict(zip(queues, depths, strict=True))
 
     def used_queues(self) -> list[str]:
-        """Return the name of each queue to which a handoff was ever published, in order."""
+        """Return the name of each queue to which a handoff was ever published, in order. Queues
+        that this process may not use are left out.
+        """
         with self._connection.translate_errors():
             return sorted(map(name_in, self._connection.redis.hkeys(keys.QUEUES)))
 
@@ -148,9 +151,12 @@ class Health:
             for queue in queues:
                 pipe.llen(queue)
                 pipe.zcard(keys.WAITING + queue)
-            answers = pipe.execute()
+            answers = answers_or_refusals(pipe)
         depths: list[QueueDepth] = []
-        for queue, (messages, waiting_handoffs) in zip(queues, rows(answers, 2), strict=True):
+        for queue, parts in zip(queues, rows(answers, 2), strict=True):
+            if self._connection.queue_access.is_refused(queue, parts):
+                continue
+            messages, waiting_handoffs = parts
             depths.append(QueueDepth(queue, int(messages), int(waiting_handoffs)))
         return depths
 

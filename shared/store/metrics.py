@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.redis.queue_access import answers_or_refusals, is_refusal
 from handoff_queue.shared.store.script_arguments import name_in, rows
 
 OTHER = "other"
@@ -117,7 +118,8 @@ class Metrics:
 
     def waiting(self, queues: Sequence[str]) -> list[Backlog]:
         """Return the backlog of each queue, and then those of the tenants with a backlog, in
-        two round trips. Paused handoffs are not in it.
+        two round trips. Paused handoffs are not in it, nor are queues that this process may not
+        use.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
@@ -127,12 +129,16 @@ class Metrics:
             for queue in queues:
                 pipe.zcard(keys.WAITING + queue)
                 pipe.zrange(keys.WAITING + queue, 0, 0, withscores=True)
-            answers = pipe.execute() if queues else []
+            answers = answers_or_refusals(pipe) if queues else []
         backlogs: list[Backlog] = []
-        for queue, (number, oldest) in zip(queues, rows(answers, 2), strict=True):
+        for queue, parts in zip(queues, rows(answers, 2), strict=True):
+            if self._connection.queue_access.is_refused(queue, parts):
+                continue
+            number, oldest = parts
             since = oldest[0][1] / 1000 if oldest else None
             backlogs.append(Backlog(queue, None, int(number), since))
-        of_tenants = self._connection.script("tenant_backlogs", [], list(queues))
+        usable_queues = [backlog.queue for backlog in backlogs]
+        of_tenants = self._connection.script("tenant_backlogs", [], usable_queues)
         for stored_queue, tenant, number, since_ms in of_tenants:
             since = float(since_ms) / 1000
             backlogs.append(Backlog(name_in(stored_queue), name_in(tenant), int(number), since))
@@ -148,8 +154,12 @@ class Metrics:
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 pipe.zcard(keys.PAUSED_HANDOFFS + role)
-            answers = pipe.execute() if roles else []
-        return dict(zip(roles, map(int, answers), strict=True))
+            answers = answers_or_refusals(pipe) if roles else []
+        counts: dict[str, int] = {}
+        for role, answer in zip(roles, answers, strict=True):
+            if not is_refusal(answer):
+                counts[role] = int(answer)
+        return counts
 
     def take_turn(self, interval_s: float) -> bool:
         """Return whether this process is the first that asks in an interval, so that one of many

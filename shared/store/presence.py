@@ -13,6 +13,7 @@ from typing import Any, Literal
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.pauses import Pause, pause_in, pauses_in
 from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.redis.queue_access import answers_or_refusals
 from handoff_queue.shared.store.script_arguments import name_in, read_entries, rows
 from handoff_queue.shared.trust.announcement_signatures import (
     SignedAnnouncement,
@@ -265,7 +266,8 @@ class PresenceStore:
         handoffs: Sequence[tuple[JobId, HandoffId]] = (),
         limit: int | None = None,
     ) -> Presence:
-        """Return the served queues, and the waiting handoffs, in one round trip.
+        """Return the served queues, and the waiting handoffs, in at most two round trips. Queues
+        that this process may not use are left out.
 
         A handoff waits if no live process serves its queue, or if its role is paused. To look
         up `handoffs` costs almost nothing. For `job_ids`, the script reads all waiting
@@ -287,7 +289,9 @@ class PresenceStore:
             role, job, handoff = name_in(member).split("/", 2)
             unclaimed_handoffs.setdefault(JobId(job), {})[HandoffId(handoff)] = role
         pauses = pauses_in(dict(rows(pause_rows, 2)))
-        return Presence(frozenset(map(name_in, served)), unclaimed_handoffs, pauses)
+        queues = frozenset(map(name_in, served))
+        refused = self._connection.queue_access.find_refused(queues)
+        return Presence(queues - refused, unclaimed_handoffs, pauses)
 
     def announcements(self) -> list[Announcement]:
         """Return the announcements of the live workers. Announcements that this version cannot
@@ -426,7 +430,8 @@ class PresenceStore:
             yield from zip(part, beginnings, strict=True)
 
     def load_served_specialists(self) -> dict[str, ServedSpecialist]:
-        """Return each served specialist by name, as read in the last `GOOD_FOR_S`. If workers
+        """Return each served specialist by name, as read in the last `GOOD_FOR_S`. A specialist
+        whose queue this process may not use is left out. If workers
         serve different versions, the version that most workers serve is returned.
         """
         if time.monotonic() - self._read_at >= GOOD_FOR_S:
@@ -449,11 +454,12 @@ class PresenceStore:
                 pipe.llen(queue_of(name))
                 pipe.zcard(keys.PAUSED_HANDOFFS + name)
                 pipe.hget(keys.PAUSED, name)
-            answers = pipe.execute() if names else []
+            answers = answers_or_refusals(pipe) if names else []
         specialists: dict[str, ServedSpecialist] = {}
-        for name, (depth, paused_handoffs, stored_pause) in zip(
-            names, rows(answers, 3), strict=True
-        ):
+        for name, parts in zip(names, rows(answers, 3), strict=True):
+            if self._connection.queue_access.is_refused(name, parts):
+                continue
+            depth, paused_handoffs, stored_pause = parts
             pause = pause_in(stored_pause) if stored_pause else None
             all_versions = list(versions_by_name[name].values())
             specialists[name] = _merge_versions(

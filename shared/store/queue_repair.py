@@ -57,7 +57,8 @@ class QueueRepair:
         with self._connection.translate_errors():
             names = self._connection.redis.hkeys(keys.QUEUES)
         known = {name.decode() for name in names}
-        unserved_queues = sorted(known - served)
+        unserved = known - served
+        unserved_queues = sorted(unserved - self._connection.queue_access.find_refused(unserved))
         for queue in list(self._passed):
             if queue not in unserved_queues:
                 del self._passed[queue]

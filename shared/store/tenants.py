@@ -14,6 +14,7 @@ from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
 from handoff_queue.shared.store.payloads import verify_payload
 from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.redis.queue_access import answers_or_refusals
 from handoff_queue.shared.store.script_arguments import name_in, rows
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
@@ -152,8 +153,10 @@ class Tenants:
                 self._drop_fields(keys.spending(number), tenant)
             self._drop_fields(keys.METRICS, tenant)
             redis.srem(f"{keys.METRICS}:tenant", tenant)
+            pipe = redis.pipeline(transaction=False)
             for queue in map(name_in, redis.hkeys(keys.QUEUES)):
-                redis.delete(f"{keys.WAITING}{queue}/{tenant}")
+                pipe.delete(f"{keys.WAITING}{queue}/{tenant}")
+            answers_or_refusals(pipe)  # a set that this process may not delete has no entry left
             redis.delete(keys.open_jobs(tenant))
 
     def _drop_fields(self, key: str, tenant: str) -> None:

@@ -124,6 +124,8 @@ class Node(Message):
     models: dict[Line, Line] = Field(default_factory=dict, max_length=MAX_ANNOUNCED_NAMES)
     """Default model of each of its specialists or roles, by name."""
     calls: tuple[ModelCalls, ...] = Field(default=(), max_length=2 * MAX_MODELS)
+    refused_queues: tuple[Line, ...] = Field(default=(), max_length=MAX_ANNOUNCED_NAMES)
+    """Queues that it leaves out, because its Redis user may not use them."""
 
 
 def role_slots(slots: int) -> int:

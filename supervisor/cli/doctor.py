@@ -53,6 +53,7 @@ from handoff_queue.supervisor.cli.doctor_processes import (
     live_processes,
     processes_with_announcement,
     queues_by_node,
+    refused_queue,
 )
 from handoff_queue.supervisor.cli.errors import FAILED, OK
 from handoff_queue.supervisor.cli.options import AsJson
@@ -311,7 +312,10 @@ def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
     announcements = jobs.store.presence.announcements()
     yield from find_lost_slots(announcements)
     yield from find_not_served(announcements)
-    yield from find_unserved_queues(jobs.store.health.depths(), {*served, *RESERVED})
+    depths = jobs.store.health.depths()
+    for queue in jobs.store.connection.queue_access.refused:
+        yield refused_queue(queue, "this shell")
+    yield from find_unserved_queues(depths, {*served, *RESERVED})
 
 
 def find_not_served(announcements: Iterable[Announcement]) -> Iterator[Finding]:

@@ -84,6 +84,7 @@ def live_processes(
     yield from _unreadable(processes)
     yield from _facts(announced, now)
     yield from failing_models(announced, now)
+    yield from refused_queues(announced)
     yield from mixtures(announced, own_version)
     if announced and all(process.node.model == OFFLINE_MODEL for process in announced):
         fix = (
@@ -176,6 +177,28 @@ def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterato
             f" the newest {_ago(newest, now)}: {shorten(error, 400)}",
             CHECK_THE_SERVER,
         )
+
+
+def refused_queues(processes: Iterable[AnnouncedProcess]) -> Iterator[Finding]:
+    """Yield each queue that live processes leave out, because their Redis user may not use it."""
+    processes_by_queue: dict[str, list[AnnouncedProcess]] = defaultdict(list)
+    for process in processes:
+        for queue in process.node.refused_queues:
+            processes_by_queue[queue].append(process)
+    for queue, group in sorted(processes_by_queue.items()):
+        yield refused_queue(queue, _process_names(group))
+
+
+def refused_queue(queue: str, who: str) -> Finding:
+    """Return the finding that a process leaves out a queue. `who`: the process, in words."""
+    name = shorten(queue, 100)
+    return Finding(
+        Level.WARN,
+        f"queue {name}",
+        f"Redis does not let {who} use this queue, so its steps fail",
+        f"`handoff keys init DIR --redis URL --specialist {name}` adds a specialist to the Redis"
+        " users; or stop the worker that announces an unknown name",
+    )
 
 
 def _is_failure(process: AnnouncedProcess, calls: ModelCalls, now: float) -> bool:

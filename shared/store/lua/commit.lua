@@ -223,7 +223,7 @@ local function drop_all()
     redis.call('DEL', turns_key(job, handoff))
     redis.call('ZREM', due_of(job, handoff), member)
     if queue then pcall(leave_queue, queue, member) end -- a worker may have written any name
-    redis.call('ZREM', 'handoff:paused_handoffs:' .. role, member)
+    redis.pcall('ZREM', 'handoff:paused_handoffs:' .. role, member)
     if bucket then
       local limiter = rate_limiter()
       limiter.leave_line(limiter.bucket_of(bucket), member)

@@ -25,6 +25,7 @@ for _, member in ipairs(members) do
   if queue then served[queue] = true end -- a member without a slash is not an announcement
 end
 local function list_waiting(waiting, whom)
+  if not may_use(waiting) then return end
   for _, member in ipairs(handoffs) do
     if redis.call('ZSCORE', waiting, member) then
       waiting_handoffs[#waiting_handoffs + 1] = whom .. '/' .. member

@@ -121,6 +121,7 @@ end
 -- claimed or evaluated in the meantime is not in the waiting set.
 local function lost_in(queue, within)
   local out, waiting, lost = 'handoff:out:' .. queue, WAITING .. queue, {}
+  if not may_use(waiting) then return lost end
   local is_empty = repair_length(queue)
   local before = at - within
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', out, '-inf', before, 'LIMIT', 0, most)) do

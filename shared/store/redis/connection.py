@@ -19,6 +19,7 @@ from handoff_queue.shared.observability.failpoints import around
 from handoff_queue.shared.settings.redis_url import URL_VARIABLE, read_address
 from handoff_queue.shared.store.encryption_at_rest import PLAIN, Sealing
 from handoff_queue.shared.store.redis.client_factory import client_for
+from handoff_queue.shared.store.redis.queue_access import QueueAccess
 from handoff_queue.shared.store.redis.script import (
     Script,
     ScriptsMissing,
@@ -163,6 +164,7 @@ class Connection:
         """Prefix of each key in Redis. Callers name keys without it."""
         self.sealing: Sealing = PLAIN
         """How the texts of tenants with a key are stored."""
+        self.queue_access = QueueAccess(self.redis, self.translate_errors)
         self._clock_offset: float | None = None
         self._clock_until = 0.0
 

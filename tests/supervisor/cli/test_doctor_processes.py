@@ -150,3 +150,15 @@ def test_no_terminal_escape_of_an_announcement_reaches_the_report() -> None:
 
     text = "".join(f"{finding.about}{finding.report}{finding.fix}" for finding in findings)
     assert not {"\x1b", "\x07", "\n"} & set(text)
+
+
+def test_a_queue_that_processes_leave_out_is_one_warning_with_the_remedy() -> None:
+    processes = [
+        live_process(name, "supervisor", refused_queues=("orders",)) for name in ("s1", "s2")
+    ]
+
+    findings = {finding.about: finding for finding in findings_of(*processes)}
+    finding = findings["queue orders"]
+    assert finding.level is Level.WARN
+    assert finding.report == ("Redis does not let 2 supervisors use this queue, so its steps fail")
+    assert finding.fix.startswith("`handoff keys init DIR --redis URL --specialist orders`")

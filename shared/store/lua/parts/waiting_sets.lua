@@ -1,5 +1,11 @@
 -- The sets of handoffs and wake-ups that wait in a queue, by queue and by tenant.
 
+-- Return whether the Redis user of this process may use a sorted set. It may not use the sets of a
+-- specialist that the installation does not know, and such a queue must stop no other queue.
+local function may_use(set)
+  return type(redis.pcall('ZCARD', set)) == 'number'
+end
+
 -- Return the sets that a waiting handoff may be in besides the queue's waiting set: the set of its
 -- tenant, or the sets of all tenants if its job is gone. A wake-up, which is a job, is in no such
 -- set.
