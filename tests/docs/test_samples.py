@@ -54,7 +54,7 @@ EXTRAS = set(PYPROJECT["project"]["optional-dependencies"])
 SECRETS = {"SHOP_TOKEN"}
 """Variables that the sample tool reads."""
 KNOWN_VARIABLES = {*SETTINGS, *OTHERS, *SECRETS}
-OF_OTHERS = {".", "cp", "curl", "jq", "kill", "uvicorn"}
+OF_OTHERS = {".", "cp", "curl", "jq", "kill", "sleep", "uvicorn"}
 """Programs whose arguments nothing checks here. `test_web_backend.py` checks curl and uvicorn."""
 
 

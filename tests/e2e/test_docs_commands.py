@@ -58,6 +58,7 @@ RUN_ELSEWHERE = {
     "pip": "tests/package",
     "python": "tests/docs/test_python_commands.py",
     "redis-cli": "tests/docs/test_operations.py",
+    "sleep": "tests/e2e/test_cli_up.py",
     "uvicorn": "tests/docs/test_web_backend.py",
 }
 """Program -> its tests. It needs Docker, a network, a server or many minutes."""

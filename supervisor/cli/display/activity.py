@@ -68,6 +68,13 @@ def tools_of(info: HandoffInfo | None) -> str:
     return ""
 
 
+def lost_claims_text(count: int) -> str:
+    """Return a text such as `1 lost claim`, or an empty text. A handoff runs again after a claim
+    whose process was lost.
+    """
+    return count_text(count, "lost claim") if count else ""
+
+
 def activity_line(view: JobView) -> str | None:
     """Return a line about the running and deferred handoffs of the job and its child jobs.
 

@@ -21,6 +21,7 @@ from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import LAST_TOOL_ERROR, ResultStatus
 from handoff_queue.shared.types.ids import HandoffId
 from handoff_queue.shared.types.names import Role
+from handoff_queue.supervisor.cli.display.activity import lost_claims_text
 from handoff_queue.supervisor.cli.display.job_view import (
     JobView,
     StepCopies,
@@ -343,10 +344,16 @@ class _Handoffs:
                 rows.append(_row(handoff, outcomes_by_handoff.get(handoff["handoff_id"])))
                 continue
             states: list[str] = []
+            lost_claims = 0
             for copy in handoff.all:
                 states.append(_state(copy, outcomes_by_handoff.get(copy["handoff_id"])))
-            count = count_text(len(states), "handoff")
-            yield Text(f"{handoff.name}: {count}, {outcomes(states)}{hint}")
+                lost_claims += copy.get("lost_claims", 0)
+            parts = [
+                count_text(len(states), "handoff"),
+                outcomes(states),
+                lost_claims_text(lost_claims),
+            ]
+            yield Text(f"{handoff.name}: {', '.join(filter(None, parts))}{hint}")
         if not rows:
             return
         table = _table(rows)
@@ -356,17 +363,17 @@ class _Handoffs:
             return
         for name, by, state, turns, input_tokens, output_tokens, cost, seconds, worker in rows:
             yield Text(f"{name}  {by}  {state}")
-            parts: list[str] = []
+            usage: list[str] = []
             if turns:
-                parts += [
+                usage += [
                     count_text(int(turns), "turn"),
                     f"{input_tokens} + {output_tokens} tokens",
                 ]
-            parts.append(cost)
+            usage.append(cost)
             if seconds:
-                parts.append(f"{seconds} s")
-            parts.append(worker)
-            line = Text("  ".join(filter(None, parts)), style="dim")
+                usage.append(f"{seconds} s")
+            usage.append(worker)
+            line = Text("  ".join(filter(None, usage)), style="dim")
             yield Padding(line, (0, 0, 0, 2), expand=False)
 
 
@@ -401,6 +408,8 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
     if started_at and finished_at:
         seconds = f"{finished_at - started_at:.2f}"
     state = _state(handoff, outcome)
+    if handoff.get("lost_claims"):
+        state += f", {lost_claims_text(handoff['lost_claims'])}"
     if outcome and outcome.get("shared"):
         state += f", shared with {outcome['shared']['job_id']}"
     start = [handoff["handoff_id"], handoff["assigned_to"], state]

@@ -54,6 +54,7 @@ from handoff_queue.shared.types.presence import has_activity_changed, waiting_in
 from handoff_queue.supervisor.cli.display.activity import (
     deferral_reason,
     is_deferred,
+    lost_claims_text,
     name_of,
     tools_of,
 )
@@ -416,11 +417,13 @@ def _describe_finished_handoff(view: JobView, event: HandoffFinished) -> str:
             name = name_of(issued)
             break
     turns, tokens, at_most = view.usage_of_finished(event)
+    info = view.handoffs.get(event.handoff_id)
     parts = [
         event.status.value,
         count_text(turns, "turn"),
-        tools_of(view.handoffs.get(event.handoff_id)),
+        tools_of(info),
         count_text(tokens, "token", at_most=at_most),
+        lost_claims_text(info.lost_claims if info else 0),
         describe_shared_run(event.shared),
     ]
     line = ", ".join(part for part in parts if part)

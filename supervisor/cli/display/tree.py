@@ -20,6 +20,7 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.activity import (
     deferral_reason,
     is_deferred,
+    lost_claims_text,
     silence,
     tools_of,
 )
@@ -421,6 +422,7 @@ def _outcome(view: JobView, finished: HandoffFinished, info: HandoffInfo) -> str
         count_text(tokens, "token", at_most=at_most),
         _cost(info),
         _seconds(view, info),
+        lost_claims_text(info.lost_claims),
         describe_shared_run(finished.shared),
     ]
     why = view.texts.why(finished.result) if refs_with_texts(finished) else None

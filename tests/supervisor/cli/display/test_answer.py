@@ -84,6 +84,14 @@ def test_a_handoff_with_a_copied_result_names_the_job_that_paid_for_it() -> None
     assert "ok, shared with j-abcdef012345" in rendered(outcome)
 
 
+def test_a_handoff_that_ran_again_has_its_lost_claims_in_the_table() -> None:
+    handoff = {"handoff_id": "left.1", "assigned_to": "writer", "lost_claims": 1}
+    ended = {"handoff_id": "left.1", "status": "ok"}
+    outcome = result().model_copy(update={"handoffs": (handoff,), "results": (ended,)})
+
+    assert "ok, 1 lost claim" in rendered(outcome)
+
+
 QUOTE = {
     "cost": {"likely_usd": 0.01, "most_usd": 0.03},
     "time": {"likely_s": 8.0, "most_s": 12.0},
@@ -307,6 +315,13 @@ def test_the_copies_of_a_repeated_step_are_one_line_each_in_the_plan_and_among_t
     )
     assert any(line.startswith("sum.1 writer ok") for line in lines)
     assert "(after page_0001 to page_2000)" in text
+
+
+def test_the_line_of_many_copies_has_the_number_of_their_lost_claims() -> None:
+    outcome = result_of_repeated_step(2_000)
+    outcome.handoffs[3]["lost_claims"] = 2
+
+    assert "2,000 handoffs, 1,999 ok, 1 failed, 2 lost claims; " in rendered(outcome, 160)
 
 
 def test_copies_that_fit_the_screen_have_one_line_each() -> None:

@@ -326,6 +326,15 @@ def test_the_tool_calls_of_an_ended_handoff_are_logged() -> None:
     )
 
 
+def test_the_lost_claims_of_an_ended_handoff_are_logged() -> None:
+    info = HandoffInfo("done", turns=2, lost_claims=1, input_tokens=900, output_tokens=100)
+    view = view_of(*BEFORE, finished("left"), handoffs={"left.1": info})
+
+    assert lines_about(JobUpdate(view, tuple(recorded(*BEFORE, finished("left")))))[-1].endswith(
+        "2 turns, 1,000 tokens, 1 lost claim"
+    )
+
+
 def test_contradictions_are_logged_only_if_there_are_any() -> None:
     none, some = ConflictsFound(), ConflictsFound(conflicts=(("left.c1", "both.c1"),), payload=REF)
     view = view_of(SUBMITTED, PLANNED)

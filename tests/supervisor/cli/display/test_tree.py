@@ -148,6 +148,15 @@ def test_a_copied_result_names_the_handoff_that_paid() -> None:
     assert "shared with j-0000000000aa find.1, paid there" in row(view, "left")
 
 
+def test_the_lost_claims_of_a_finished_handoff_are_shown() -> None:
+    info = HandoffInfo("done", turns=2, lost_claims=2)
+    view = view_of(
+        *PLANNER, issued("left", "researcher"), finished("left"), handoffs={"left.1": info}
+    )
+
+    assert "2 lost claims" in row(view, "left")
+
+
 def test_a_verdict_is_shown_at_its_round() -> None:
     revise = Verdict(
         verdict=Decision.REVISE, revisions=(Revision(step=StepId("left"), problem="no source"),)
