@@ -149,8 +149,10 @@ _digest_again = lru_cache(maxsize=256)(_digest)
 
 MAX_PROBLEMS = 1_000
 """Most problems of one value. Foreign text may have a wrong value in each second byte."""
-MAX_FIELDS_LISTED = 12
-"""Most fields that a message about an unknown field lists."""
+MAX_FIELDS_LISTED = 40
+"""Most fields that a message about an unknown field lists. The body of a job has 26."""
+MAX_FIELDS_SAMPLED = 12
+"""Most fields that a message about a value without fields names."""
 
 
 def each_problem(
@@ -165,8 +167,8 @@ def each_problem(
     Args:
         kind: the type that was parsed. With it, the problem of an unknown field names the closest
             known field, and the problem of a value without fields names its fields.
-        shows_values: True if the text may contain the wrong value. False for a value that may be
-            a secret, or that a process received.
+        shows_values: True if the text may contain the wrong value: see `with_value`. False for a
+            value that may be a short password, or that a process received.
     """
     errors = error.errors(include_url=False, include_context=False, include_input=shows_values)
     errors = errors[:MAX_PROBLEMS]
@@ -206,7 +208,10 @@ def _sample_fields(fields: Sequence[str]) -> str:
     """Return the end of a message about a value that has no fields: the names of some fields."""
     if not fields:
         return ": write `name: value`"
-    return f": use {', '.join(fields[:MAX_FIELDS_LISTED])}"
+    names = list(fields[:MAX_FIELDS_SAMPLED])
+    if len(fields) > MAX_FIELDS_SAMPLED:
+        names.append("...")
+    return f": use {', '.join(names)}"
 
 
 def _has_inner(place: tuple[int | str, ...], places: Sequence[tuple[int | str, ...]]) -> bool:
@@ -294,10 +299,13 @@ def with_value(problem: str, value: object) -> str:
     if isinstance(value, int) and value.bit_length() > MAX_VALUE_BITS:
         return problem  # Python does not write very long numbers
     text = str(value)
+    if isinstance(value, bool):
+        text = text.lower()
     if not _SHORT_VALUE.fullmatch(text) or _KEY.match(text) or not problem.startswith("must "):
         return problem
     is_quoted_number = text.isdecimal() and problem == _PLAINER["int_type"]  # a str in Python
-    if not _NUMBER.fullmatch(text) or is_quoted_number:
+    is_bare = isinstance(value, int | float) or _NUMBER.fullmatch(text)
+    if not is_bare or is_quoted_number:
         text = repr(text)
     return f"{problem}, not {text}"
 

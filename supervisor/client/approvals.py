@@ -477,7 +477,7 @@ def _problems_of_steps(
         try:
             step = Step.model_validate_json(json.dumps(entry))
         except ValidationError as error:
-            for where, message in each_problem(error, Step):
+            for where, message in each_problem(error, Step, shows_values=True):
                 text = ": ".join(filter(None, (f"step {index + 1}", ".".join(where), message)))
                 problems.append((text, (*place, *where)))
             if isinstance(entry, dict):

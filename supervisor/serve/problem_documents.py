@@ -30,7 +30,7 @@ from handoff_queue.shared.types.errors import (
     UserError,
     VersionConflict,
 )
-from handoff_queue.shared.types.message import each_problem, problem_text
+from handoff_queue.shared.types.message import each_problem, problem_text, with_value
 from handoff_queue.supervisor.client.event_hub import FollowingEnded
 from handoff_queue.supervisor.serve.security_headers import HEADERS
 
@@ -126,11 +126,11 @@ class Problem(Exception):
 
 
 def invalid(error: ValidationError, kind: type[BaseModel]) -> Problem:
-    """Return the problem of a body that does not validate. The problem never has the values of
-    the body.
+    """Return the problem of a body that does not validate. A wrong value is named if it is short
+    and plain: see `with_value`.
     """
     errors: list[tuple[str, str]] = []
-    for place, text in each_problem(error, kind):
+    for place, text in each_problem(error, kind, shows_values=True):
         errors.append((pointer_to(*place), text))
     return _field_problem(errors)
 
@@ -154,7 +154,7 @@ def _field_problem(errors: Sequence[tuple[str, str]]) -> Problem:
     if len(errors) > 1:
         more = f" (and {len(errors) - 1} more)"
     name = name_at(pointer)
-    detail = f"{name}: {first}{more}" if name else f"{first}{more}"
+    detail = f"{name}: {first}{more}" if name else f"the body {first}{more}"
     return Problem(422, detail, errors=errors)
 
 
@@ -266,5 +266,6 @@ def _parameter_problem(error: RequestValidationError) -> Problem:
     errors: list[tuple[str, str]] = []
     for problem in error.errors():
         place = "/".join(map(str, problem["loc"]))
-        errors.append((f"#{place}", problem_text(problem["type"], problem["msg"])))
+        text = problem_text(problem["type"], problem["msg"])
+        errors.append((f"#{place}", with_value(text, problem["input"])))
     return _field_problem(errors)

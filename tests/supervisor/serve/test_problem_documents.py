@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -16,6 +18,7 @@ from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve.application import make_application
+from handoff_queue.supervisor.serve.request_body import JobBody
 from handoff_queue.supervisor.serve.security_headers import HEADERS
 from tests.doubles.jobs import a_job, granted_claim, issue, model_reply
 from tests.supervisor.serve.conftest import LOCAL, URL
@@ -69,6 +72,78 @@ def test_a_body_that_does_not_validate_has_an_entry_for_each_problem(http: TestC
         "#/mode",
     }
     assert "did you mean text?" in str(problem["errors"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "detail"),
+    [
+        ({"limits": {"max_turns": 0}}, "limits.max_turns: must be at least 1, not 0"),
+        ({"mode": "fast"}, "mode: must be 'auto', 'single', 'pipeline', 'team' or 'adaptive', not"),
+        ({"text": 5}, "text: must be a text, not 5"),
+        ({"text": True}, "text: must be a text, not true"),
+        ({"is_quoted": "no"}, "is_quoted: must be true or false, not 'no'"),
+    ],
+)
+def test_the_problem_of_a_body_names_the_wrong_value(
+    fields: dict[str, object], detail: str, http: TestClient
+) -> None:
+    problem = http.post("/v1/jobs", json={"text": "x", **fields}).json()
+
+    assert problem["detail"].startswith(detail)
+    assert problem["errors"][0]["detail"] in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("limit=0", "query.limit: must be at least 1, not 0"),
+        ("limit=many", "query.limit: must be a whole number, not 'many'"),
+    ],
+)
+def test_the_problem_of_a_parameter_names_the_wrong_value(
+    query: str, detail: str, http: TestClient
+) -> None:
+    assert http.get(f"/v1/jobs?{query}").json()["detail"] == detail
+
+
+SECRET_OR_UNREADABLE = {
+    "a URL with a password": "https://ann:hunter2@example.com/hook",
+    "a token": "hq_abc",
+    "a key of the provider": "sk-ant-1234",
+    "a key after spaces": "  sk-ant-1234",
+    "an escape sequence": "\x1b[31mred",
+    "a bidirectional override": "\u202eabc",
+    "two lines": "a\nb",
+    "a long text": "a" * 10_000,
+    "a number of many digits": 10**300,
+}
+
+
+@pytest.mark.parametrize("value", SECRET_OR_UNREADABLE.values(), ids=SECRET_OR_UNREADABLE)
+def test_a_problem_leaves_out_a_value_that_is_secret_or_unreadable(
+    value: str | int, http: TestClient
+) -> None:
+    of_body = http.post("/v1/jobs", json={"text": "x", "deadline_s": value}).json()
+    of_query = http.get("/v1/jobs", params={"limit": value}).json()
+
+    for problem in (of_body, of_query):
+        assert re.fullmatch(r"[\w.]+: must be (a whole number|at most \d+)", problem["detail"])
+
+
+def test_a_body_without_fields_is_refused_with_some_of_its_fields(http: TestClient) -> None:
+    detail = http.post("/v1/jobs", json=[]).json()["detail"]
+
+    assert detail.startswith("the body must hold fields: use text, documents, ")
+    assert detail.endswith(", ...")
+
+
+def test_a_field_that_no_known_field_resembles_is_refused_with_all_fields(
+    http: TestClient,
+) -> None:
+    detail = http.post("/v1/jobs", json={"text": "x", "foo": 1}).json()["detail"]
+
+    assert detail.startswith("foo: there is no such field: use one of text, ")
+    assert detail.endswith(", ".join(JobBody.model_fields))
 
 
 @pytest.mark.parametrize(
