@@ -37,8 +37,8 @@ QUESTIONS = {
     "faiss.md": "Under which licence is FAISS released?",
     "hnsw.md": "Who described HNSW, and in which year?",
 }
-_SECOND_NOTE = '\n[c2] "Another sentence ... from there."'
-_TEMPLATE = f'[c1] path or URL: "First words ... last words."{_SECOND_NOTE}'
+_SECOND_NOTE = '\n[c2] "Its first five words are ... and its last five words."'
+_TEMPLATE = f'[c1] path or URL: "A sentence."{_SECOND_NOTE}'
 _EXAMPLE = (
     "The station has three pumps. [c1]\n<notes>\n"
     '[c1] elm_pumps.md: "Three pumps of 45 kW each were installed."'

@@ -26,7 +26,7 @@ from handoff_queue.testing.replies import (
 WRITE = "Write the whole answer to the request from the results of the other steps:"
 """Beginning of the task of the step that writes the answer."""
 READ = "read_document"
-ABRIDGED = "first two and the last two words"
+ABRIDGED = "to its first five and its last five"
 """Words of this project's rule for quotes."""
 PARTS = "names subject, attribute, value"
 """Words of this project's rule for the parts of claims in Markdown."""
@@ -225,9 +225,9 @@ def _claim(name: str, part: Part, fact: Fact, request: Json) -> Json:
 
 def _abridge(sentence: str) -> str:
     words = sentence.split()
-    if len(words) < 6:
+    if len(words) <= 12:
         return sentence
-    return f"{' '.join(words[:2])} ... {' '.join(words[-2:])}"
+    return f"{' '.join(words[:5])} ... {' '.join(words[-5:])}"
 
 
 def _plan(job: Job, properties: Json) -> Json:

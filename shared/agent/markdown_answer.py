@@ -115,7 +115,7 @@ class _Entry:
                 cited = _QUOTE_ALONE.match(line)
             if cited is not None:
                 self.has_quote = True
-                quoted = match[2]
+                quote = cited[2]
         self.is_ended = False
         self.lines.append(line)
         self.marks += line.count('"')
@@ -309,8 +309,8 @@ def _add_note_to_claim(claim: dict[str, Any], note: str, last: str) -> str:
         last: source of the note before.
     """
     head_and_quote = _split_at_quote(note)
-    if last and cited is None and (alone := _QUOTE_ALONE.match(note)):
-        cited = f"{alone[1]} {SAME_SOURCE}", alone[2]
+    if last and head_and_quote is None and (alone := _QUOTE_ALONE.match(note)):
+        head_and_quote = f"{alone[1]} {SAME_SOURCE}", alone[2]
     head = note
     quote = ""
     if head_and_quote:

@@ -52,7 +52,7 @@ MAX_NAMED = 200
 """Steps that are named without their results. Steps whose results are not `ok` come first."""
 READ_CHARS = 20_000
 """Most characters that one call of `read_result` returns."""
-ALL_SHOWN = "All documents, whole. Open nothing."
+ALL_SHOWN = "These are all documents, whole. There is nothing to open."
 READ_RESULT = "read_result"
 
 COMMON_RULES = """\
@@ -154,7 +154,7 @@ def opening_of(
     added_tools: tuple[Tool, ...] = ()
     if unread_texts:
         added_tools = (read_result_tool(unread_texts, origins_or_unknown(handoff.origins)),)
-    rules = TOOL_RULES if tools or added else COMMON_RULES
+    rules = TOOL_RULES if tools or added_tools else COMMON_RULES
     head = f"{spec.instructions.strip()}\n\n{rules}"
     return Opening(system_prompt(head, form, handoff, spec, tools), message, added_tools)
 

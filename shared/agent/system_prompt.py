@@ -30,8 +30,8 @@ Your last message is one JSON object and nothing else. It has `status`, `output`
 - `output` is the work itself, in the requested format; a string is Markdown. It is never a report about the work.
 - A statement from another step's claim keeps its mark: [step.c1]."""  # noqa: E501 - lines of a text
 CLAIM_RULES = """\
-- `claims` lists the proof of each statement of fact: {"id": "c1", "sources": [{"source": "path, URL or tool:...", "quote": "First words ... last words."}]}. The statement in the output ends with its mark: [c1].
-- A quote is the first two and the last two words of a sentence, letter by letter. If it is not in the source, it is discarded. A tool's result that begins with [source: tool:...] is a source of this name.
+- `claims` lists the proof of each statement of fact: {"id": "c1", "sources": [{"source": "path, URL or tool:...", "quote": "A sentence."}]}. The statement in the output ends with its mark: [c1].
+- A quote is a sentence, letter by letter. Shorten a sentence of more than 12 words to its first five and its last five: "Its first five words are ... and its last five words." A quote that is not in the source is discarded. A tool's result that begins with [source: tool:...] is a source of this name.
 - Give a claim a `text` only if no sentence of the output states it."""  # noqa: E501 - lines of a text
 """Rules for specialists that prove their statements."""
 VALUE_RULE = """\
@@ -43,12 +43,14 @@ MARKDOWN_RULES = """\
 
 Answer with the work itself in Markdown, never with a report about it."""
 NOTE_RULES = """\
-A statement of fact ends with a mark. Notes at the end prove it with the first two and the last two words of a sentence in the source:
+A statement of fact ends with a mark. Notes at the end prove it with a sentence of the source, letter by letter. Shorten a sentence of more than 12 words to its first five and its last five:
 <notes>
-[c1] path or URL: "First words ... last words."
-[c2] "Another sentence ... from there."
+[c1] path or URL: "A sentence."
+[c2] "Its first five words are ... and its last five words."
 </notes>"""  # noqa: E501 - lines of a text
-"""Rules for specialists that prove their statements. Code finds the whole sentence."""
+"""Rules for specialists that prove their statements. Code finds the whole sentence. A note without
+a source has the source of the note before.
+"""
 QUOTE_RULE = "- A quote that is not in its source is discarded."
 """A rule for agents with tools. An agent without tools sees its sources in the task."""
 TOOL_SOURCE_RULE = """\
