@@ -139,7 +139,7 @@ UNTRIED = {
     "find_jobs": "reads only",
     "list_jobs": "reads only",
     "read_memory_notes": "reads only",
-    "job_progress": "reads only",
+    "short_fields": "reads only",
     "read_list": "reads only, or removes reports of which a supervisor may lose one",
     "tenant_backlogs": "reads only",
     "push_dead_letter": "no job depends on a letter; a second one may come with a repeated message",

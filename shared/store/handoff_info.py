@@ -7,19 +7,30 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
+    rows,
 )
 from handoff_queue.shared.types.budget_measures import (
     SPENT_FIELDS,
     SpentAmounts,
     fields_of_spent_amounts,
 )
+from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import LATEST_TIME_S
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
+
+FIELDS = [
+    *SPENT_FIELDS,
+    *(f"before_{name}" for name in SPENT_FIELDS),
+    *("asks_since", "child", "claimed_at", "claims", "deferred", "digest", "doing", "finished_at"),
+    *("group", "heartbeat", "issued_at", "lease", "lost", "lost_claims", "past_claims", "queue"),
+    *("result", "role", "started_at", "state", "status", "tools", "waits", "worker"),
+]
+"""Fields of a handoff that its readers use. A worker may write other fields, of any number."""
 
 
 class ClaimEnd(StrEnum):
@@ -140,20 +151,22 @@ def roles_of(
 def hashes_of(
     connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
 ) -> dict[HandoffId, dict[bytes, bytes]]:
-    """Return the hashes of handoffs, in two or three round trips; unknown handoffs are left out.
+    """Return `FIELDS` of handoffs, in two or three round trips; unknown handoffs are left out.
     The amounts of a handoff that a child job does are those of the child job.
     """
     if not handoff_ids:
         return {}
     roles = roles_of(connection, job_id, handoff_ids)
-    with connection.translate_errors():
-        pipe = connection.redis.pipeline(transaction=False)
-        for handoff_id, role in roles.items():
-            pipe.hgetall(keys.handoff(job_id, role, handoff_id))
-        answers = pipe.execute()
+    calls: list[ScriptCall] = []
+    for handoff_id, role in roles.items():
+        calls.append(([keys.handoff(job_id, role, handoff_id)], FIELDS))
+    answers = connection.script_for_each("short_fields", calls)
     hashes: dict[HandoffId, dict[bytes, bytes]] = {}
     done_by_children: list[dict[bytes, bytes]] = []
-    for (handoff_id, role), fields in zip(roles.items(), answers, strict=True):
+    for (handoff_id, role), answer in zip(roles.items(), answers, strict=True):
+        if isinstance(answer, StoreError):
+            raise answer
+        fields = dict(rows(answer, 2))
         if fields:
             hashes[handoff_id] = fields
         # workers write the hashes of other roles, and could name any key as the child job

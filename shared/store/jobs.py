@@ -58,7 +58,7 @@ class Jobs:
         """
         names = sorted(PROGRESS)
         calls: list[ScriptCall] = [([keys.progress(job_id)], names) for job_id in job_ids]
-        progress_of_jobs = self._connection.script_for_each("job_progress", calls)
+        progress_of_jobs = self._connection.script_for_each("short_fields", calls)
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:

@@ -444,3 +444,27 @@ def test_a_long_text_in_the_progress_of_a_job_does_not_leave_redis(
 
         assert job.turns == 7
         assert bytes_from(supervisor.connection.redis) - before < LONG_ENTRY
+
+
+@pytest.mark.parametrize("user", ["supervisor", "client", "console", "observer"])
+def test_a_long_text_in_the_state_of_a_handoff_does_not_leave_redis(
+    server: Server, user: str
+) -> None:
+    with (
+        server.store("supervisor") as supervisor,
+        server.store(user) as reader,
+        server.connected_as("worker-analyst") as worker,
+    ):
+        job_id = a_job(supervisor)
+        issue(supervisor, job_id, "find.1", role="analyst")
+        handoff_id = HandoffId("find.1")
+        texts = dict.fromkeys(("doing", "result", "past_claims", "other"), "x" * LONG_ENTRY)
+        worker.hset(keys.handoff(job_id, "analyst", handoff_id), mapping={**texts, "turns": 7})
+        before = bytes_from(supervisor.connection.redis)
+
+        infos = reader.jobs.handoffs(job_id, [handoff_id])
+        records = reader.job_summaries.handoffs(job_id, [handoff_id])
+
+        assert infos[handoff_id].turns == 7
+        assert records[handoff_id].assigned_to == "analyst"
+        assert bytes_from(supervisor.connection.redis) - before < LONG_ENTRY
