@@ -71,6 +71,7 @@ class Page(HTMLParser):
         self._element = ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_request_is_text_on_each_page(jobs: Client, local: Visitor, text: str) -> None:
     job_id = jobs.submit(Request(f"Say {text}", tenant="acme"))

@@ -49,6 +49,8 @@ from tests.hostile.redis_commands import (
 from tests.hostile.redis_with_users import WORKERS, Server
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = {"{JOB}": f"{{{OTHER_JOB}}}", "MONTH": "2026-11", "ROLE": "writer", "QUEUE": "writer"}
 """Values for the placeholders of the documented keys."""
 LUA = Path(keys.__file__).parent / "lua"

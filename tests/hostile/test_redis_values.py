@@ -37,6 +37,8 @@ from tests.doubles.many_jobs import many_jobs
 from tests.hostile.redis_commands import OTHER_JOB
 from tests.hostile.redis_with_users import READ_FIELDS, Server
 
+pytestmark = pytest.mark.slow
+
 FOREIGN_MEMBERS = ("zzz", "zzz/b.1", "/", "a/", "j-0123456789ab}:h:analyst:x", "\x1b]0;x\x07/a.1")
 """Members of a set of jobs that name no job."""
 
@@ -475,7 +477,6 @@ def test_an_agent_takes_no_message_of_a_user_that_was_replaced(server: Server) -
             claimed.take_messages(1)
 
 
-@pytest.mark.slow
 def test_false_entries_among_the_paused_handoffs_stop_no_unpause(server: Server) -> None:
     """Workers of the role write this set. Their entries come before and behind the honest one."""
     with server.store("supervisor") as supervisor, server.store("console") as console:

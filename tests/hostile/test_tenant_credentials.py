@@ -16,6 +16,8 @@ from handoff_queue.workers.tools.user_tools import load_tools
 from tests.doubles.function_tools import hosted, write_tools
 from tests.workers.tools.contexts import ToolHarness
 
+pytestmark = pytest.mark.slow
+
 TOOLS = '''
 """Tools that use, print and return the credentials of a tenant."""
 
@@ -159,7 +161,6 @@ def test_a_wrong_credential_is_refused_without_its_value(
     assert failure == "length is not set up for this tenant: it has no CRM_TOKEN"
 
 
-@pytest.mark.slow
 def test_without_a_function_the_tool_says_which_setting_is_missing(tmp_path: Path) -> None:
     with hosted(write_tools(tmp_path / "files", {"crm": TOOLS})) as tools_by_name:
         failure = harness_of("acme").failure(tools_by_name["length"])
@@ -167,7 +168,6 @@ def test_without_a_function_the_tool_says_which_setting_is_missing(tmp_path: Pat
     assert "has no HANDOFF_TENANT_CREDENTIAL_FUNCTION" in failure
 
 
-@pytest.mark.slow
 def test_a_name_that_is_a_secret_and_a_credential_is_refused(tmp_path: Path) -> None:
     text = TOOLS.replace('secrets=["SHOP_TOKEN"]', 'secrets=["CRM_TOKEN"]')
 
@@ -178,7 +178,6 @@ def test_a_name_that_is_a_secret_and_a_credential_is_refused(tmp_path: Path) -> 
         load_tools(files)
 
 
-@pytest.mark.slow
 def test_the_setting_names_a_function_or_is_refused_in_one_line() -> None:
     def settings_with(place: str) -> Settings:
         return Settings(offline=True, tenant_credential_function=place)

@@ -45,8 +45,9 @@ from tests.doubles.jobs import (
 from tests.hostile.redis_commands import OTHER_JOB
 from tests.hostile.redis_with_users import Server
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_a_worker_waits_until_a_supervisor_has_loaded_the_scripts(server: Server) -> None:
     with (
         server.store("supervisor") as supervisor,
@@ -201,7 +202,6 @@ def test_each_reader_of_journals_leaves_out_refused_events(server: Server, user:
         assert [event.version for event in events if event.event is LEFT_OUT] == [*refused]
 
 
-@pytest.mark.slow
 def test_a_worker_wakes_a_supervisor_while_other_wake_ups_wait(server: Server) -> None:
     with server.connected_as("worker-writer") as connection:
         for number in range(3):

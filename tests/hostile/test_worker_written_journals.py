@@ -35,6 +35,8 @@ from tests.hostile.redis_with_users import Server
 from tests.hostile.signed_system import GENERALIST, SignedSystem, issued_in
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 WORKER = "worker-analyst"
 LAST_ID = f"{2**64 - 1}-{2**64 - 1}"
 """The largest id of a stream: no entry can follow."""
@@ -159,7 +161,6 @@ def with_an_unknown_error(store: Store, job_id: JobId, monkeypatch: pytest.Monke
     store.connection.redis.rpush(keys.log(job_id), "1790000000000 BAD")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [of_another_type, with_an_unknown_error])
 def test_a_journal_that_cannot_be_read_ends_only_the_streams_of_its_job(
     store: Store,
@@ -212,7 +213,6 @@ GARBAGE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("entry", GARBAGE.values(), ids=GARBAGE.keys())
 def test_an_entry_that_cannot_be_read_stops_no_job(
     signed: SignedSystem, held: JobId, entry: bytes
@@ -232,7 +232,6 @@ def signed_by(signed: SignedSystem, identity: str, job_id: JobId, handoff_id: st
     return f'1790000000000 {text[:-1]},"signature":"{FACT}/1/word/{signature}"}}'.encode()
 
 
-@pytest.mark.slow
 def test_a_worker_stops_no_job_of_another_role_with_a_signed_entry(
     signed: SignedSystem, held: JobId
 ) -> None:
@@ -259,7 +258,6 @@ def unreadable_of_own_handoff(signed: SignedSystem, **options: Any) -> JobId:
     return job_id
 
 
-@pytest.mark.slow
 def test_a_worker_holds_up_no_cancel_with_a_signed_event_that_cannot_be_read(
     signed: SignedSystem,
 ) -> None:
@@ -274,7 +272,6 @@ def test_a_worker_holds_up_no_cancel_with_a_signed_event_that_cannot_be_read(
     signed.wait_for_letter("it is signed by worker-generalist, and cannot be read")
 
 
-@pytest.mark.slow
 def test_a_job_ends_at_its_deadline_after_a_signed_event_that_cannot_be_read(
     signed: SignedSystem,
 ) -> None:
@@ -287,7 +284,6 @@ def test_a_job_ends_at_its_deadline_after_a_signed_event_that_cannot_be_read(
     assert signed.jobs.result(job_id).status is JobStatus.FAILED
 
 
-@pytest.mark.slow
 def test_a_signed_event_after_the_end_hides_no_result(signed: SignedSystem) -> None:
     signed.jobs.pause(GENERALIST)
     job_id = signed.submit()
@@ -303,7 +299,6 @@ def test_a_signed_event_after_the_end_hides_no_result(signed: SignedSystem) -> N
     assert signed.jobs.result(job_id).status is JobStatus.CANCELLED
 
 
-@pytest.mark.slow
 def test_a_signed_event_of_a_newer_version_is_left_to_a_process_of_that_version(
     signed: SignedSystem, held: JobId
 ) -> None:

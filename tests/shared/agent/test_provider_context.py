@@ -170,6 +170,7 @@ def test_every_quote_survives_the_summaries_of_the_provider(whole: Whole) -> Non
     assert "records#1 to records#" in json.dumps(run.requests[-1]), "each result can be read again"
 
 
+@pytest.mark.slow
 def test_a_cleared_result_has_its_name_in_the_next_request(whole: Whole) -> None:
     """The provider's own text in its place has no name. The worker's note has one."""
     _, run = whole
@@ -197,6 +198,7 @@ def test_results_that_the_model_has_not_seen_are_not_cleared() -> None:
     assert set(seen[1:]) <= {0, 5}, "0: the first message after a summary"
 
 
+@pytest.mark.slow
 def test_a_request_for_a_summary_repeats_the_conversation_and_asks_in_its_own_field(
     whole: Whole,
 ) -> None:
@@ -218,6 +220,7 @@ def test_a_request_for_a_summary_repeats_the_conversation_and_asks_in_its_own_fi
     assert [block["text"] for block in rest][: len(task)] == task, "the task stays whole"
 
 
+@pytest.mark.slow
 def test_a_summary_is_reserved_before_its_call_and_all_its_tokens_are_paid(whole: Whole) -> None:
     result, run = whole
     counted = sum(count_tokens(request) for request in run.requests if "compaction" in request)

@@ -29,6 +29,8 @@ from tests.doubles.handoffs import a_tool
 from tests.workers.tools.contexts import ToolHarness
 from tests.workers.tools.test_values import PNG
 
+pytestmark = pytest.mark.slow
+
 WEATHER = '''
 import os
 from pathlib import Path
@@ -446,7 +448,6 @@ DECLARED = """
 """
 
 
-@pytest.mark.slow
 def test_a_tool_declares_its_reads_its_hosts_and_its_acts(tmp_path: Path) -> None:
     with hosted(write_tools(tmp_path / "tools", {"own": DECLARED})) as tools:
         rates, mail, plain = tools["rates"], tools["mail"], tools["plain"]

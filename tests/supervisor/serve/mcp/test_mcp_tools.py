@@ -340,6 +340,7 @@ def test_a_page_of_another_site_reaches_no_tool(url: str) -> None:
     assert (refused.status_code, rebound.status_code) == (403, 403)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"jsonrpc": "2.0"}', b'{"jsonrpc": "2.0", "id": 1}', b"\xff"]
 )
