@@ -210,8 +210,14 @@ class JobResult(Message):
     route: dict[str, Any] | None = None
     """{specialist, why, problem} of a job whose mode was `auto`; specialist null: a team."""
     plan: dict[str, Any] | None = None
-    """{steps: [{id, title, specialist, task, depends_on, fallback}], synthesis, why, degraded,
-    method, child_jobs}. `child_jobs` is the bill of the child jobs, if there are any.
+    """{steps: [{id, specialist, task, depends_on, fallback, on_failure, join, title, after,
+    approve, when, row, contract_of}], synthesis, join, given, why, degraded, method, child_jobs}.
+
+    A step has no `title` and no later field if the field has no value. `row` is the item of a
+    repeated step: {step, each, n, key}. A `join` is the part of the results that a step or the
+    answer needs; null: all. `given` names the results that the job has from the beginning.
+    `degraded` is the reason why code made the plan. `method` is the method to make the answer;
+    null: there is no answer yet. `child_jobs` is the bill of the child jobs, if there are any.
     """
     handoffs: tuple[dict[str, Any], ...] = ()
     """Each AgentHandoff in full, with `group`, `worker`, `state`, `claims`, times (Unix

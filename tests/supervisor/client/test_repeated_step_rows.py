@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +18,14 @@ from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Plan
+from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.cli.errors import NOT_ENDED
 from handoff_queue.supervisor.cli.result import result
 from handoff_queue.supervisor.client.repeated_step_rows import Row, rows_as_text
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.workflows import Items
 from handoff_queue.supervisor.workflows.expansion import expand
+from tests.docs.pages import text_of
 from tests.supervisor.shell import Shell
 from tests.supervisor.workflows.workflow_files import ROW_STEP, UNREVIEWED, make_workflow
 
@@ -33,6 +36,7 @@ TWO_STEPS = f"""
     id: sum, specialist: writer, depends_on: [draft], task: Sum it up.
 """
 FORMULAS = ("=", "@", "+", "-", "\t", "\n", "＝", "＠", "＋", "－")
+REFERENCE = text_of("reference/python-api")
 ORDERS = ("A-1042", "A-1043", "A-1044")
 
 
@@ -55,6 +59,21 @@ def finish(shell: Shell, job_id: JobId, output: JsonValue = "It says what it say
         for event in shell.open(job_id):
             shell.do(job_id, event, output=output)
         shell.advance(job_id)
+
+
+def test_the_reference_names_every_field_of_a_plan(shell: Shell, tmp_path: Path) -> None:
+    plan = shell.jobs.result(submit(shell, tmp_path, TWO_STEPS)).plan
+    fields, words = re.findall(r"^\| `plan` \| .*\| (\{.+?\})\.( .*) \|$", REFERENCE, re.MULTILINE)[
+        0
+    ]
+    of_plan, of_steps = re.findall(r"^\{steps: \[\{(.+)\}\], (.+)\}$", fields)[0][::-1]
+    of_item = re.findall(r"repeated step: \{(.+?)\}", words)[0]
+
+    assert plan is not None
+    assert set(of_plan.split(", ")) == {*plan, "child_jobs"} - {"steps"}
+    assert set(of_steps.split(", ")) == set(Step.model_fields)
+    assert set(Step.model_fields) > set(plan["steps"][0])
+    assert set(of_item.split(", ")) == set(plan["steps"][0]["row"])
 
 
 def test_each_row_is_returned_under_its_own_key(shell: Shell, tmp_path: Path) -> None:
