@@ -37,7 +37,7 @@ from handoff_queue.workers.tools.registry import BUILT_IN as BUILT_IN_TOOLS
 from handoff_queue.workers.tools.user_tools import load_tools
 from tests.deploy.helm import Helm, unpack_helm
 from tests.docs.pages import ROOT, coded, rows, sections, text_of
-from tests.docs.samples import Sample, assignments, calls, commands, of_page, samples
+from tests.docs.samples import Sample, assignments, calls, commands, of_page, pages, samples
 from tests.docs.test_cli import COMMANDS
 from tests.docs.test_configuration import OTHERS, SETTINGS
 from tests.docs.test_tools import OWN_TOOLS
@@ -50,6 +50,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 PROJECT = "handoff-queue"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 IMPORTED_PACKAGES = ("fastapi", "pytest", "uvicorn")
+CLONE = "/path/to/the/clone"
 EXTRAS = set(PYPROJECT["project"]["optional-dependencies"])
 SECRETS = {"SHOP_TOKEN"}
 """Variables that the sample tool reads."""
@@ -153,7 +154,7 @@ def check_pip(arguments: list[str]) -> None:
     for requirement in arguments[1:]:
         if requirement in IMPORTED_PACKAGES:
             continue
-        match = re.fullmatch(rf"(?:{PROJECT}|\.)(?:\[([\w,]+)\])?", requirement)
+        match = re.fullmatch(rf"(?:{PROJECT}|{CLONE})(?:\[([\w,]+)\])?", requirement)
         assert match, requirement
         extras = match[1].split(",") if match[1] else []
         assert set(extras) <= EXTRAS
@@ -443,6 +444,7 @@ def test_the_specialists_of_all_pages_serve_together_without_a_remark(tmp_path: 
         ("console", "$ make everything\n"),
         ("console", "$ make chaos KILL=200\n"),
         ("console", "$ pip install handoff\n"),
+        ("console", "$ pip install .\n"),
         ("console", "$ pip install 'handoff-queue[everything]'\n"),
         ("console", "$ some-program\n"),
         ("console", "handoff list\n"),
@@ -456,6 +458,12 @@ def test_a_wrong_sample_is_seen(tmp_path: Path, language: str, text: str) -> Non
 
     with pytest.raises(Exception):  # noqa: B017, PT011 - each check has errors of its own
         check_of(sample)(sample, tmp_path)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_no_command_replaces_the_installation_of_the_clone(page: Path) -> None:
+    """`make run` installs the clone as an editable package, which `pip install .` replaces."""
+    assert re.findall(r"pip install '?\..*", page.read_text()) == []
 
 
 def test_the_first_python_program_names_every_extra() -> None:
