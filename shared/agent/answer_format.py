@@ -70,8 +70,8 @@ class AnswerFormat(Protocol):
         ...
 
     def read(self, text: str, *, last_try: bool) -> AcceptedAnswer:
-        """Parse a final text. On `last_try` a part with a defect, such as a source that could
-        not be checked, is dropped with a note if the rest is usable.
+        """Parse a final text. On `last_try` a part with a defect is dropped with a note if the rest
+        is usable. An example is a source that could not be checked.
 
         Raises:
             InvalidAnswer: the message names the defect that the model must fix.

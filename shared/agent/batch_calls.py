@@ -176,8 +176,8 @@ class BatchCalls:
         return outcome.reply
 
     def is_lost_after(self, error: ModelError) -> bool:
-        """Return whether a batch is given up after the provider has given no answer about it: the
-        slack is over, or another question would fail, too.
+        """Return whether a batch is given up after the provider has given no answer about it. It is
+        given up if the slack is over, or if another question would fail, too.
         """
         return not error.retryable or self._is_overdue
 
@@ -212,8 +212,8 @@ class BatchCalls:
 
 
 def adopt_batch(calls: BatchCalls, batch: OpenBatch) -> BatchCreated | BatchClosed:
-    """Return the checkpoint for a batch that may have been created: the batch that has the call,
-    or a closed batch if no batch of the account has it.
+    """Return the checkpoint for a batch that may have been created. It names the batch that has the
+    call, or a closed batch if no batch of the account has it.
 
     Raises:
         Deferred: a batch of that time has not ended, so its calls are not known.

@@ -46,8 +46,8 @@ class BatchRules:
     """Seconds from the creation of a batch to the first question about it."""
 
     def may_send(self, checkpoints: Sequence[Checkpoint], now: float) -> bool:
-        """Return whether the next call may go into a batch: there is time for a first question,
-        and no batch of this turn has ended without a reply.
+        """Return whether the next call may go into a batch. It may if there is time for a first
+        question, and no batch of this turn has ended without a reply.
         """
         if now + self.first_poll_s >= self.until:
             return False
@@ -73,8 +73,8 @@ class BatchRules:
         return max(wait_s, 0.0)
 
     def gives_up_at(self, ends_at: float | None) -> float:
-        """Return the time after which a cancelled batch that has not ended is given up: at most
-        half of the time that is left for the live call.
+        """Return the time after which a cancelled batch that has not ended is given up. It is at
+        most half of the time that is left for the live call.
 
         Args:
             ends_at: end of the handoff's working time, in Unix seconds; None: no end.

@@ -158,10 +158,9 @@ class CallReservations:
         self, conversation: Conversation, call: ModelCall, *, is_batched: bool = False
     ) -> WorstCase:
         """Return the upper bound of a call. A live call has the price of the dearest model of the
-        handoff: whether the budget allows a turn does not depend on the model that serves the
-        turn. A model without a known price has no upper bound in money, and does not count for
-        other models. A call in a batch has the price of its own model, because no other model
-        serves it.
+        handoff. So the model that serves a turn does not change whether the budget allows the turn.
+        A model without a known price has no upper bound in money, and does not count for other
+        models. A call in a batch has the price of its own model, because no other model serves it.
         """
         max_input = self._builder.max_input(conversation)
         worst = self._dependencies.prices.worst(call, max_input, is_batched=is_batched)

@@ -52,10 +52,10 @@ def usage_of_failed_call(
 ) -> Usage:
     """Return the usage of a call that ended with an error.
 
-    A call that was refused or never sent costs nothing, and so does a call whose failure the
-    Messages API itself reports in place of a reply. A broken stream, another 5xx or a 408 may cost
-    money: a gateway may send these for a complete answer. If a stream breaks off with an overload,
-    the part that has arrived is paid.
+    A call that was refused or never sent costs nothing. A call whose failure the Messages API
+    itself reports in place of a reply costs nothing, too. A broken stream, another 5xx or a 408 may
+    cost money: a gateway may send these for a complete answer. If a stream breaks off with an
+    overload, the part that has arrived is paid.
     """
     has_begun = progress.usage.total_tokens > 0
     is_unpaid = isinstance(error, ModelBusy | ModelRejected | NeverSent | ServerFailed)

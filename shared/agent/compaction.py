@@ -3,7 +3,7 @@ asks the model for a summary, which replaces all earlier turns.
 
 Code keeps the parts that a summary may lose: quotes with their sources, and the names of results
 and documents. The request for the summary, its reply and the checkpoint `ContextCompacted` are
-checkpoints, so a resumed handoff sends the same requests and pays for no reply twice.
+checkpoints. So a resumed handoff sends the same requests and pays for no reply twice.
 """
 
 from __future__ import annotations

@@ -506,9 +506,9 @@ class Conversation:
         return total
 
     def only_repeats_prompts(self, text: str) -> bool:
-        """Return whether each line of a text is a copy of a message of this agent to the model,
-        or of a line about a call that was not run. Such a text is not work. Words that a message
-        quotes do not count, because they are the model's own.
+        """Return whether each line of a text is a copy. Its original is a message of this agent to
+        the model, or a line about a call that was not run. Such a text is not work. Words that a
+        message quotes do not count, because they are the model's own.
         """
         prompts = {CUT_CALL, MAY_HAVE_RUN, *REPEATED}
         for checkpoint in self.checkpoints:

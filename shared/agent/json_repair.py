@@ -24,8 +24,8 @@ _TOKEN_ENDING_IN_A_BACKSLASH = re.compile(
     r'"(?:[^"\\]|\\"(?!\s*(?:,\s*["{\[]|[}\]:]))|\\[^"])*+(?:"|(?P<lone>\\")|\\?\Z)|[{}\[\]]|,(?=\s*[}\]])',
     re.DOTALL,
 )
-"""A string token that may end in a backslash: a backslash and a quote end the string if the
-next characters can only follow a string.
+"""A string token that may end in a backslash. A backslash and a quote end the string if the next
+characters can only follow a string.
 
 Example: `"C:\\dir\\", "claims": ...`.
 """

@@ -116,8 +116,8 @@ class Agent:
     def _tools_of(
         self, spec: SpecialistSpec, opening: Opening, dependencies: RunDependencies
     ) -> dict[str, Tool]:
-        """Return the tools of the agent, by name: the tools that the specialist's file names, the
-        tools of the opening, and the tools of the answer format.
+        """Return the tools of the agent, by name. The specialist's file, the opening and the answer
+        format name them.
         """
         own_tools = [*opening.tools]
         if self._decides is not None:

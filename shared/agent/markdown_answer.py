@@ -265,8 +265,8 @@ def _entries_in(block: str, *, is_cut: bool) -> tuple[list[_Entry], list[str]]:
 
 
 def _is_quoted(ids: str, last: _Entry | None) -> bool:
-    """Return whether a line such as `[1] Smith` is a part of a quote: its mark is a number, and
-    the marks of the notes are not.
+    """Return whether a line such as `[1] Smith` is a part of a quote. Its mark is a number, and the
+    marks of the notes are not.
     """
     if last is None or last.is_field or not last.has_open_quote:
         return False

@@ -106,8 +106,8 @@ class ModelTurns:
     def first_reservation(
         self, conversation: Conversation
     ) -> tuple[WorstCase | None, ExpectedUsage | None]:
-        """Return the upper bound of the first call and its expected share of the rate limits,
-        so that the claim can reserve both in one round trip.
+        """Return the upper bound of the first call and its expected share of the rate limits. The
+        claim reserves both in one round trip.
 
         Both are None if the first call is also the last one, or exceeds the token limit.
         """

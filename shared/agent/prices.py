@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from genai_prices.types import PriceCalculation
 
 HIDDEN_TOKENS = 2_000
-"""Most hidden tokens that a provider adds to a request: its tool-use preamble (documented as
-less than 700 tokens) and its instructions for structured outputs, with a margin.
+"""Most hidden tokens that a provider adds to a request, with a margin. They are its tool-use
+preamble (documented as less than 700 tokens) and its instructions for structured outputs.
 """
 SERVER_TOOL_TOKENS = 30_000
 """Most input tokens that one use of a server-side tool adds to a call: a page of search results."""
@@ -166,8 +166,8 @@ class Prices:
         return WorstCase(max_input, max_output, most_microusd, call.model, is_batched)
 
     def longest_prompt(self, model: str) -> int:
-        """Return the input tokens of the longest request that the model reads at its base price:
-        its context window, or the limit above which its price is higher.
+        """Return the input tokens of the longest request that the model reads at its base price.
+        This is its context window, or the limit above which its price is higher.
         """
         limits = self.prompt_limits(model)
         known = [limit for limit in (limits.window, limits.price_step) if limit]

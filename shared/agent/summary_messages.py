@@ -1,5 +1,5 @@
-"""The messages about a summary that replaces the earlier turns: the request to the model, its
-reply, and the form in which later requests show the summary. Pure.
+"""The messages about a summary that replaces the earlier turns. They are the request to the model,
+its reply, and the form in which later requests show the summary. Pure.
 
 `compaction.py` makes the checkpoint of the summary.
 """

@@ -54,11 +54,11 @@ def estimate_input_tokens(conversation: Conversation, rendered_bytes: Callable[[
 def max_input(conversation: Conversation, rendered_bytes: Callable[[], int]) -> int:
     """Return an upper bound of the input tokens of the next call.
 
-    The bound is the reported input and output of the last reply, one token for each later byte, and
-    a margin for the structure of the messages. Without a report, or after a clearing, it is the
-    number of bytes of the request and `HIDDEN_TOKENS`. Tokenizers of current models work on bytes,
-    or fall back to bytes, so no token is shorter than one byte. For English, bytes are about four
-    times too many.
+    The bound is the reported input and output of the last reply, and one token for each later byte.
+    It has a margin for the structure of the messages. Without a report, or after a clearing, it is
+    the number of bytes of the request and `HIDDEN_TOKENS`. Tokenizers of current models work on
+    bytes, or fall back to bytes, so no token is shorter than one byte. For English, bytes are about
+    four times too many.
 
     Args:
         rendered_bytes: see `estimate_input_tokens`.

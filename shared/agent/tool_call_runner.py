@@ -1,5 +1,5 @@
-"""Runs the tool calls of a reply: which calls may run, the note before a call that must run at most
-once, and the results that the model sees.
+"""Runs the tool calls of a reply. Decides which calls may run, writes the note before a call that
+must run at most once, and makes the results for the model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The policy of tools: which origins may reach which tools. Pure.
 
-Each call of a handoff is decided before it runs, from the declarations of the tool and the
-origins of the texts that the handoff has seen. `CallGuard` finds these texts in the conversation.
+Each call of a handoff is decided before it runs. The decision depends on the declarations of the
+tool and the origins of the texts that the handoff has seen. `CallGuard` finds these texts in the
+conversation.
 """
 
 from __future__ import annotations

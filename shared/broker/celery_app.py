@@ -1,9 +1,9 @@
 """The Celery app of a supervisor, a worker or a client, with each setting that is not Celery's
 default and its reason.
 
-Celery is the transport that wakes processes; the truth about a job is the store. So the
-settings never lose a part of a chord silently, never wait without end on a dead socket, and leave
-as little as possible in Redis.
+Celery is the transport that wakes processes; the truth about a job is the store. So the settings
+never lose a part of a chord silently and never wait without end on a dead socket. They leave as
+little as possible in Redis.
 """
 
 from __future__ import annotations

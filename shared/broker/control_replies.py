@@ -1,6 +1,6 @@
 """Replies to Celery's control commands, as `handoff doctor` and Flower collect them.
 
-Each worker sees the commands and may write to the queues of the replies. kombu waits as long as
+Each worker sees the commands and may write to the queues of the replies. `kombu` waits as long as
 replies come, and keeps those to other commands.
 """
 

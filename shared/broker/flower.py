@@ -92,8 +92,8 @@ def list_all_queues() -> None:
 
 
 def queues_of_the_fleet(store: Store) -> list[str]:
-    """Return the names of the queues of our own roles, of each queue that a live process
-    serves, and of each queue to which a handoff was ever published. They are sorted. A queue whose
+    """Return the names of the queues to show. They are the queues of our own roles, of live
+    processes, and of each handoff that was ever published. They are sorted. A queue whose
     length the user of Flower may not read is left out.
 
     Raises:

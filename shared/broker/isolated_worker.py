@@ -39,8 +39,8 @@ def _end(exit_code: int) -> None:
 
 
 class IsolatedWorker(Worker):  # type: ignore[misc]
-    """Celery's worker. It sets up our logging before its first line, writes its number of
-    slots into the app's settings, and ends even if a tool has left a thread behind.
+    """Celery's worker. It sets up our logging before its first line, and writes its number of slots
+    into the app's settings. It ends even if a tool has left a thread behind.
     """
 
     def start(self) -> None:

@@ -43,7 +43,7 @@ _FORBIDDEN_HEADERS = (
 wait in the process that took it, or would vanish. Celery also sends the follow-up tasks that a
 header names: the process would send messages of the attacker's choice with its own rights. With
 `ignore_result` false, Celery would try again and again to store a result that a supervisor may not
-store, and a slot would wait for minutes.
+store. A slot would wait for minutes.
 """
 _UNSET: Mapping[str, tuple[object, ...]] = {
     "ignore_result": (None, True),

@@ -16,8 +16,8 @@ READY_FILE = "HANDOFF_READY_FILE"
 
 
 def touch_while_alive(app: Any) -> None:
-    """Have the worker of this Celery app create the file when it is ready, touch it with each
-    heartbeat, and remove it when it begins to shut down.
+    """Have the worker of this Celery app create the file when it is ready, and touch it with each
+    heartbeat. The worker removes it when it begins to shut down.
     """
     from celery import signals
 

@@ -357,7 +357,7 @@ class PersistentChannel(redis_transport.Channel):  # type: ignore[misc]
 
     def _fairest(self, queue: str, frame: bytes, connection: Any) -> dict[str, Any]:
         """Return the first message of the fair order for an element that was popped over this
-        connection, or the element itself if no message is in the order.
+        connection. Return the element itself if no message is in the order.
         """
         popped_message = deliverable(frame, queue)
         self._has_more = member_of(popped_message) is not None and not frame.endswith(ALONE_SUFFIX)

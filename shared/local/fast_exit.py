@@ -1,8 +1,8 @@
 """End a process without Python's teardown of modules.
 
 At its end, Python frees every object of every module. In a process with Celery and the Anthropic
-SDK, this takes half a second of processor time, and a forked process first copies the memory that
-it shares. The operating system frees the memory at once.
+SDK, this takes half a second of processor time. A forked process first copies the memory that it
+shares. The operating system frees the memory at once.
 """
 
 from __future__ import annotations

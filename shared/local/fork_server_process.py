@@ -1,8 +1,8 @@
 """The process behind `shared.local.fork_server`: it imports modules, forks a child for each
 request, and reports its end.
 
-The child becomes a process of `python -m MODULE ARGUMENT...`: the same code as `__main__`, the
-same arguments, the environment of the request, and its own exit code and signals. `ps` shows
+The child becomes a process of `python -m MODULE ARGUMENT...`: the same code as `__main__` and the
+same arguments. It has the environment of the request, and its own exit code and signals. `ps` shows
 this command until the process sets another title, as Celery does.
 
 Forking is safe here: until the fork there is one thread, no connection and no client. A test of

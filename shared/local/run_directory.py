@@ -17,8 +17,8 @@ _OWNER_ONLY = 0o600
 def read_private(file: Path) -> str | None:
     """Return the text of `file`.
 
-    Return None if the file is missing or unreadable, or if other users can read it: a password
-    in such a file is no longer a secret.
+    Return None if the file is missing or unreadable, or if other users can read it. A password in
+    such a file is no longer a secret.
     """
     try:
         with file.open(encoding="utf-8") as open_file:

@@ -152,8 +152,8 @@ def log_of(name: str) -> structlog.stdlib.BoundLogger:
 
 
 _log_context: ContextVar[Mapping[str, str]] = ContextVar("whose", default=MappingProxyType({}))
-"""Job and handoff of the current context, for its log lines. structlog has one context
-variable for each name, and takes ten times as long to set them.
+"""Job and handoff of the current context, for its log lines. `structlog` has one context variable
+for each name, and takes ten times as long to set them.
 """
 
 
@@ -216,8 +216,8 @@ def _enriching(redactor: Redactor) -> list[Processor]:
 
 
 def _place(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Add job and handoff to Celery's own lines about a message, and the ids of the current
-    trace and span to every line (a structlog processor).
+    """Add job and handoff to Celery's own lines about a message (a structlog processor). Add the
+    ids of the current trace and span to every line.
     """
     record = event.get("_record")
     data = getattr(record, "data", None)

@@ -51,9 +51,8 @@ YOUNG_OBJECTS = 10_000
 processor time (benchmarks/RESULTS.md).
 """
 GENERATIONS = (YOUNG_OBJECTS, 10, 2)
-"""Thresholds of the collector. It examines all objects after every 200,000 new objects,
-because reference cycles that live longer than a model call can keep the call's texts in
-memory.
+"""Thresholds of the collector. It examines all objects after every 200,000 new objects. The reason:
+a reference cycle that lives longer than a model call can keep the call's texts in memory.
 """
 MAX_FILES = 65_536
 """Open files of a process, if the system allows it. The usual default is 1,024, and each slot

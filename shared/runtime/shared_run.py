@@ -1,8 +1,8 @@
 """One run for equal handoffs of a tenant.
 
-Handoffs are equal if their whole requests are equal: the specialist's file, the task, the inputs,
-the documents, the tools, the models and the settings that change a reply. Only specialists with
-`share: true` share runs. A run with a tool that changes something is not shared.
+Handoffs are equal if their whole requests are equal. A request has the specialist's file, the task,
+the inputs, the documents, the tools, the models and the settings that change a reply. Only
+specialists with `share: true` share runs. A run with a tool that changes something is not shared.
 
 The name of a run is a digest of the request and the tenant. The store lets the first handoff of a
 name run, and the others wait without a claim (`store/lua/parts/shared_runs.lua`). Then each waiting

@@ -458,8 +458,9 @@ class Settings(BaseSettings):
     the count.
     """
     serve_streams: int = Field(default=1_000, ge=1, le=1_000_000)
-    """The most streams that one token holds open at one process of `handoff serve`: events,
-    answers, pages of the console, requests that wait for a job, and notifications of MCP clients.
+    """The most streams that one token holds open at one process of `handoff serve`. Streams are
+    events, answers, pages of the console, requests that wait for a job, and notifications of MCP
+    clients.
     """
     serve_proxies: Networks = ()
     """The addresses of reverse proxies. `handoff serve` believes `X-Forwarded-For` and the

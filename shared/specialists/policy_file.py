@@ -121,8 +121,8 @@ def rules_in(file: Path | None) -> PolicyRules:
 
 
 def _first_problem(error: ValidationError) -> tuple[tuple[str, ...], str]:
-    """Return the place and the text of the first unknown field, which may be the reason why
-    another one is missing, or else of the first problem.
+    """Return the place and the text of the first unknown field, or else of the first problem. An
+    unknown field may be the reason why another one is missing.
     """
     problems = list(each_problem(error, PolicyFields, shows_values=True))
     for place, problem in problems:

@@ -81,8 +81,8 @@ class Audit:
 
 
 def _caller_of(entry: AuditEntry) -> str:
-    """Return the name of the caller's own stream: the id of its token, or a digest of the name of a
-    user that a proxy has authenticated. Return '' for a caller without an own stream.
+    """Return the name of the caller's own stream. It is the id of its token, or a digest of the
+    name of a user that a proxy has authenticated. Return '' for a caller without an own stream.
     """
     actor = entry.actor
     if actor is None or actor.via not in ("api", "console", "mcp"):
@@ -143,8 +143,8 @@ class Refusals:
         return moved_count
 
     def _sanitize_report(self, entry: AuditEntry) -> AuditEntry:
-        """Return the report of a worker that may be taken over: with the time of the move, with
-        texts of one line, and without an actor.
+        """Return the report of a worker that may be taken over. It has the time of the move, texts
+        of one line, and no actor.
         """
         return AuditEntry(
             at=self._connection.now(),

@@ -170,8 +170,8 @@ class DailyBudgets:
 
 
 def _problem(today: TodaysBudgets, tenant: str) -> str | None:
-    """Return one line with the cap of today that is spent or leaves too little for a new job, and
-    the time at which the next day begins; None if there is enough.
+    """Return one line with the cap of today that is spent or leaves too little for a new job. It
+    has the time at which the next day begins. Return None if there is enough.
     """
     budgets = ((today.tenant, f"tenant {tenant}"), (today.installation, "this installation"))
     for budget, whose in budgets:

@@ -1,5 +1,5 @@
-"""A claim: the exclusive, leased, fenced right to run one handoff; its checkpoints, its share
-of the budget, and the request that ends the handoff with a result.
+"""A claim is the exclusive, leased, fenced right to run one handoff. It has checkpoints, a share of
+the budget, and the request that ends the handoff with a result.
 """
 
 from __future__ import annotations
@@ -483,8 +483,8 @@ class Claim:
         return FinishRequest(events, tuple(arguments))
 
     def _sharing_argument(self, result: HandoffResult, digest: Digest) -> str:
-        """Return how this handoff shares its run, for `parts/results.lua`: '' if it does not,
-        `copy` with the saved micro-dollars and the model, or `run` with the proof of the run.
+        """Return how this handoff shares its run, for `parts/results.lua`. The value is `copy` with
+        the saved micro-dollars and the model, `run` with the proof of the run, or ''.
 
         Others may copy an `ok` result of a run without effects and without messages of users. The
         script refuses a run about whose calls a person was asked.

@@ -1,5 +1,5 @@
-"""The due work of supervisors: the sweep that finds the jobs to evaluate, the notes that a message
-is on its way, and the batches of the provider to cancel.
+"""The due work of supervisors. The sweep finds the jobs to evaluate. Notes say that a message is on
+its way. Other entries are batches of the provider to cancel.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ PROGRESS = frozenset(
         "dropped_last",
     )
 )
-"""Facts of a job that workers write. All others count only in the hash of the job, because a
-worker that was taken over may write a title, a status or children into the progress.
+"""Facts of a job that workers write. All others count only in the hash of the job. A worker that
+was taken over may write a title, a status or children into the progress.
 """
 
 

@@ -1,5 +1,5 @@
-"""Summary of a job of any size in one round trip: its usage, the first and last events of its
-journal, and some of its handoffs.
+"""Summary of a job of any size in one round trip. It has the usage, the first and last events of
+the journal, and some handoffs.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ MAX_EVENT_BYTES = 64_000_000
 """Bytes of the longest event: the plan of a job of 100,000 steps has about 30 million."""
 MAX_UNSIGNED_VALUES = 100
 """JSON values of the longest event that is validated before its signature is checked. A worker that
-was taken over may append any text, and a validator takes 10 microseconds for each wrong value,
-while all threads of the process wait. The check parses the longer events after their signature.
+was taken over may append any text. A validator takes 10 microseconds for each wrong value, while
+all threads of the process wait. The check parses the longer events after their signature.
 """
 MAX_TIME_DIGITS = 15
 """Digits of the time of an event: Unix ms have 13 digits until the year 2286."""

@@ -55,9 +55,9 @@ was paused.
 ORPHANS = f"{PREFIX}orphans"
 """string: the random word of the supervisor that repairs unserved queues."""
 CAPS = f"{PREFIX}caps"
-"""hash: the caps of a day that are set (day_tokens, day_usd, tenant_day_tokens,
-tenant_day_usd, tenant_open_jobs; money in micro-dollars), and since (Unix ms at which the caps
-were set).
+"""hash: the caps of a day that are set (day_tokens, day_usd, tenant_day_tokens, tenant_day_usd,
+tenant_open_jobs). Money is in micro-dollars. `since` is the time in Unix ms at which the caps were
+set.
 """
 DEAD = f"{PREFIX}dead"
 """list: dead letters, the newest first."""
@@ -98,8 +98,8 @@ EVALUATIONS = f"{PREFIX}evaluations"
 """list: ended evaluations, each an `EvaluationRun` as JSON, the newest first."""
 BATCHES = f"{PREFIX}batches"
 """zset: batch of the provider whose handoff has ended, with its job, handoff, call and model ->
-Unix ms of the note, or of the last question about the batch. The commit of a drop and the sweep
-write it. A supervisor cancels the batch, and settles the reservation of its call.
+Unix ms. This is the time of the note, or of the last question about the batch. The commit of a drop
+and the sweep write it. A supervisor cancels the batch, and settles the reservation of its call.
 """
 NOTHING = f"{PREFIX}nothing"
 """A key that never exists, because no user may write to it. Scripts read the state of an unknown
@@ -130,7 +130,7 @@ def due(role: str) -> str:
 
 def requests(caller: str, window: int) -> str:
     """string: the HTTP requests of a caller of `handoff serve` in one minute, or the wrong tokens
-    of an address; `window` counts the minutes of Unix time.
+    of an address. `window` counts the minutes of Unix time.
     """
     return f"{PREFIX}requests:{caller}:{window}"
 
@@ -226,7 +226,8 @@ def draft(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
 
 def refused_events(job_id: JobId) -> str:
     """hash: `recorded_to` -> version up to which the refused events of the journal are recorded;
-    `runs` -> versions of long runs of refused events, such as `3-60002`. No worker may use it.
+    `runs` -> versions of long runs of refused events. An example is `3-60002`. No worker may use
+    it.
     """
     return f"{job(job_id)}:refused"
 
@@ -265,8 +266,9 @@ def bucket_alive(bucket_name: str) -> str:
 
 
 def shared_run(role: str, run_name: str) -> str:
-    """zset: `job/handoff` of a handoff -> 0 if it runs for all equal handoffs of its tenant; else
-    Unix ms at which it began to wait for that run. `parts/shared_runs.lua` writes it.
+    """zset: `job/handoff` of a handoff -> 0 if it runs for all equal handoffs of its tenant. Else
+    the value is the Unix ms at which it began to wait for that run. `parts/shared_runs.lua` writes
+    it.
     """
     return f"{PREFIX}shared_run:{role}:{run_name}"
 
@@ -324,7 +326,7 @@ def note_expiry(tenant: str) -> str:
 
 def spending(number: int | str) -> str:
     """hash: an amount of the model calls of one day, with the tenant, the role, the model and the
-    mode -> its sum; `number` counts the days since 1970 in UTC. `parts/budgets.lua` writes it.
+    mode -> its sum. `number` counts the days since 1970 in UTC. `parts/budgets.lua` writes it.
     """
     return f"{PREFIX}spending:{number}"
 

@@ -184,8 +184,8 @@ class PresenceStore:
     def announce_supervisor(self, name: str, node: Node | None = None) -> int:
         """Announce this supervisor for another `ANNOUNCED_FOR_S`.
 
-        Return the time at which the caps of a day were set, in Unix ms by Redis's clock, as
-        `DailyBudgets.set_caps` stored it; 0 if Redis has no caps.
+        Return the time at which the caps of a day were set, in Unix ms by Redis's clock.
+        `DailyBudgets.set_caps` stored it. Return 0 if Redis has no caps.
         """
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)

@@ -109,8 +109,8 @@ class RateLimiter:
         return {"share": share}
 
     def usage_of_bucket(self, usage: Usage) -> str:
-        """Return the tokens of a handoff that count for the limits of its bucket, as JSON for
-        the sample of `finish`; null if the provider has no known limits.
+        """Return the tokens of a handoff that count for the limits of its bucket, as JSON for the
+        sample of `finish`. Return null if the provider has no known limits.
 
         Figures above `MAX_EXACT_INTEGER` are cut, because `History` could not read them.
         """

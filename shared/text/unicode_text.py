@@ -100,8 +100,8 @@ def printable(text: str) -> str:
 
 
 def normalize_keeping_case(text: str) -> str:
-    """Return the text in NFKC, without marks and invisible characters, with ASCII digits, and with
-    a Latin letter in place of each letter that looks like it.
+    """Return the text in NFKC, without marks and invisible characters. It has ASCII digits, and a
+    Latin letter in place of each letter that looks like it.
     """
     if text.isascii():
         return text

@@ -1,9 +1,9 @@
 """YAML with plain values only, as a tree of nodes with lines.
 
-PyYAML stays. ruamel.yaml 0.19 would replace only the check for repeated keys, of 12 lines.
-PyYAML is imported in 17 ms, and ruamel.yaml in 120 ms. ruamel.yaml needs 2.2 times the
-processor time to parse the files of `workers/specialists/` and `examples/`. It reads `1.10`
-and `010` as numbers, but a plan needs the typed text.
+PyYAML stays. ruamel.yaml 0.19 would replace only the check for repeated keys, of 12 lines. PyYAML
+is imported in 17 ms, and ruamel.yaml in 120 ms. The library ruamel.yaml needs 2.2 times the
+processor time to parse the files of `workers/specialists/` and `examples/`. It reads `1.10` and
+`010` as numbers, but a plan needs the typed text.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class AuditEntry(Message):
     schedule, of the tenant or of the Redis user. Or the path of the note.
     """
     detail: str = ""
-    """The reason of a pause; the name and the rights of a token; the subject of an answer; the
-    tenant of a schedule or of a note. For a cancel by a schedule, the schedule.
+    """The reason of a pause, or the name and the rights of a token. The subject of an answer, or
+    the tenant of a schedule or of a note. For a cancel by a schedule, the schedule.
     """
     actor: Actor | None = None
     """The user or program; None if the client names none."""

@@ -86,8 +86,8 @@ class Measure:
     limit: str
     """Field of `BudgetLimits`."""
     name: str
-    """End of the names in Redis: the limit `max_`, the reserve for the end of a job `keep_`, the
-    reserved sum `reserved_`, the caps `day_` and `tenant_day_`.
+    """End of the names in Redis. The beginnings are `max_` (the limit), `keep_` (the reserve for
+    the end of a job), `reserved_` (the reserved sum), and `day_` and `tenant_day_` (the caps).
     """
     amounts: tuple[Amount, ...]
     option: str

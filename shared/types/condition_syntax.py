@@ -134,7 +134,7 @@ def condition_of(text: str) -> Condition:
 
 
 def _roles_of(nodes: Sequence[ast.AST]) -> tuple[set[int], set[int], set[int]]:
-    """Return the ids of nodes by their role in another node: steps in front of one of
+    """Return the ids of nodes by their role in another node. The roles are steps in front of one of
     `FIELDS`, values in front of any field or index, and called functions.
 
     Raises:

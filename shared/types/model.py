@@ -183,10 +183,10 @@ class Model(Protocol):
         """Make exactly one request, without retries, and return the reply.
 
         The model calls `on_progress` for each piece that arrives, and every `progress_interval_s`
-        while no piece arrives, so that a slow first token does not look like a dead call. An error
-        that `on_progress` raises (`Interrupted`, `LimitReached`) cuts the stream and is raised. A
-        complete reply is returned in any case, because it is paid for. A refusal is a reply
-        with `stop_reason` "refusal".
+        while no piece arrives. So a slow first token does not look like a dead call. An error that
+        `on_progress` raises (`Interrupted`, `LimitReached`) cuts the stream and is raised. A
+        complete reply is returned in any case, because it is paid for. A refusal is a reply with
+        `stop_reason` "refusal".
 
         Raises:
             ModelError: there is no reply; see its subclasses.

@@ -321,8 +321,8 @@ class NeedsResolved(Message):
     answered.
     """
     added_to: BlobRef | None = None
-    """The plan that the planner knew. If the job has another plan now, or a step of `changed`
-    has no question any more, no step is added, and the planner is called again.
+    """The plan that the planner knew. The job may have another plan now, or a step of `changed` may
+    have no question any more. Then no step is added, and the planner is called again.
     """
     plan: BlobRef | None = None
     """The whole plan with the added steps; None: no step is added."""

@@ -59,8 +59,8 @@ KNOWN_JOBS = 10_000
 def open_telemetry(service: str, settings: Settings, flush_s: float | None) -> Telemetry:
     """Start to export spans, and return the implementation that exports them.
 
-    In a supervisor or a worker, its provider becomes the global one if there is none yet, so
-    that spans of a user's tools join the trace. A client leaves the global provider alone.
+    In a supervisor or a worker, its provider becomes the global one if there is none yet. So the
+    spans of a user's tools join the trace. A client leaves the global provider alone.
 
     Args:
         flush_s: see `start_telemetry`; None in a supervisor or a worker.

@@ -266,8 +266,8 @@ def _number_in(text: str) -> list[int | float]:
 
 
 def _about(path: str, claims: Claims) -> list[Claim]:
-    """Return the claims that may fill a text or a list: all claims for a general name, else
-    the claims with every word of the name.
+    """Return the claims that may fill a text or a list. For a general name these are all claims,
+    else the claims with every word of the name.
     """
     name = _property_of(path)
     is_general = not name or name in _GENERAL | _SOURCES

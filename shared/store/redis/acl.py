@@ -150,8 +150,8 @@ KOMBU_SETS = ("_kombu.binding.*", "_kombu.binding_permanent.*")
 KOMBU_SORTED_SETS = ("_kombu.binding_deadlines",)
 _UUID = "-".join("[0-9a-f]" * digits for digits in (8, 4, 4, 4, 12))
 KOMBU_LISTS = (f"{_UUID}.reply.{{prefix}}handoff.control.pidbox", "{prefix}handoff.events.*")
-"""The names of reply queues begin with a UUID. No key of the store begins with it, so no program
-can store a list in a key of another type, also not of an installation with another prefix.
+"""The names of reply queues begin with a UUID. No key of the store begins with it, also not of an
+installation with another prefix. So no program can store a list in a key of another type.
 """
 KOMBU_NODES = ("[^_]*@*handoff.control.pidbox",)
 """Queues of the processes for control commands. They are always empty, because kombu publishes
@@ -378,8 +378,8 @@ def worker_access(specialists: Sequence[str]) -> Access:
 
 
 def supervisor_access(specialists: Sequence[str]) -> Access:
-    """Return the access of the supervisors: all jobs and all queues, but no token, no request of
-    the HTTP API, and no announcement of a worker.
+    """Return the access of the supervisors. They have all jobs and all queues, but no token, no
+    request of the HTTP API, and no announcement of a worker.
     """
     return Access(
         commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB, "acl|log"),

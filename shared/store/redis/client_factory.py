@@ -64,8 +64,8 @@ class PlainConnection(_NamesAddress, redis.Connection):
 
 
 class _ClosesWhenInterrupted(SentinelManagedConnection):
-    """Connection that closes its socket if the thread is interrupted while it waits for an
-    answer. redis-py keeps the socket open, so the next command would read that answer.
+    """Connection that closes its socket if the thread is interrupted while it waits for an answer.
+    The client of redis-py keeps the socket open, so the next command would read that answer.
     """
 
     def read_response(
@@ -92,8 +92,8 @@ def driver_info() -> dict[str, Any]:
     """Return the option for a connection that says which driver it belongs to.
 
     All clients and connections share the object. Otherwise each client reads the version of
-    redis-py from the file system. redis-py below 7.2 reads its version when it is imported,
-    and needs no option.
+    redis-py from the file system. The versions of redis-py below 7.2 read it when they are
+    imported, and need no option.
     """
     if hasattr(redis, "DriverInfo"):
         return {"driver_info": redis.DriverInfo()}

@@ -109,8 +109,8 @@ CLUSTER = (
     " or its sentinels"
 )
 OF_A_CLUSTER = r"\b(CLUSTERDOWN|CROSSSLOT|MOVED|ASK) |same slot|non local key|in cluster mode"
-"""Pattern of errors that only Redis in cluster mode sends: before its slots are assigned, for
-commands with keys of several slots, for keys of another node, and for SELECT.
+"""Pattern of errors that only Redis in cluster mode sends. It sends them before its slots are
+assigned, for keys of several slots or of another node, and for SELECT.
 """
 NO_DATABASE = (
     "Redis has no database of this number: check the one after the last slash of HANDOFF_REDIS_URL"
