@@ -1,4 +1,4 @@
-"""Connect a command to the broker, find the job that an argument names, and check the processes of
+"""Connect a command to the broker, and find the job that an argument names. Check the processes of
 the broker by their announcements in the store.
 """
 

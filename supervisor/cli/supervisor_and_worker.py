@@ -172,8 +172,8 @@ def _become(
 def _take_key_of(
     settings: Settings, kind: str, rights: Sequence[Right], specialists: Sequence[str] = ()
 ) -> None:
-    """Sign with the key of this kind of process if HANDOFF_SIGNING_KEY has a key of another kind,
-    such as the key of the client in the shell of `handoff up`. Print a line about it.
+    """Sign with the key of this kind of process if HANDOFF_SIGNING_KEY has a key of another kind.
+    The shell of `handoff up` has the key of the client, for example. Print a line about it.
 
     The key is in the folder of HANDOFF_KEYS. If this user can read no such key, nothing changes,
     and the process refuses to start.

@@ -195,8 +195,8 @@ def approve(
 
     Raises:
         UserError: the job has no question, another one than `question_version`, or none about these
-            steps or rows; the plan or the arguments are not valid; or it is about a call,
-            and `question_version` is None.
+            steps or rows. Or the plan or the arguments are not valid. Or the question is about a
+            call, and `question_version` is None.
     """
     events = store.journal.read(job_id)
     about = find_question_about_call(job_id, events, question_version)
@@ -361,7 +361,7 @@ def reject(
 
     Raises:
         UserError: the job has no question, another one than `question_version`, or no such step or
-            row; the plan is not valid, or no planner would read the plan.
+            row. Or the plan is not valid, or no planner would read it.
     """
     events = store.journal.read(job_id)
     about = find_question_about_call(job_id, events, question_version)

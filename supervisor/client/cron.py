@@ -1,7 +1,7 @@
 """Slots of a schedule: the times of a cron expression in a time zone. Pure.
 
-A cron expression describes local times. A local time that a zone skips becomes the next valid
-time, and a local time that a zone repeats counts once, when it comes first.
+A cron expression describes local times. A local time that a zone skips becomes the next valid time.
+A local time that a zone repeats counts once, when it comes first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A thread that reads the new events of all followed jobs and passes them to asyncio
 followers.
 
-A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD`
-for the versions of all followed jobs, parses each event once, and passes it to every follower
+A follower holds no thread and no connection to Redis. The reader thread waits with one `XREAD` for
+the versions of all followed jobs. It parses each event once, and passes the event to every follower
 of its job.
 """
 

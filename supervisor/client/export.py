@@ -1,14 +1,14 @@
-"""Export of a job to one file, for archives, audits and bug reports, and of all jobs and schedules
-of a tenant, as lines of JSON.
+"""Export of a job to one file, for archives, audits and bug reports. Export of all jobs and
+schedules of a tenant, as lines of JSON.
 
 The payloads are texts by their SHA-256, as they were stored. An event refers to a payload as
 `{"digest": ..., "size": ...}`. Secrets of the exporting process, and everything that looks
 like a credential, are removed. The digest of a changed text does not match any more.
 
 The first line of the export of a tenant has the type `tenant`. A line of the type `schedule`,
-`note` or `job` follows for each schedule, each note of the memory and each job, with its child jobs
-as jobs. A job that cannot be read is a line of the type `unreadable`. The last line has the type
-`end` and the counts, so that a cut file is seen.
+`note` or `job` follows for each schedule, note of the memory and job. Child jobs are jobs, too. A
+job that cannot be read is a line of the type `unreadable`. The last line has the type `end` and the
+counts, so that a cut file is seen.
 """
 
 from __future__ import annotations

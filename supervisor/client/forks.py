@@ -63,7 +63,7 @@ def prepare_fork(
 
     Raises:
         UnknownJob: there is no such job.
-        UserError: see `fork_of`; the documents of the job are gone; the task is empty; or no
+        UserError: see `fork_of`. Or the documents of the job are gone, the task is empty, or no
             step of the fork has one of the given specialists.
         InvalidSpecialist: a specialist file has faults.
         StoreError: a payload of the job is gone.

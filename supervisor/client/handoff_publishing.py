@@ -87,8 +87,8 @@ class Dispatcher:
         """Publish a chord: these handoffs, with `supervisor.advance` as its body.
 
         The messages are the same as those of `chord(header)(body)`. Celery's canvas would also
-        store the size of the chord in the backend, which the store knows already
-        (`shared/broker/task_outcome.py`), and subscribe to results that no worker sends.
+        store the size of the chord in the backend, and subscribe to results that no worker sends.
+        The store knows the size already (`shared/broker/task_outcome.py`).
         """
         with self._log_broker_errors(job_id):
             self._publish(job_id, outgoing)

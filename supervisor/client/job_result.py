@@ -251,13 +251,12 @@ class JobResult(Message):
     approvals: tuple[dict[str, Any], ...] = ()
     """Approvals: {version, what, why, asked_at, decision, by, actor, note, draft, own_plan, call}.
 
-    `decision` is null until a person decides, and `closed` if the question ended without an
-    answer. `by` is `user` or `timeout`, and `actor` is the name
-    of the user. `draft` is the answer that waits for approval.
-    `own_plan` is the plan that a person gave: after an approval the job uses this plan, and after a
-    rejection the planner starts from this plan. `call` is the tool call in question:
-    {handoff_id, tool, arguments, origins, edited}. `origins` names the origins of each argument,
-    and `edited` has the arguments of a person.
+    `decision` is null until a person decides, and `closed` if the question ended without an answer.
+    `by` is `user` or `timeout`, and `actor` is the name of the user. `draft` is the answer that
+    waits for approval. `own_plan` is the plan that a person gave. After an approval the job uses
+    this plan, and after a rejection the planner starts from this plan. `call` is the tool call in
+    question: {handoff_id, tool, arguments, origins, edited}. `origins` names the origins of each
+    argument, and `edited` has the arguments of a person.
     """
     messages: tuple[dict[str, Any], ...] = ()
     """{message_id, at, by, step, text, taken: [{handoff_id, turn}]} of the messages that users

@@ -561,8 +561,8 @@ def _check_prices(request: Request, settings: Settings) -> None:
 def check_prices_of_specialists(
     request: Request, served: Mapping[str, ServedSpecialist], settings: Settings
 ) -> None:
-    """Check that the price of a model is known for each specialist that the request needs and
-    whose file names models, if a limit or an approval is in money.
+    """If a limit or an approval is in money, check that prices are known. Each specialist that the
+    request needs, and whose file names models, needs a model with a price.
 
     A client without a key makes no check. A worker refuses the call.
 

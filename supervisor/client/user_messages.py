@@ -243,7 +243,7 @@ def message_line(message: Mapping[str, Any]) -> str:
 
 
 def notes_on_missed_messages(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
-    """Return a note for each message that no agent of an ended job has seen, for example because
+    """Return a note for each message that no agent of an ended job has seen. The reason may be that
     the only agent failed before its next turn.
     """
     if not state.ended:

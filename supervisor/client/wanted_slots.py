@@ -10,9 +10,9 @@ While a bucket is refused, its deferred and queued handoffs need no slot. Only h
 have a slot keep it.
 
 `fair_parts` gives each role a part of its wanted slots. All parts grow together from 0 until a
-limit is full. The roles that use the full limit stop there, and the others continue. The result
-is max-min fair: a role could only get more if a role with an equal or smaller part got less
-(progressive filling; Bertsekas and Gallager, "Data Networks", 1992, 6.5.2).
+limit is full. The roles that use the full limit stop there, and the others continue. The result is
+max-min fair. A role could only get more if a role with an equal or smaller part got less. The
+method is progressive filling (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2).
 """
 
 from __future__ import annotations

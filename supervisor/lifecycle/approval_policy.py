@@ -215,8 +215,8 @@ def _subject(question: Question) -> str:
 
 
 def decide_about_calls(state: JobState, now: float) -> tuple[Command, ...]:
-    """Return the commands for the open questions about tool calls: the webhook is told about a new
-    question, and a question has its default answer or its next reminder.
+    """Return the commands for the open questions about tool calls. The webhook is told about a new
+    question. A question has its default answer or its next reminder.
     """
     commands: list[Command] = []
     for call in state.open_calls:
@@ -243,10 +243,10 @@ def after_rejection(state: JobState, subject: ApprovalOf) -> tuple[Command, ...]
 def waiting_fields(before: JobState, later: JobState | None) -> dict[str, str]:
     """Return the fields of the job's hash about the question that it waits for.
 
-    The fields are `asks` (the reason for a decision), `approval:` with the version of a
-    question (its subject), `asked_last` (version of the newest question) and `asked_at` (Unix
-    ms). An empty value removes its field. The version in the name protects a newer question
-    from a late answer to an earlier one.
+    The fields are `asks` (the reason for a decision), `approval:` with the version of a question
+    (its subject), and two fields about the newest question. They are `asked_last` (its version) and
+    `asked_at` (Unix ms). An empty value removes its field. The version in the name protects a newer
+    question from a late answer to an earlier one.
 
     Args:
         later: the state after the events that the fields are written with; None: the open

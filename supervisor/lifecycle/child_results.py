@@ -65,9 +65,9 @@ def result_for_parent(
 ) -> HandoffResult:
     """Return the result of an ended child.
 
-    The claims of the answer keep their sources and get ids of the parent's step. If the child
-    did not fill its gaps and the parent has its earlier answer, the result is a failure, so
-    that the earlier answer stays.
+    The claims of the answer keep their sources and get ids of the parent's step. If the child did
+    not fill its gaps and the parent has its earlier answer, the result is a failure. So the earlier
+    answer stays.
 
     Args:
         texts: payloads of `parts_of(state)`, `results_for_answer(state)` and the end's `because`.

@@ -34,7 +34,7 @@ def fork_of(
         has_new_task: True if the step has another task, so that nobody has approved the plan.
 
     Raises:
-        UserError: the job is a child, has not ended or has no such step, or the fork would repeat
+        UserError: the job is a child, has not ended or has no such step. Or the fork would repeat
             another step that may have acted on the world.
     """
     if state.submitted.parent:

@@ -1,5 +1,5 @@
-"""Gates: checks of an answer by code, which no model can influence, and the gates and the rubric in
-words, for the writers of the answer. Pure.
+"""Gates are checks of an answer by code, which no model can influence. This module also writes the
+gates and the rubric in words, for the writers of the answer. Pure.
 """
 
 from __future__ import annotations

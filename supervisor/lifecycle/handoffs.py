@@ -1,5 +1,5 @@
-"""The handoffs of attempts at steps, of roles and of the fact-checker, and the time until which
-their model calls go through batches of the provider. Pure.
+"""The handoffs of attempts at steps, of roles and of the fact-checker. The module also gives the
+time until which their model calls go through batches of the provider. Pure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.handoff import BlobRef
 
 MIN_TOKENS_PER_TURN = 100_000
-"""Least token budget of a handoff for each of its turns: a turn reads a long context, whose old
+"""Least token budget of a handoff for each of its turns. A turn reads a long context, whose old
 results are cleared, and writes an answer.
 """
 MAX_TASK_CHARS = 99_000
@@ -105,8 +105,8 @@ def step_handoff(
         texts: payloads of the remarks on the step.
         answer_schema: the JSON Schema of the answer, for the only sink of the plan; None: any form.
         contract: the specialist that the step was planned for, if `spec` is another one. Its output
-            schema holds, its limits on money and time hold too, and `spec` may use no tool with
-            effects that the contract does not name.
+            schema and its limits on money and time hold. `spec` may use no tool with effects that
+            the contract does not name.
 
     Raises:
         HandoffError: a settled dependency has no result.

@@ -118,7 +118,7 @@ def reserve_for_closing_roles(state: JobState, foreseen: Sequence[WorstCase]) ->
 
 
 def _reserve(needed_amount: int, limit: int) -> int:
-    """Return the part of a budget for the roles that end the job: what their calls need, but
-    at least a fifth and at most half of the budget.
+    """Return the part of a budget for the roles that end the job. It is the need of their calls,
+    but at least a fifth and at most half of the budget.
     """
     return max(limit // RESERVE_DIVISOR, min(needed_amount, limit // MAX_RESERVE_DIVISOR))

@@ -104,8 +104,8 @@ def _is_whole(state: JobState) -> bool:
 
 def _fail(state: JobState) -> EndJob:
     """Return the command that ends the job as failed. It names the first failed step without
-    dependencies, because the failures of other steps may follow from it, and the specialists that
-    failed at the step.
+    dependencies, and the specialists that failed at the step. The failures of other steps may
+    follow from this one.
     """
     if state.spent is not None:
         return EndJob(JobStatus.FAILED, f"{why_over(state)}, and {NOTHING_USABLE}")

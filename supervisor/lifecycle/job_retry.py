@@ -1,5 +1,5 @@
-"""A retry of a job: its event, the retries that are refused, the steps that run again, and the
-results that stand until a dependency ends differently. Pure.
+"""A retry of a job. The module has its event, the retries that are refused, and the steps that run
+again. Other results stand until a dependency ends differently. Pure.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def retry_of(
         new: new limits of the job.
 
     Raises:
-        UserError: the job is a child, has not ended, is `ok`, or has no such step; a new limit
-            is below the usage; or the budget of the job or of one of its child jobs stays spent.
+        UserError: the job is a child, has not ended, is `ok`, or has no such step. Or a new limit
+            is below the usage. Or the budget of the job or of one of its child jobs stays spent.
     """
     if state.submitted.parent:
         raise UserError(

@@ -1,8 +1,8 @@
 """A dict that never changes. The cost of a new version depends on the changed items, not on
 all. Pure.
 
-A layer of changes lies above a base that versions share. Each new version copies the layer,
-and merges it into a new base when the layer has more items than the square root of the base,
+A layer of changes lies above a base that versions share. Each new version copies the layer. It
+merges the layer into a new base when the layer has more items than the square root of the base,
 plus 16. So one change costs about 1.5 times that root: 150 for 10,000 items, in any order.
 """
 

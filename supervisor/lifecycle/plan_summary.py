@@ -28,8 +28,8 @@ other steps.
 
 
 def plan_fields(state: JobState, later: JobState, events: Sequence[Event]) -> dict[str, str]:
-    """Return the field `plan_short` of the job's hash if the plan may have changed: by one of
-    the events, or by a person before the first step began. Empty if it has not changed.
+    """Return the field `plan_short` of the job's hash if the plan may have changed. One of the
+    events may change it, or a person before the first step began. Empty if it has not changed.
 
     Args:
         state: the state before the events.

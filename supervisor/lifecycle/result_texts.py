@@ -243,7 +243,7 @@ class ResultTexts:
         return tuple(objections)
 
     def why(self, ref: BlobRef | None) -> str | None:
-        """Return why a result is not `ok`, in one line of at most WHY_CHARS characters; None
+        """Return why a result is not `ok`, in one line of at most WHY_CHARS characters. Return None
         if the result is `ok` or there is no result.
         """
         if ref is None:

@@ -103,8 +103,8 @@ def startable_steps(state: JobState, steps: Sequence[StepId]) -> list[StepId]:
 def find_unapproved_steps(
     state: JobState, observations: Observations, steps: Sequence[StepId]
 ) -> tuple[StepId, ...]:
-    """Return the steps among these that a person must approve before they begin: steps with
-    `approve: true`, and acting steps in a job whose research or answer needs approval. Helpers
+    """Return the steps among these that a person must approve before they begin. They are steps
+    with `approve: true`, and acting steps in a job whose research or answer needs approval. Helpers
     count as steps that do not act.
     """
     subjects = state.submitted.approvals.what

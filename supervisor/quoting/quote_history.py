@@ -82,9 +82,9 @@ def quote_as_json(quote: Quote) -> dict[str, Any]:
 
     `cost` and `time` are None if they are not known. If calls go through batches, `cost` also has
     `half_price_usd`: the part of `likely_usd` that is for these calls. Then `time` is None.
-    `time_without_batches` has its form and does not count the waits for batches, and `deadline_s`
-    is the seconds from the submission, or the latest retry, to the end at the latest. It has the
-    waits for a person before the quote, but not those after it.
+    `time_without_batches` has its form and does not count the waits for batches. `deadline_s` is
+    the seconds from the submission, or the latest retry, to the end at the latest. It has the waits
+    for a person before the quote, but not those after it.
     """
     cost = _estimate_as_json(quote.microusd, MICROUSD, "usd")
     if cost is not None and quote.half_price_microusd is not None:

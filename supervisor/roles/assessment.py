@@ -169,9 +169,9 @@ class VerdictFormat:
         without open points become open points.
 
         Raises:
-            InvalidAnswer: there is no verdict, or it contradicts itself: a PASS with revisions, a
-                REVISE without revisions, or a PASS with low scores and without open points. The
-                first two contradictions are refused on the last try, too.
+            InvalidAnswer: there is no verdict, or it contradicts itself. Such a verdict is a PASS
+                with revisions, a REVISE without revisions, or a PASS with low scores and without
+                open points. The first two contradictions are refused on the last try, too.
         """
         answer = parse(VerdictAnswer, text)
         decision = _decision_of(answer.verdict)

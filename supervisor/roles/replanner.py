@@ -1,4 +1,4 @@
-"""The replanner's answer: calls of handoff tools, which are a patch to the plan; or the
+"""The replanner's answer. It is calls of handoff tools, which are a patch to the plan. Or it is the
 decision that the plan stays as it is or needs no more steps.
 
 There is a tool that adds a step for a specialist, and there are two for steps that have not

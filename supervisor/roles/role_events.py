@@ -77,8 +77,8 @@ def outcome_of(  # noqa: PLR0911 (one case a role)
 ) -> tuple[tuple[Event, ...], tuple[str, ...]]:
     """Return the events that follow from a role's result, and the payloads that they refer to.
 
-    Without events, the result has no effect yet: the user is asked about a spent budget first,
-    or the next decision applies the patch of a replanner.
+    Without events, the result has no effect yet. The user is asked about a spent budget first, or
+    the next decision applies the patch of a replanner.
 
     Args:
         request: text of the job's request.
@@ -387,8 +387,8 @@ def _needs_again(state: JobState, step_id: StepId, texts: ResultTexts) -> bool:
 
 
 def _results_with_questions(state: JobState, step_id: StepId) -> list[BlobRef]:
-    """Return the result with the question of a step, and then the earlier results whose
-    questions were answered by the planner or by a usable helper step.
+    """Return the result with the question of a step, and then the earlier results with answered
+    questions. The planner or a usable helper step has answered them.
     """
     step = state.steps[step_id]
     refs: list[BlobRef] = []

@@ -1,4 +1,4 @@
-"""The application of `handoff serve`: its routes and middleware, `/healthz`, and the check of the
+"""The application of `handoff serve`: its routes and middleware, and `/healthz`. It checks the
 names in a query, because an unknown filter must not return all jobs.
 """
 

@@ -1,5 +1,5 @@
-"""The OpenAPI document: FastAPI's document with the bodies and the problem documents, and the page
-`/v1/reference`, which shows it as HTML, without scripts and other files.
+"""The OpenAPI document: FastAPI's document with the bodies and the problem documents. The page
+`/v1/reference` shows it as HTML, without scripts and other files.
 """
 
 from __future__ import annotations

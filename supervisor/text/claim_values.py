@@ -238,8 +238,8 @@ def _values_differ(first: ClaimValue, second: ClaimValue) -> bool:
 def _are_others(first_words: frozenset[str], second_words: frozenset[str]) -> bool:
     """Return whether two texts with these words say different things.
 
-    They do if both have figures and neither has all figures of the other. They also do if a
-    short text has a word that the other text lacks, or if less than half of the shorter text's
+    They do if both have figures and neither has all figures of the other. They also do if a short
+    text has a word that the other text lacks. So do they if less than half of the shorter text's
     words are shared.
     """
     our_figures = frozenset(filter(has_digit, first_words))

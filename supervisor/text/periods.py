@@ -174,8 +174,8 @@ def _quarter_or_half(parts: dict[str, str | None]) -> tuple[Period, ...]:
     """Return the quarter or the half of a year; empty if there is no such part.
 
     Args:
-        parts: the year `y`, and the kind and the number of the part: `k` and `n` as in Q3, or `l`
-            and `w` as in "third quarter".
+        parts: the year `y`, and the kind and the number of the part. These are `k` and `n` as in
+            Q3, or `l` and `w` as in "third quarter".
     """
     is_half = (parts.get("k") or (parts.get("l") or "")[:1]).casefold() == "h"
     if parts.get("n"):

@@ -347,8 +347,8 @@ def _have_same_dimension(first: Quantity, second: Quantity) -> bool:
 
 
 def _may_be_equal(first: Quantity, second: Quantity) -> bool:
-    """Return whether two quantities of one unit can both be right: equal numbers, ranges of
-    which one lies within the other, or open ranges that overlap.
+    """Return whether two quantities of one unit can both be right. They are equal numbers, ranges
+    of which one lies within the other, or open ranges that overlap.
     """
     is_about = first.is_about or second.is_about
     share = ABOUT if is_about else ROUNDED

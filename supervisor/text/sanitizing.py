@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Control characters other than tab and line feed, which include terminal escapes; characters
-that change the reading direction; and U+2028 and U+2029, at which some programs end a line.
+"""Control characters other than tab and line feed, which include terminal escapes. Characters that
+change the reading direction. U+2028 and U+2029, at which some programs end a line.
 """
 
 

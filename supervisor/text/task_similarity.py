@@ -6,14 +6,14 @@ documents", 1997). Rewording keeps the important words and changes their order, 
 does not count. Words lose their endings. Words of grammar and general words of requests are
 left out.
 
-Names and figures must agree: to compare A and to compare B, or 2023 and 2024, are two
-requests. Two texts with one sentence pattern and a few different words are also two requests:
-"a source for the storage claim", "a source for the filtering claim".
+Names and figures must agree: to compare A and to compare B, or 2023 and 2024, are two requests. Two
+texts with one sentence pattern and a few different words are also two requests. Examples are "a
+source for the storage claim" and "a source for the filtering claim".
 
-A step repeats an earlier step of the same specialist if both tasks have the same word stems in
-the same order, apart from articles and politeness (`repeats_in`). A reworded repeat is not found;
-the limit on rounds stops it. `docs/decisions/0023-measured-mechanisms.md` has the figures of
-stricter and looser measures.
+A step repeats an earlier step of the same specialist if both tasks have the same word stems in the
+same order. Articles and politeness do not count (`repeats_in`). A reworded repeat is not found; the
+limit on rounds stops it. `docs/decisions/0023-measured-mechanisms.md` has the figures of stricter
+and looser measures.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def stems_in(text: str) -> tuple[str, ...]:
 
 
 def _have_same_pattern(first_words: tuple[str, ...], second_words: tuple[str, ...]) -> bool:
-    """Return whether both are one sentence pattern: the same number of words, of which more
+    """Return whether both are one sentence pattern. They have the same number of words, and more
     than half, but not all, are the same at the same place.
     """
     if len(first_words) != len(second_words):

@@ -72,9 +72,9 @@ def expand(
         rows: rows as `read_items` returns them; no column has a name in OWN_NAMES.
 
     Raises:
-        UserError: a step is repeated over missing items; no step uses the given lines or rows; a
-            placeholder has no column; the key column is not valid; a join is not possible; the
-            plan or one of its texts is too large.
+        UserError: a step is repeated over missing items, or no step uses the given lines or rows.
+            Or a placeholder has no column, or the key column is not valid. Or a join is not
+            possible, or the plan or one of its texts is too large.
     """
     counts = {
         ForEach.FILES: len(files),

@@ -450,8 +450,8 @@ def _check_copies(steps: Sequence[WorkflowStep], by_id: Mapping[StepId, Workflow
     """Check that the copies of repeated steps have valid ids and different tasks.
 
     Raises:
-        UserError: a step has the name of a copy, an id is too long for copies, or all copies of a
-            step would have the same task.
+        UserError: a step has the name of a copy, or an id is too long for copies. Or all copies of
+            a step would have the same task.
     """
     for step in steps:
         copied = source_of(step.id)

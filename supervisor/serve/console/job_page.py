@@ -73,8 +73,8 @@ class JobPage:
 
     @property
     def kinds(self) -> list[str]:
-        """Return the words that choose the actions of the page: `ended` or `open`, and the status,
-        or `decision` if the job waits for a decision about its budget.
+        """Return the words that choose the actions of the page. They are `ended` or `open`, and the
+        status, or `decision` if the job waits for a decision about its budget.
         """
         status = self.report.status
         kinds = ["ended" if status.has_ended else "open"]
