@@ -110,13 +110,14 @@ class LazyWorker:
             self._make_model = provider_models(self._settings)
 
     def check(self, **_: Any) -> None:
-        """Check the key of this worker, its sandbox, the models that run code at the provider, the
-        Claude Agent SDK, and the specialists that are Celery tasks of the host. Celery calls this
-        when the worker's queues are known. A specialist that needs a missing part is not served.
+        """Check the key of this worker, its sandbox, and the models that run code at the provider.
+        Check the Claude Agent SDK, and the specialists that are Celery tasks of the host. Celery
+        calls this when the worker's queues are known. A specialist that needs a missing part is not
+        served.
 
         Raises:
-            UserError: the key may not do the work of all specialists, a setting that such a
-                specialist needs is missing or invalid, or no specialist can be served.
+            UserError: the key may not do the work of all specialists, or no specialist can be
+                served. Or a setting that a specialist needs is missing or invalid.
         """
         with_code = [spec.name for spec in self._specialists_to_serve() if RUN_CODE in spec.tools]
         self._leave_out(with_code, "no sandbox", sandbox_fault)

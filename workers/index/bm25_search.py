@@ -139,9 +139,9 @@ def _set_scope(connection: sqlite3.Connection, scope: Scope) -> None:
 def _queries(
     connection: sqlite3.Connection, words: Sequence[str], limit: int
 ) -> Iterator[tuple[int, list[_Phrase], bool]]:
-    """Yield the queries in turn: for the words themselves, for words with the same beginning,
-    and for words with a similar spelling. Each query comes with the number of matches that
-    makes the later queries unnecessary, and with a flag: True if a match needs a rare phrase.
+    """Yield the queries in turn: for the words themselves, for words with the same beginning, and
+    for words with a similar spelling. Each query comes with the number of matches that makes the
+    later queries unnecessary. Its flag is True if a match needs a rare phrase.
     """
     phrases = _count_phrases(connection, map(phrase_of, words))
     rare = [phrase for phrase in phrases if not phrase.is_frequent]

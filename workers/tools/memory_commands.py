@@ -255,8 +255,8 @@ class MemoryCommands(BetaAbstractMemoryTool):
         """Return the place of the quote in its source.
 
         Raises:
-            ToolFailed: the call names no evidence, the quote is not in the source, there is no such
-                source, it is a note, or the model made the text itself.
+            ToolFailed: the call names no evidence, or the quote is not in the source. Or there is
+                no such source, it is a note, or the model made the text itself.
         """
         if not self._evidence.source or not self._evidence.quote:
             raise ToolFailed(

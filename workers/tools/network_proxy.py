@@ -1,7 +1,7 @@
 """The proxy of a call that may reach some hosts only. It runs in the worker, and its socket is in
 the namespace of the call.
 
-It takes HTTP CONNECT, and requests for http:// URLs. A host must be in the lists of the call, all
+It takes HTTP CONNECT, and requests for http:// URLs. A host must be in the lists of the call. All
 addresses of the host must be public, and the port must be a web port.
 """
 

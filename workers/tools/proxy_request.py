@@ -1,5 +1,5 @@
-"""A request of a tool to its proxy. h11 parses it and writes it again, so the host gets the bytes
-of h11 and never the bytes of the tool.
+"""A request of a tool to its proxy. The library `h11` parses it and writes it again. So the host
+gets the bytes of `h11` and never the bytes of the tool.
 
 The rules are stricter than those of h11. Servers disagree about other forms, and would take a part
 of such a request for a second request.

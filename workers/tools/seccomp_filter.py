@@ -173,8 +173,8 @@ def internet_only_filter(*refused_calls: str) -> bytes:
 
 
 def sandbox_filter() -> bytes:
-    """Return the filter of a sandbox: sockets as in `internet_only_filter`, and no call that
-    reaches far into the kernel, or that keeps memory outside of all processes.
+    """Return the filter of a sandbox. It permits sockets as in `internet_only_filter`. It permits
+    no call that reaches far into the kernel, or that keeps memory outside of all processes.
 
     Raises:
         OSError: the filter does not know the numbers of this machine.

@@ -1,6 +1,6 @@
 """Credentials of a tenant for the user's tools, from a function of the operator.
 
-The worker calls the function, and not the tool host: a call is a fork of the host, and would find
+The worker calls the function, and not the tool host. A call is a fork of the host, and would find
 the credentials of other tenants in memory. A tool names its credentials in its code. The model
 names none, and sees none.
 """
