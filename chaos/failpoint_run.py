@@ -311,8 +311,8 @@ class FailpointRun:
 
 
 def _exclude_each_other(case: Case, other: Case) -> bool:
-    """Return whether two cases cannot be armed at once: they have the same point, or need the
-    same action on the same kind of process, or both kill Redis.
+    """Return whether two cases cannot be armed at once. They have the same point, or need the same
+    action on the same kind of process, or both kill Redis.
     """
     if case.kind == other.kind and case.point == other.point:
         return True

@@ -1,5 +1,5 @@
-"""Faults of a chaos run; strikes, which are faults at a time on a process; and pauses of
-processes by SIGSTOP and SIGCONT, with their real durations.
+"""Faults of a chaos run. Strikes are faults at a time on a process. Pauses of processes are by
+SIGSTOP and SIGCONT, with their real durations.
 
 On a busy machine a pause lasts longer than planned. Some faults take, delete and copy messages in
 the queues of the broker.

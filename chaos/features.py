@@ -1,5 +1,5 @@
-"""The features of this system that a few jobs of a run use: several models of one handoff, notes,
-calls in batches, and calls of the Claude Agent SDK. `chaos.forks` has the forks.
+"""The features of this system that a few jobs of a run use. They are several models of one handoff,
+notes, calls in batches, and calls of the Claude Agent SDK. `chaos.forks` has the forks.
 
 Records of a feature name their promises, and the report prints them.
 """

@@ -447,9 +447,9 @@ class RunRecords:
 
     @property
     def longest_recovery_s(self) -> float | None:
-        """Longest recovery in seconds without another strike; None if there was no such
-        recovery. A handoff of the Claude Agent SDK is left out: its next process first starts a
-        program of 400 MB, for which there is no promise.
+        """Longest recovery in seconds without another strike; None if there was no such recovery. A
+        handoff of the Claude Agent SDK is left out. Its next process first starts a program of 400
+        MB, for which there is no promise.
         """
         jobs = {job.name: job for job in self.everyone}
         seconds: list[float] = []

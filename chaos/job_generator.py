@@ -101,9 +101,8 @@ NOT_ALL_ROUND = ("analyst", "writer")
 """Specialists for jobs in which the generalist replaces another specialist."""
 TIGHT_SPECIALIST = "writer"
 TIGHT_STEPS = "abcdefghjklm"
-"""Ids of the steps of a tight job, one letter each. The letter i is left out: like a, it
-counts as a word without meaning, and the supervisor would reject the plan because two steps
-look the same.
+"""Ids of the steps of a tight job, one letter each. The letter i is left out. Like a, it counts as
+a word without meaning. The supervisor would reject the plan because two steps look the same.
 """
 LINES = 3
 """Number of lines for a repeated step."""

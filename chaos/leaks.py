@@ -73,8 +73,8 @@ UNACKED, UNACKED_INDEX = "unacked", "unacked_index"
 
 
 def find_leaks(client: Any, queues: Iterable[str], *, was_struck: bool) -> list[str]:
-    """Return one line for each leak after all jobs have ended: keys without a TTL, turns of
-    handoffs, entries of waiting messages, shared runs, reservations, and messages.
+    """Return one line for each leak after all jobs have ended. Leaks are keys without a TTL, turns
+    of handoffs, entries of waiting messages, shared runs, reservations, and messages.
 
     Args:
         queues: queues that must be empty.

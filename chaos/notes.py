@@ -1,7 +1,7 @@
 """Notes that jobs of a run write and find, and the promises about notes. Pure.
 
-One job writes a note about its document: one call of the tool `memory` creates the note, and two
-calls insert lines, which must not happen twice. Another call has a quote that the document does not
+One job writes a note about its document. One call of the tool `memory` creates the note. Two calls
+insert lines, which must not happen twice. Another call has a quote that the document does not
 contain. A later job of the tenant finds the note.
 """
 

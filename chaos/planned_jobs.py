@@ -71,8 +71,8 @@ to 11,100, and 8,192).
 """
 TIGHT_USAGE = Usage(input_tokens=36_500, output_tokens=47_500)
 """Budget of a tight job. Half is reserved for the review, which has twelve results to read and
-could cost more. The worst case of one more call fits into the other half next to the plan and
-one step, but not next to the plan and two steps.
+could cost more. The worst case of one more call fits into the other half next to the plan and one
+step. It does not fit next to the plan and two steps.
 """
 
 

@@ -86,8 +86,8 @@ def _draw_of(options: Options, kind: Kind[System], tell: Progress) -> Draw:
 
 
 def _strike_alone(bed: TestBed[System], killer: Killer, options: Options, draw: Draw) -> list[str]:
-    """Measure the recovery from a single strike: run one job at a time, kill a process during
-    a long call of the job, and wait until the job has ended.
+    """Measure the recovery from a single strike. Run one job at a time, kill a process during a
+    long call of the job, and wait until the job has ended.
 
     Return one line for each strike that could not be made.
     """

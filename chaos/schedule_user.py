@@ -1,8 +1,8 @@
 """A user of schedules: adds, pauses, runs and removes them through the HTTP API, and makes their
 slots due.
 
-Cron has slots of a minute at least. So most schedules here have one slot an hour, and the user
-turns a schedule back by some hours, as if no supervisor had run in that time.
+Cron has slots of a minute at least. So most schedules here have one slot an hour. The user turns a
+schedule back by some hours, as if no supervisor had run in that time.
 """
 
 from __future__ import annotations

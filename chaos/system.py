@@ -72,8 +72,8 @@ class System(Protocol):
         """
 
     def holders(self, jobs: Collection[PlannedJob], /) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Return the claims of these jobs: (job's name, handoff's id) -> (pid of the process
-        that holds the claim, number of claims in a row without progress).
+        """Return the claims of these jobs. A key is (job's name, handoff's id). A value is (pid of
+        the process that holds the claim, number of claims in a row without progress).
         """
 
     def job_record(self, name: str) -> JobRecord:

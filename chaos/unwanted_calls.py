@@ -1,5 +1,5 @@
-"""Model calls that no job needs, and their permitted reasons: calls in flight at a strike,
-lost claims, and periods in which no job needs a call.
+"""Model calls that no job needs, and their permitted reasons. These are calls in flight at a
+strike, lost claims, and periods in which no job needs a call.
 """
 
 from __future__ import annotations
