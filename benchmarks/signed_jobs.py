@@ -1,10 +1,10 @@
 """Processor time of a job with signed messages and without: `python -m benchmarks.signed_jobs`.
 
-Both forms have a supervisor, a worker and a Redis, and run the same jobs in turn: a plan, three
+Both forms have a supervisor, a worker and a Redis. They run the same jobs in turn: a plan, three
 steps in parallel, and a review. Each model call goes over HTTP with the provider's SDK, and the
 server answers at once. The processor time of the server is left out: it stands for the provider.
-With `--instant` a function in the process stands for the model, so a call costs nothing.
-`--parts` measures the share of signatures and verified usage in one system with keys.
+With `--instant` a function in the process stands for the model, so a call costs nothing. `--parts`
+measures the share of signatures and verified usage in one system with keys.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@ or whole.
 
 `python -m benchmarks.streaming_server turns 2.0 4`: each handoff has four turns. All turns except
 the last call a tool, and all have the same number of words. `python -m benchmarks.streaming_server
-jobs 1.0 reconcile`: each call gets the answer that its schema asks for (a plan, a step's result or
-a verdict), and the synthesis has the given method.
+jobs 1.0 reconcile`: each call gets the answer that its schema asks for. This is a plan, a step's
+result or a verdict. The synthesis has the given method.
 
-It stays next to `MessagesServer`, which checks each request and has a thread for each connection:
-0.16 ms of the server's processor time a call here, 0.96 ms there.
+It stays next to `MessagesServer`, which checks each request and has a thread for each connection. A
+call takes 0.16 ms of the server's processor time here, and 0.96 ms there.
 
 It prints its URL on the first line. `GET /count` returns the calls in flight now, their
 maximum, and the number of all calls.

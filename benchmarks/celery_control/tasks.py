@@ -37,8 +37,8 @@ ENDS = "control:"
 ENDS_KEPT_S = 3_600
 
 Work = dict[str, Any]
-"""State of a job: `name`, `steps` of its plan, `done` (ids of finished steps), `round` of its
-review, from 1, and `is_written` (whether a model writes the answer).
+"""State of a job: `name`, `steps` of its plan, `done` (ids of finished steps), and `round` of its
+review, from 1. `is_written` says whether a model writes the answer.
 """
 
 

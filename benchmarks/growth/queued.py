@@ -26,8 +26,8 @@ SETTINGS = Settings(offline=True, mode=Mode.SINGLE)
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Processor time of one submission in ms, in the client and in Redis together: the mean of
-    the first tenth of the jobs, and of the last tenth.
+    """Processor time of one submission in ms, in the client and in Redis together. The values are
+    the mean of the first tenth of the jobs, and of the last tenth.
     """
 
     first_ms: float

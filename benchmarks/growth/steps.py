@@ -1,5 +1,5 @@
-"""Jobs with one step for each row: processor time and memory of a step by the number of rows,
-and the waiting time of other jobs.
+"""Jobs with one step for each row. The benchmark measures processor time and memory of a step by
+the number of rows, and the waiting time of other jobs.
 """
 
 from __future__ import annotations

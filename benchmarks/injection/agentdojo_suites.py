@@ -1,5 +1,5 @@
-"""AgentDojo's suites (MIT licence), read from the package `agentdojo` at run time, and the
-declarations of their tools, as an operator writes them for a policy.
+"""AgentDojo's suites (MIT licence), read from the package `agentdojo` at run time. The declarations
+of their tools are as an operator writes them for a policy.
 
 The package imports the SDKs of all providers when its agents are imported. The suites do not need
 the agents, so this module puts an empty package in their place.

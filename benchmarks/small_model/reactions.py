@@ -13,8 +13,8 @@ MAX_KIND_CHARS = 200
 
 
 def find_loop_texts(request: Json) -> list[str]:
-    """Return the texts of the agent loop that are new in a request: its last block, and the block
-    before a note about the last turn.
+    """Return the texts of the agent loop that are new in a request. They are its last block, and
+    the block before a note about the last turn.
     """
     content = request["messages"][-1]["content"]
     if isinstance(content, str):

@@ -1,5 +1,5 @@
-"""`python -m benchmarks.tokens`: the tokens and the money of ten jobs in this project, in agents
-written by hand, in LangGraph's supervisor and in the Claude Agent SDK.
+"""`python -m benchmarks.tokens`: the tokens and the money of ten jobs. The systems are this
+project, agents written by hand, LangGraph's supervisor and the Claude Agent SDK.
 
 All use one model and one Messages-API server on this machine. The server replies from a script,
 so that all systems read the same documents and give the same answers. It counts tokens by the

@@ -1,5 +1,5 @@
-"""Agents written by hand, as in the provider's workshops: a loop around `messages.create` with one
-tool, and a team of an orchestrator, workers and a writer.
+"""Agents written by hand, as in the provider's workshops. One is a loop around `messages.create`
+with one tool. The other is a team of an orchestrator, workers and a writer.
 """
 
 from __future__ import annotations

@@ -213,8 +213,8 @@ class Fleet:
         return self.jobs.submit(Request(f"plan {name}", webhook_url=webhook_url))
 
     def add_plan(self, name: str, plan: dict[str, str], *, turns: int = 1) -> None:
-        """Give the planner the plan of the job with this name: steps, each with the ids of the
-        steps that it needs, and the number of turns of each step.
+        """Give the planner the plan of the job with this name. It has steps, each with the ids of
+        the steps that it needs, and the number of turns of each step.
 
         The files of tests share a fleet. If an earlier test had a job with this name, its calls
         count no more.

@@ -249,8 +249,8 @@ def test_a_day_with_too_little_budget_to_begin_a_job_takes_no_more_jobs(
 ) -> None:
     """The first job that cannot begin fails, and the next submission is refused.
 
-    The rest of the day's budget is then smaller than the worst case of a call, although it is
-    larger than the actual cost of a call.
+    The rest of the day's budget is then smaller than the worst case of a call. It is larger than
+    the actual cost of a call.
     """
     with (
         MessagesServer(priced_model) as server,

@@ -224,9 +224,9 @@ class Reader:
         )
 
     def handoff(self, arguments: Sequence[str], variables: dict[str, str]) -> Handoff:
-        """Return the command, in the test process unless it starts a process: a private system, a
-        console or the process that loads the user's own files. The imports of `handoff mcp` would
-        take a second in the test process.
+        """Return the command, in the test process unless it starts a process. Such a process is a
+        private system, a console or the one that loads the user's own files. The imports of
+        `handoff mcp` would take a second in the test process.
         """
         is_private = "HANDOFF_REDIS_URL" not in variables
         if is_private or not {"--specialists", "--tools", "--open", "mcp"}.isdisjoint(arguments):

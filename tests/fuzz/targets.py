@@ -1,8 +1,8 @@
 """The parsers that read data of other programs, each with its promise for any bytes.
 
-A target takes bytes and returns nothing. It raises an exception if the parser breaks its
-promise: another exception than the documented ones, or a result that the next part of the system
-cannot use.
+A target takes bytes and returns nothing. It raises an exception if the parser breaks its promise.
+The parser may raise another exception than the documented ones, or return a result that the next
+part cannot use.
 """
 
 from __future__ import annotations

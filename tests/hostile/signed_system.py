@@ -111,7 +111,7 @@ class SignedSystem:
         return self.store.dead_letters.newest()
 
     def wait_for_letter(self, reason: str) -> DeadLetter:
-        """Wait for a dead letter whose reason has this text, and for its entry in the audit
+        """Wait for a dead letter whose reason has this text. Wait for its entry in the audit
         stream, or for the report of a worker that a supervisor moves there.
         """
 

@@ -1,5 +1,5 @@
-"""A hostile PDF costs its own text and nothing else: the next file is read, and no file, program
-or address that it names is touched.
+"""A hostile PDF costs its own text and nothing else. The next file is read, and no file, program or
+address that it names is touched.
 """
 
 from __future__ import annotations

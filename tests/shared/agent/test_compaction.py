@@ -120,8 +120,8 @@ class Reader:
         return "\n".join(lines)
 
     def _answer(self, shown: str) -> Reply:
-        """Return an answer with all quotes that the request shows: in the list of quotes, in the
-        texts of the turns, and in the last results.
+        """Return an answer with all quotes that the request shows. They are in the list of quotes,
+        in the texts of the turns, and in the last results.
         """
         plain = shown.replace('\\"', '"')
         quotes = dict(PAIR.findall(plain))

@@ -1,4 +1,4 @@
-"""A handoff whose tool results exceed the context window of its model goes on: old results are
+"""A handoff whose tool results exceed the context window of its model goes on. Old results are
 cleared from its requests, and can be read again.
 """
 

@@ -56,8 +56,8 @@ def finish_most(shell: Shell, job_id: JobId) -> None:
 
 
 def redis_cost_of(shell: Shell, ask: Callable[[], object]) -> tuple[int, int, int]:
-    """Return the commands, received bytes and sent bytes of Redis that a call causes: the least
-    of three calls, because another test of this process may just close its connections.
+    """Return the commands, received bytes and sent bytes of Redis that a call causes. It is the
+    least of three calls, because another test of this process may just close its connections.
     """
     return min(_cost_of_one(shell, ask) for _ in range(3))
 
