@@ -22,6 +22,7 @@ from handoff_queue.shared.types.events import (
     RecordedEvent,
     StepsTriedAgain,
 )
+from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import CLOSING_ROLES, queue_of
 
@@ -71,6 +72,10 @@ class Commit:
     """
     payloads: Sequence[str] = ()
     """Texts that the events refer to by digest."""
+    pages: Sequence[Document] = ()
+    """Pages that were fetched for another job, and that this job gets. Their texts are among the
+    payloads.
+    """
     drop: Sequence[HandoffId] = ()
     """Handoffs that end now: no process may claim or continue them."""
     dropped_children: Sequence[JobId] = ()
@@ -159,6 +164,8 @@ def commit_fields(commit: Commit, keep_ms: int) -> dict[str, Any]:
         "keep_ms": keep_ms + sum(map(_takes_ms, commit.events)),
         "evaluation": commit.evaluation_id,
     }
+    if commit.pages:
+        fields["pages"] = len(commit.pages)
     return fields | _issues_of(commit) | _optional_fields(commit)
 
 

@@ -31,7 +31,7 @@ from handoff_queue.shared.store.journal_signature_check import (
     read_runs,
     stamp_of,
 )
-from handoff_queue.shared.store.payloads import payload_arguments
+from handoff_queue.shared.store.payloads import page_entry, payload_arguments
 from handoff_queue.shared.store.redis.connection import Connection, answers_of
 from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.text.json_count import has_more_values
@@ -169,11 +169,13 @@ class Journal:
             arguments["claim"] = claim
         if end:
             arguments["ends"] = len(end)
+        sealing = self._connection.sealing
         return [keys.job(commit.job_id), keys.DUE, keys.JOBS], [
             json_argument(arguments),
             *end,
             *sign_events(self._trust, commit.job_id, commit.events, commit.expected),
-            *payload_arguments(self._connection.sealing, commit.job_id, commit.payloads),
+            *[page_entry(sealing, commit.job_id, page) for page in commit.pages],
+            *payload_arguments(sealing, commit.job_id, commit.payloads),
         ]
 
     def _cancels(self, commit: Commit) -> dict[str, str]:

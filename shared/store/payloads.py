@@ -144,6 +144,15 @@ def payload_arguments(sealing: Sealing, job_id: JobId, texts: Iterable[str]) -> 
     return arguments
 
 
+def page_entry(sealing: Sealing, job_id: JobId, page: Document) -> str | bytes:
+    """Return the entry of a fetched page of a job, in the form of the scripts. It is sealed if the
+    tenant of the job has a key.
+    """
+    packed = pack(page.to_json())
+    sealed = sealing.seal(job_id, FETCHED, packed)
+    return page.to_json() if sealed == packed else sealed
+
+
 def _digest_and_pack(text: str) -> tuple[str, bytes]:
     return digest_of(text), pack(text)
 
@@ -399,13 +408,25 @@ class PayloadStore:
         """Store a fetched page, and its text as a payload of the job. A job that has ended gets no
         more pages.
         """
-        packed = pack(document.to_json())
-        sealed = self._sealing.seal(job_id, FETCHED, packed)
-        entry: str | bytes = document.to_json()
-        if sealed != packed:  # the tenant has a key
-            entry = sealed
-        payload = payload_arguments(self._sealing, job_id, [text])
-        self._connection.script("keep_fetched_page", [keys.job(job_id)], [entry, *payload])
+        self._connection.script("keep_fetched_page", *self._page_arguments(job_id, document, text))
+
+    def put_fetched_pages(
+        self, job_id: JobId, documents: Sequence[Document], texts: Sequence[str]
+    ) -> None:
+        """Store fetched pages and their texts, in one round trip. See `put_fetched_page`."""
+        calls: list[tuple[list[str], list[str | bytes]]] = []
+        for document, text in zip(documents, texts, strict=True):
+            calls.append(self._page_arguments(job_id, document, text))
+        for answer in self._connection.script_for_each("keep_fetched_page", calls):
+            if isinstance(answer, StoreError):
+                raise answer
+
+    def _page_arguments(
+        self, job_id: JobId, document: Document, text: str
+    ) -> tuple[list[str], list[str | bytes]]:
+        """Return the keys and arguments of `keep_fetched_page.lua`."""
+        entry = page_entry(self._sealing, job_id, document)
+        return [keys.job(job_id)], [entry, *payload_arguments(self._sealing, job_id, [text])]
 
     def _stay_s(self, work_s: float) -> int:
         """Return the seconds for which a document is stored."""

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import NewLimits, raise_limits
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
+from handoff_queue.supervisor.client.passed_pages import load_passed_pages
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.client.submission import Submission, keep_documents
 from handoff_queue.supervisor.lifecycle.forks import fork_of, plan_of_fork, specialists_of_fork
@@ -95,7 +96,8 @@ def prepare_fork(
     event = submission_of_fork(state, fork, ref(plan), options)
     copied = [texts[blob.digest] for blob in (*submission_blobs, *results)]
     copied += [texts[digest] for digest in kept_specs]
-    payloads = (plan, *copied, *(spec.to_json() for spec in specs.values()))
+    passed = load_passed_pages(store, job_id, [texts[blob.digest] for blob in results])
+    payloads = (plan, *copied, *(spec.to_json() for spec in specs.values()), *passed.texts)
     request = Request(
         texts[state.submitted.request.digest],
         tenant=event.tenant,
@@ -109,6 +111,7 @@ def prepare_fork(
         payloads=tuple(filter(None, payloads)),
         documents={},
         has_key=bool(key),
+        pages=passed.pages,
     )
     return request, submission
 

@@ -409,7 +409,8 @@ def _submission(
         changes |= {"manifest": follows.manifest, "document_count": follows.document_count}
     event = job.event.model_copy(update=changes)
     payloads = (*job.payloads, *follows.payloads)
-    return replace(submission, event=event, payloads=payloads), ""
+    pages = follows.pages
+    return replace(submission, event=event, payloads=payloads, pages=pages), ""
 
 
 def _admit(store: Store, settings: Settings, submission: Submission) -> None:

@@ -37,6 +37,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import Event, JobStatus, JobSubmitted
 from handoff_queue.shared.types.handoff import (
     BlobRef,
+    Document,
     EarlierJob,
     GivenResult,
     Manifest,
@@ -52,6 +53,7 @@ from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.admission import Admission
 from handoff_queue.supervisor.client.celery_signatures import end_task_of
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
+from handoff_queue.supervisor.client.passed_pages import load_passed_pages
 from handoff_queue.supervisor.client.request import Request, answer_gates, check_documents
 from handoff_queue.supervisor.lifecycle.follow_up import copy_results, results_to_give
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -129,12 +131,14 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
     texts = store.payloads.get(job_id, digests, results=result_digests)
     given_results, payloads = copy_results(state, ResultTexts(texts))
     taken_over = [texts[digest] for digest in digests]
+    passed = load_passed_pages(store, job_id, [texts[digest] for digest in result_digests])
     return EarlierWork(
         earlier=EarlierJob(job_id=job_id, request=state.submitted.request),
         given_results=given_results,
         manifest=manifest,
         document_count=state.submitted.document_count if manifest else 0,
-        payloads=(*taken_over, *payloads),
+        payloads=(*taken_over, *payloads, *passed.texts),
+        pages=passed.pages,
         priority=state.submitted.priority,
     )
 
@@ -172,7 +176,7 @@ class Submission:
     job_id: JobId
     event: JobSubmitted
     payloads: tuple[str, ...]
-    """Payloads that the event refers to."""
+    """Payloads that the event refers to, and texts of the pages."""
     documents: Mapping[str, str]
     """Texts of the documents by digest. Jobs share them."""
     has_key: bool
@@ -181,6 +185,8 @@ class Submission:
     """Key that counts the money of the schedule's month; empty: no schedule started the job."""
     shares_runs: bool = True
     """See `Request.shares_runs`."""
+    pages: tuple[Document, ...] = ()
+    """Pages of the given results, which were fetched for another job."""
 
     def by(self, actor: Actor | None) -> Submission:
         """Return the same job, submitted by this actor."""
@@ -215,6 +221,7 @@ class Submission:
             expected=0,
             events=[self.event],
             payloads=self.payloads,
+            pages=self.pages,
             fields=fields,
             due_at=due_at,
             creates=True,
@@ -251,12 +258,14 @@ def submission_of(
     document_count = 0
     priority = request.priority or settings.priority
     earlier_payloads: tuple[str, ...] = ()
+    pages: tuple[Document, ...] = ()
     if follows:
         given_results = follows.given_results
         after = follows.earlier
         manifest_ref, document_count = follows.manifest, follows.document_count
         priority = request.priority or follows.priority
         earlier_payloads = follows.payloads
+        pages = follows.pages
     documents: Mapping[str, str] = {}
     manifest = None
     reading = _reading(request)
@@ -313,6 +322,7 @@ def submission_of(
         documents=documents,
         has_key=bool(key),
         shares_runs=request.shares_runs,
+        pages=pages,
     )
 
 
@@ -735,6 +745,8 @@ class EarlierWork:
     """The documents of the earlier job, for a job without documents."""
     document_count: int
     payloads: tuple[str, ...]
-    """The payloads of the request, the manifest and the results."""
+    """The payloads of the request, the manifest and the results, and the texts of the pages."""
+    pages: tuple[Document, ...]
+    """The fetched pages that the results cite or name."""
     priority: Priority
     """The priority of the earlier job."""

@@ -55,6 +55,11 @@ from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.shared.types.step import HIDDEN_TITLE, Step
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.job_retry import event_commit, usage_by_limit
+from handoff_queue.supervisor.client.passed_pages import (
+    NO_PAGES,
+    PassedPages,
+    load_passed_pages,
+)
 from handoff_queue.supervisor.client.submission import Submission
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork, make_handoff_issued
 from handoff_queue.supervisor.lifecycle.answer import parts_of, results_for_answer
@@ -157,6 +162,8 @@ class EarlierChild:
     given_results: tuple[GivenResult, ...] = ()
     texts: tuple[str, ...] = ()
     """Payloads of the results."""
+    passed: PassedPages = NO_PAGES
+    """Pages that the results cite or name."""
     gaps_note: str = ""
     """Text to append to the request; empty if the earlier child job left no gaps."""
 
@@ -244,7 +251,9 @@ class ChildJobs:
         known: dict[StepId, BlobRef] = {}
         for context_result in handoff.context:
             known[context_result.step_id] = context_result.result
-        results = ResultTexts(self._texts(state, known.values()))
+        result_texts = self._texts(state, known.values())
+        results = ResultTexts(result_texts)
+        passed = load_passed_pages(self._store, state.job_id, result_texts.values())
         given_results, texts = results_as_given(state, known, [*known.values()], results)
         before = self._earlier_child(state, handoff, {result.step for result in given_results})
         given_results = (*given_results, *before.given_results)
@@ -277,9 +286,16 @@ class ChildJobs:
             payloads.extend(self._payload_cache.payloads(state.job_id, digests).values())
         if schema:
             payloads.append(schema)
-        payloads.extend(texts)
+        payloads.extend((*texts, *passed.texts, *before.passed.texts))
         assert handed_over.child is not None
-        submission = Submission(handed_over.child.job_id, event, tuple(payloads), {}, has_key=False)
+        submission = Submission(
+            handed_over.child.job_id,
+            event,
+            tuple(payloads),
+            {},
+            has_key=False,
+            pages=(*before.passed.pages, *passed.pages),
+        )
         return submission.commit(due_at)
 
     def _title(self, tenant: str, task: str) -> str:
@@ -333,7 +349,9 @@ class ChildJobs:
             given_results, payloads = results_as_given(
                 before, results, parts_of(before), ResultTexts(texts)
             )
-            return EarlierChild(given_results, payloads, gaps_note)
+            given_texts = [texts[result.digest] for result in results.values()]
+            passed = load_passed_pages(self._store, child, given_texts)
+            return EarlierChild(given_results, payloads, gaps_note=gaps_note, passed=passed)
         return EarlierChild()
 
     def tell(self, state: JobState) -> None:
@@ -347,6 +365,8 @@ class ChildJobs:
         parent = state.submitted.parent
         claim = self._store.claims.claim_of_child(parent.job_id, parent.handoff_id, state.job_id)
         result = self._result(state)
+        passed = load_passed_pages(self._store, state.job_id, [result.to_json()])
+        self._store.payloads.put_fetched_pages(parent.job_id, passed.pages, passed.texts)
         with suppress(Interrupted):
             claim.finish(
                 claim.finish_request(result, (handoff_finished_event(result, state.job_id),))

@@ -20,11 +20,12 @@
 --   decided[{asked, handoff, place}] (answers to questions about calls: version of the question,
 --     its handoff, and the place of the answer among the events, from 1),
 --   ended (1: this ends the job),
+--   pages (number of fetched pages that the job gets from another job),
 --   verified {job[], day, today[]} (see `parts/verified_usage.lua`),
 --   cancels{child: event} (for the journals of children whose handoffs are dropped; '*': for a
 --     child that the sender does not know).
--- Then the arguments of `finish`, if any, then the events, then pairs of digest and compressed
--- payload.
+-- Then the arguments of `finish`, if any, then the events, then the entries of the pages, then
+-- pairs of digest and compressed payload.
 -- Returns {1, version, Unix ms, result of `claim`, result of `finish`, if any}; {0, current
 -- version, 0, false, result of `finish`}; or {0, -2, n, tenant} if the commit would open a job of a
 -- tenant that has n open jobs, the most that it may have.
@@ -289,7 +290,9 @@ end
 
 if decision.parent and not claim_of_parent() then return { 0, 0, 0, false } end
 if decision.verified then record_verified_usage(job, decision.verified, at) end
-keep_payloads(job, ARGV, first_event + decision.events)
+local first_page = first_event + decision.events
+local first_payload = first_page + (decision.pages or 0)
+keep_payloads(job, ARGV, first_payload)
 for name, size in pairs(decision.groups or {}) do decision.fields['g:' .. name] = size end
 if #issued > 0 then count_issued() end
 decision.fields.evaluations = evaluations_without(decision.evaluation, evaluations)
@@ -301,6 +304,9 @@ if not status then
   -- These keys exist now, so they expire with the job. Workers may not set their time to live.
   redis.call('HSET', progress_of(job), 'turns', '0')
   redis.call('RPUSH', job .. ':fetched', '')
+end
+for place = first_page, first_payload - 1 do
+  redis.call('RPUSH', job .. ':fetched', ARGV[place])
 end
 version = append_trusted(job, ARGV, first_event, decision.events, at, decision.fields)
 for _, answer in ipairs(decision.decided or {}) do

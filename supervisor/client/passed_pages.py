@@ -1,0 +1,116 @@
+"""Fetched pages that a job passes to another job together with its results.
+
+Web pages, cited results of tools and files of a sandbox are stored for one job. Without them, the
+other job could not open or cite the sources of the results that it gets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from handoff_queue.shared.store.script_arguments import rows
+from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import MalformedMessage
+from handoff_queue.shared.types.handoff import Document, HandoffResult
+from handoff_queue.shared.types.ids import JobId
+
+MAX_PASSED_CHARS = 40_000_000
+"""Characters of all texts that are passed together: twice the longest document by default. The
+process has all these texts in memory.
+"""
+_PAGES_AT_ONCE = 20
+"""Pages whose texts are read in one round trip."""
+_DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_SOURCE = re.compile(r"(?:https?://|tool:)[^\s\"'`<>\[\]()\\]+")
+"""A URL, or the name of a tool's result."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassedPages:
+    """Pages, and their texts in the same order."""
+
+    pages: tuple[Document, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+NO_PAGES = PassedPages()
+
+
+def load_passed_pages(store: Store, job_id: JobId, results: Iterable[str]) -> PassedPages:
+    """Return the fetched pages of a job that some of its results cite or name.
+
+    A worker may write any entry into the list of pages. So only a page is passed that a result
+    cites under the same name, or that the text of a result names. A page whose text is missing or
+    has another digest is left out, and so is a page after the first `MAX_PASSED_CHARS`.
+
+    Args:
+        results: results of the job as JSON. Texts that are not a result are left out.
+
+    Raises:
+        StoreUnavailable: Redis is unreachable.
+        NoTenantKey: the pages are encrypted, and this process does not have the key.
+    """
+    names = _Names.of(results)
+    if names.is_empty:
+        return NO_PAGES
+    wanted: list[Document] = []
+    for page in reversed(store.payloads.load_fetched_pages(job_id)):  # the oldest first
+        if names.has(page):
+            wanted.append(page)
+    pages: list[Document] = []
+    texts: list[str] = []
+    room = MAX_PASSED_CHARS
+    for part in rows(wanted, _PAGES_AT_ONCE):
+        texts_by_digest = store.payloads.get(job_id, [], results=[page.digest for page in part])
+        for page in part:
+            text = texts_by_digest[page.digest]
+            if text and len(text) <= room:
+                room -= len(text)
+                pages.append(page.model_copy(update={"chars": len(text)}))
+                texts.append(text)
+    return PassedPages(tuple(pages), tuple(texts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of pages in some results."""
+
+    cited: set[tuple[str, str]]
+    """Sources of citations, with their digests."""
+    written: set[str]
+    """Digests, URLs and names of tools' results in the texts."""
+
+    @classmethod
+    def of(cls, results: Iterable[str]) -> _Names:
+        names = cls(set(), set())
+        for text in results:
+            try:
+                result = HandoffResult.from_json(text)
+            except MalformedMessage:
+                continue
+            output = result.output
+            if not isinstance(output, str):
+                output = json.dumps(output, ensure_ascii=False)
+            names._add_text(output)
+            for claim in result.claims:
+                names._add_text(claim.text)
+                for citation in claim.sources:
+                    names.cited.add((citation.source, citation.digest))
+        return names
+
+    def _add_text(self, text: str) -> None:
+        self.written.update(_DIGEST.findall(text))
+        for source in _SOURCE.findall(text):
+            self.written.update((source, source.rstrip(".,;:!?*_")))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.cited and not self.written
+
+    def has(self, page: Document) -> bool:
+        """Return whether a result cites or names the page."""
+        is_cited = (page.path, page.digest) in self.cited
+        return is_cited or page.digest in self.written or page.path in self.written
