@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.errors import ModelRejected, NeverSent
 from handoff_queue.shared.types.model import (
     MIN_PROGRESS_INTERVAL_S,
@@ -27,24 +28,36 @@ MAX_ADDED_BYTES = 8_000
 upper bound of a call contains them until a reply has reported its tokens.
 """
 
+MAX_RESTARTS = 3
+"""Starts of a new CLI after the end of another one, for each claim of a handoff. A CLI that ends
+each time is broken, and each start takes seconds.
+"""
+log = log_of(__name__)
+
+
+class _CliDied(Exception):
+    """The CLI has ended before it asked for the next call."""
+
 
 @dataclass(slots=True)
 class AgentSdkModel:
     """Makes the calls that the CLI asks for, through another model.
 
     The first call starts the CLI. `reply` replays the stored replies of the conversation to it. So
-    it continues after a kill, and no reply is paid again.
+    it continues after a kill, and no reply is paid again. A CLI that dies between two calls is
+    started again in the same way, which takes no turn.
     """
 
     model: Model
     added_bytes: int = MAX_ADDED_BYTES
     _session: Session | None = field(default=None, init=False)
+    _restarts: int = field(default=0, init=False)
 
     def reply(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> ModelReply:
         """Wait until the CLI asks for the next call, and make the call.
 
         Raises:
-            NeverSent: the CLI has ended, or does not ask in time. Nothing was paid.
+            NeverSent: the CLI has ended too often, or does not ask in time. Nothing was paid.
             ModelError: raised by the model. The request of the CLI still waits.
         """
         request = self._next_request(call, on_progress)
@@ -65,6 +78,17 @@ class AgentSdkModel:
     def _next_request(
         self, call: ModelCall, on_progress: Callable[[CallProgress], None]
     ) -> CliRequest:
+        """Return the next request of the CLI. Start the CLI again if it has died."""
+        while True:
+            try:
+                return self._replay(call, on_progress)
+            except _CliDied as died:
+                if self._restarts == MAX_RESTARTS:
+                    raise _does_not_go_on(str(died)) from None
+                self._restarts += 1
+                log.warning("the CLI of the Claude Agent SDK is started again", why=str(died))
+
+    def _replay(self, call: ModelCall, on_progress: Callable[[CallProgress], None]) -> CliRequest:
         """Replay the replies that the CLI has not got, and return its next request."""
         turns = turns_of(call.messages)
         if self._session is not None and self._session.served > len(turns):
@@ -79,12 +103,23 @@ class AgentSdkModel:
     def _request_of(
         self, session: Session, call: ModelCall, on_progress: Callable[[CallProgress], None]
     ) -> CliRequest:
-        """Wait for a request of the CLI, with reports."""
+        """Wait for a request of the CLI, with reports.
+
+        Raises:
+            _CliDied: the CLI has ended.
+            NeverSent: the CLI does not ask in time.
+        """
         until = time.monotonic() + call.timeout_s
         while (request := session.next_request(MIN_PROGRESS_INTERVAL_S)) is None:
             on_progress(CallProgress())
-            if session.failure is not None or time.monotonic() > until:
+            if session.failure is not None:
                 self.close()
-                why = session.failure or f"no request within {call.timeout_s:g} s"
-                raise NeverSent(f"the CLI of the Claude Agent SDK does not go on: {why}")
+                raise _CliDied(session.failure)
+            if time.monotonic() > until:
+                self.close()
+                raise _does_not_go_on(f"no request within {call.timeout_s:g} s")
         return request
+
+
+def _does_not_go_on(why: str) -> NeverSent:
+    return NeverSent(f"the CLI of the Claude Agent SDK does not go on: {why}")

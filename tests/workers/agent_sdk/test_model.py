@@ -17,7 +17,8 @@ import pytest
 from handoff_queue.shared.settings.agent_sdk_cli import cli_path
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.testing import MessagesServer, Reply, in_turn, text_reply, tool_call_reply
-from handoff_queue.workers.agent_sdk.model import MAX_ADDED_BYTES, AgentSdkModel
+from handoff_queue.workers.agent_sdk import cli_session
+from handoff_queue.workers.agent_sdk.model import MAX_ADDED_BYTES, MAX_RESTARTS, AgentSdkModel
 from tests.doubles.agent_runs import Run, answer_reply, run_with_replies
 from tests.doubles.handoffs import a_tool
 from tests.doubles.memory_checkpoints import MemoryCheckpoints
@@ -149,5 +150,22 @@ def test_a_cli_that_is_killed_is_started_again_without_a_second_payment() -> Non
         result = run.go()
 
     assert (result.status, looked) == (ResultStatus.OK, ["rust"])
-    assert len(server.requests) == 2
+    assert (len(server.requests), result.turns) == (2, 2), "the start again takes no turn"
     assert not cli_processes()
+
+
+def test_a_cli_that_dies_each_time_is_started_again_a_few_times_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    starts = tmp_path / "starts"
+    broken = tmp_path / "claude"
+    broken.write_text(f"#!/bin/sh\necho start >> {starts}\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(cli_session, "cli_path", lambda: broken)
+
+    with run_of() as (run, server, _):
+        result = run.go()
+
+    assert result.status is ResultStatus.FAILED
+    assert len(starts.read_text().splitlines()) == MAX_RESTARTS + result.turns
+    assert not server.requests
