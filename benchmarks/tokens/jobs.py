@@ -103,7 +103,9 @@ class Job:
         missing: list[str] = []
         for part in self.parts:
             for fact in part.facts:
-                missing += [text for text in (fact.statement, fact.quote) if text not in answer]
+                for text in (fact.statement, fact.quote):
+                    if text not in answer:
+                        missing.append(text)
         return missing
 
 
