@@ -170,6 +170,8 @@ def _print_missing_processes(jobs: Client, specialists: Set[str]) -> None:
     Args:
         specialists: specialists of the workflows.
     """
+    from handoff_queue.supervisor.client.waiting_reasons import find_intended_name
+
     served = jobs.store.presence.presence().queues
     unserved = sorted(specialists - served)
     if SUPERVISOR_QUEUE not in served:
@@ -183,9 +185,11 @@ def _print_missing_processes(jobs: Client, specialists: Set[str]) -> None:
             " `handoff worker --all`)"
         )
     elif unserved:
+        intended_name = find_intended_name(unserved[0], served)
+        question = f": did you mean {intended_name}?" if intended_name else ""
         print_message(
             f"no worker serves {', '.join(unserved)} now: these steps wait (`handoff specialists`"
-            " lists the served specialists)"
+            f" lists the served specialists){question}"
         )
 
 

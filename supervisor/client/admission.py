@@ -11,6 +11,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.supervisor.client.request import (
     Request,
     bound_in_money,
@@ -38,13 +39,15 @@ class Admission:
 
         Raises:
             UserError: the request names a real model and no live worker has a key. Or no worker
-                serves or has served the fact-checker. Or the request has a limit in money and needs
+                serves or has served the fact-checker. no worker can ever serve a specialist that
+                the request names, or the request has a limit in money and needs
                 a specialist whose models have no known price.
             BudgetSpent: the tenant or the installation has spent its budget for the day.
             TooManyOpenJobs: the tenant may have no more open jobs.
             StoreUnavailable: Redis is filled above the mark.
         """
         check_fact_checker(self._store, fact_checker)
+        self._check_queues(request)
         if request.model not in (None, OFFLINE_MODEL) and self._models == {OFFLINE_MODEL}:
             raise UserError(
                 f"no live worker has a key for {request.model}: set ANTHROPIC_API_KEY where the"
@@ -58,6 +61,28 @@ class Admission:
         if refusal:
             raise refusal
         raise StoreUnavailable(self._no_room)
+
+    def _check_queues(self, request: Request) -> None:
+        """Check that the Redis users of the installation may use the queues of the specialists
+        that a request names. Without Redis users, each queue can be used.
+
+        Raises:
+            UserError: a queue cannot be used.
+        """
+        places: dict[str, str] = {}
+        for name in request.specialists:
+            places.setdefault(name, "specialists")
+        steps = request.workflow.steps if request.workflow else ()
+        for step in steps:
+            if step.specialist != CHILD_JOB_SPECIALIST:
+                places.setdefault(step.specialist, step.where)
+        refused = self._store.connection.queue_access.find_refused(places)
+        for name, place in places.items():
+            if name in refused:
+                raise UserError(
+                    f"{place}: no worker serves {name!r}, and the Redis users of this installation"
+                    f" may not use its queue: {suggestion(name, sorted(self._served))}"
+                )
 
     @cached_property
     def _served(self) -> Mapping[str, ServedSpecialist]:

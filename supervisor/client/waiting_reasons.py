@@ -9,7 +9,7 @@ claimed count as waiting when their leases have expired.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -18,6 +18,7 @@ from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_answer
@@ -29,6 +30,10 @@ MAX_QUEUED = 200
 CHECK_EVERY_S = 2.0
 """Seconds between two checks of a watcher. One check is one round trip."""
 _NUMBER = re.compile(r"([0-9]+)")
+MISSPELLED = 0.85
+"""Least similarity of a misspelled name, from 0 to 1. Two letters of `analyst` may be exchanged,
+and `writer` is not similar to `reviewer`.
+"""
 MAX_NAMED = 5
 """Most steps that a line names. The line gives the number of the other steps."""
 
@@ -85,10 +90,10 @@ def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ..
         if role in presence.paused:
             reasons.append(_reason_of_pause(role, presence.paused[role], *steps))
         else:
-            reasons.append(_worker_of((role,), *steps))
+            reasons.append(_worker_of((role,), presence, *steps))
     if job.status is JobStatus.QUEUED and not _may_be_planned(job, presence):
         if job.specialists:
-            reasons.append(_worker_of(job.specialists))
+            reasons.append(_worker_of(job.specialists, presence))
         else:
             reasons.append(_process("a worker of any specialist", "worker --all"))
     return tuple(reasons)
@@ -199,12 +204,23 @@ def _utc(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _worker_of(specialists: Sequence[str], *steps: str) -> WaitingReason:
+def _worker_of(specialists: Sequence[str], presence: Presence, *steps: str) -> WaitingReason:
+    """Return the reason for specialists without a worker, with the closest served name."""
     names = " or ".join(f"`{name}`" for name in specialists[:MAX_NAMED])
     if len(specialists) > MAX_NAMED:
         names += f" or {len(specialists) - MAX_NAMED:,} others"
+    intended_name = find_intended_name(specialists[0], presence.queues)
+    if intended_name:
+        names += f" (did you mean `{intended_name}`?)"
     reason = _process(f"a worker of {names}", f"worker {specialists[0]}", *steps)
     return replace(reason, specialists=tuple(specialists))
+
+
+def find_intended_name(specialist: str, served: Collection[str]) -> str | None:
+    """Return the served specialist whose name is almost the same; None: there is none."""
+    for name in close_names(specialist, sorted(served), alike=MISSPELLED):
+        return name
+    return None
 
 
 def _reason_of_pause(role: str, pause: Pause, *steps: str) -> WaitingReason:

@@ -46,6 +46,8 @@ from handoff_queue.supervisor.lifecycle.commands import (
     AbandonSteps,
     Command,
     DeliverWebhook,
+    IssueGroup,
+    PublishAgain,
     SendEndTask,
 )
 from handoff_queue.supervisor.lifecycle.decide import decide
@@ -145,7 +147,13 @@ class DecisionMaker:
         damaged: set[StepId] = set()
         for _ in range(MAX_DECISIONS + len(state.steps)):
             recorded = len(prepared.events)
-            for command in decide(later, observations, now):
+            commands = decide(later, observations, now)
+            refused_queues = self._find_refused_queues(later, commands)
+            if refused_queues:
+                known = observations.refused_queues
+                observations = replace(observations, refused_queues=known | refused_queues)
+                continue
+            for command in commands:
                 if prepared.has_most_events:
                     break
                 if self._reserve_thread(later, command):
@@ -170,6 +178,20 @@ class DecisionMaker:
             if observations.handoffs:
                 observations = replace(observations, handoffs={})  # the repairs are ordered
         raise AssertionError("the decisions on one state never end")
+
+    def _find_refused_queues(self, state: JobState, commands: Sequence[Command]) -> frozenset[str]:
+        """Return the queues of these commands that the Redis user of this process may not use. A
+        commit that names such a queue would fail in the middle.
+        """
+        queues: set[str] = set()
+        for command in commands:
+            if isinstance(command, IssueGroup):
+                instead = dict(command.instead)
+                for step_id in command.steps:
+                    queues.add(instead.get(step_id, state.steps[step_id].specialist))
+            elif isinstance(command, PublishAgain):
+                queues.update(state.open[name].assigned_to for name in command.handoffs)
+        return self._store.connection.queue_access.find_refused(queues)
 
     def _reserve_thread(self, state: JobState, command: Command) -> bool:
         """Reserve a thread for a report of the end. Return False if no thread is free.
@@ -361,12 +383,17 @@ class DecisionMaker:
         is_away = (
             checker is not None and checker not in self._store.presence.load_served_specialists()
         )
+        refused_queues: frozenset[str] = frozenset()
+        if not served:
+            names = state.submitted.specialists
+            refused_queues = self._store.connection.queue_access.find_refused(names)
         return Observations(
             specialists=frozenset(served),
             loads=loads,
             handoffs=handoffs,
             acting=acting(served),
             is_fact_checker_away=is_away,
+            refused_queues=refused_queues,
         )
 
 

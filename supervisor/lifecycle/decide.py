@@ -66,6 +66,8 @@ from handoff_queue.supervisor.lifecycle.side_effects import (
 )
 from handoff_queue.supervisor.lifecycle.state import JobState, Phase, StepStatus
 from handoff_queue.supervisor.lifecycle.step_failure import (
+    QUEUE_IS_REFUSED,
+    abandon_refused_steps,
     reason_of_failure,
     recoveries,
     step_retries,
@@ -180,6 +182,9 @@ def _decide_in_phase(  # noqa: PLR0911 (one case a phase)
 ) -> tuple[Command, ...]:
     """Return the commands that the phase of the job needs next."""
     match state.phase:
+        case Phase.ROUTING | Phase.PLANNING if _may_use_refused_queues_only(state, observations):
+            names = ", ".join(state.submitted.specialists)
+            return (EndJob(JobStatus.FAILED, QUEUE_IS_REFUSED.format(names)),)
         case Phase.ROUTING:
             return route(state, observations)
         case Phase.PLANNING:
@@ -199,6 +204,12 @@ def _decide_in_phase(  # noqa: PLR0911 (one case a phase)
             return ()
         case _:
             assert_never(state.phase)
+
+
+def _may_use_refused_queues_only(state: JobState, observations: Observations) -> bool:
+    """Return whether Redis refuses the queues of all specialists that the job may use."""
+    specialists = state.submitted.specialists
+    return bool(specialists) and observations.refused_queues.issuperset(specialists)
 
 
 def _decide_about_steps(
@@ -223,9 +234,12 @@ def _decide_about_steps(
     can_begin = [step_id for step_id in ready if step_id not in unapproved]
     max_handoffs = state.submitted.limits.max_handoffs
     room = max(0, max_handoffs - state.handoffs)
-    if can_begin and not room:
+    abandoned = abandon_refused_steps(state, observations, can_begin)
+    if not abandoned and can_begin and not room:
         why = f"the job's limit of {max_handoffs} handoffs is reached"
-        return (AbandonSteps(tuple(can_begin), why),)
+        abandoned = (AbandonSteps(tuple(can_begin), why),)
+    if abandoned:
+        return abandoned
     begin_now = can_begin[: min(room, MAX_HANDOFFS_A_DECISION)]
     agents, commands = separate_child_steps(state, begin_now)
     commands += _groups(state, agents, observations)

@@ -58,6 +58,8 @@ class Observations:
     """Specialists that have a tool or a task with effects."""
     is_fact_checker_away: bool = False
     """True if no live worker announces the fact-checker."""
+    refused_queues: frozenset[str] = frozenset()
+    """Specialists whose queue the Redis user of the supervisors may not use."""
 
     def able_specialists(self, specialist: str) -> tuple[str, ...]:
         """Return the other specialists with the same capability, the least busy first."""

@@ -12,7 +12,13 @@ from handoff_queue.shared.types.handoff import ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.step import OnFailure
-from handoff_queue.supervisor.lifecycle.commands import Command, PublishAgain, RunRole, StartChild
+from handoff_queue.supervisor.lifecycle.commands import (
+    AbandonSteps,
+    Command,
+    PublishAgain,
+    RunRole,
+    StartChild,
+)
 from handoff_queue.supervisor.lifecycle.joins import is_wanted
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.routing import GENERALIST
@@ -31,6 +37,12 @@ SLICE_SPENT = frozenset(measure.stop_reason for measure in MEASURES)
 """Stop reasons of a child job whose slice of the job's budget is spent. One agent, which needs less
 than a child job, may then do the step with the rest of the job's budget.
 """
+
+
+QUEUE_IS_REFUSED = (
+    "Redis does not let the supervisors use the queue of {}: correct the name, or add this"
+    " specialist to the Redis users"
+)
 
 
 def recoveries(state: JobState, observations: Observations, now: float) -> tuple[Command, ...]:
@@ -52,10 +64,36 @@ def recoveries(state: JobState, observations: Observations, now: float) -> tuple
             has_message = observed.queued and not observed.lost
             if is_abandoned or (is_unclaimed and not has_message):
                 commands.append(RunRole(handoff_id))
+        elif issued.assigned_to in observations.refused_queues:
+            continue  # `abandon_refused_steps` ends its step
         elif is_abandoned or (is_unclaimed and observed.lost):
             lost.append(handoff_id)
     if lost:  # first, because running a role takes as long as its model does
         return (PublishAgain(tuple(lost)), *commands)
+    return tuple(commands)
+
+
+def abandon_refused_steps(
+    state: JobState, observations: Observations, ready: Sequence[StepId]
+) -> tuple[AbandonSteps, ...]:
+    """Return the commands that end the steps of specialists whose queue Redis refuses: steps that
+    could begin, and steps whose message is lost. Empty if there are none.
+    """
+    if not observations.refused_queues:
+        return ()
+    steps_by_queue: dict[str, list[StepId]] = {}
+    for step_id in ready:
+        specialist = state.steps[step_id].specialist
+        if specialist in observations.refused_queues:
+            steps_by_queue.setdefault(specialist, []).append(step_id)
+    for handoff_id, observed in observations.handoffs.items():
+        issued = state.open.get(handoff_id)
+        is_refused = issued is not None and issued.assigned_to in observations.refused_queues
+        if issued is not None and is_refused and observed.lost and issued.step_id in state.steps:
+            steps_by_queue.setdefault(issued.assigned_to, []).append(issued.step_id)
+    commands: list[AbandonSteps] = []
+    for queue, step_ids in steps_by_queue.items():
+        commands.append(AbandonSteps(tuple(step_ids), QUEUE_IS_REFUSED.format(queue)))
     return tuple(commands)
 
 

@@ -56,6 +56,18 @@ def test_a_step_of_an_unserved_specialist_is_named_with_the_remedying_command() 
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("anlayst", " (did you mean `analyst`?)"), ("reviewer", ""), ("poet", "")],
+)
+def test_a_step_of_a_misspelled_specialist_names_the_intended_one(name: str, hint: str) -> None:
+    presence = presence_of("supervisor", "analyst", "writer", s2_1=name)
+
+    assert reasons_of(JOB, presence) == [
+        f"step s2 waits for a worker of `{name}`{hint}: start one with `handoff worker {name}`"
+    ]
+
+
 def test_steps_that_wait_for_the_same_specialist_are_in_one_line() -> None:
     lines = reasons_of(JOB, presence_of("supervisor", b_1="poet", a_2="poet", c_1="clerk"))
 
