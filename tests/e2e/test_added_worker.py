@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from handoff_queue.shared.settings.ports import free_port
 from tests.docs.sample_files import SHOWN
 from tests.docs.samples import commands, of_page
 from tests.e2e.commands import Handoff
@@ -75,7 +76,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         file.parent.mkdir()
         file.write_text(of_page(*SHOWN[name]))
     with ExitStack() as parts:
-        parts.enter_context(home.started("up"))
+        parts.enter_context(home.started("up", "--serve-port", str(free_port())))
         started = System(home, other, exported(home))
         parts.enter_context(other.started(*worker_command.split()[1:], **started.variables))
         wait_until(
@@ -110,3 +111,22 @@ def test_no_process_runs_a_refused_command_because_of_an_added_worker(system: Sy
     system.run_step_of("orders")
 
     assert refused_at(system.variables["HANDOFF_REDIS_URL"]) == []
+
+
+def test_a_step_of_a_misspelled_specialist_waits_with_the_reason(system: System) -> None:
+    workflow = system.other.folder / "misspelled.yaml"
+    workflow.write_text(WORKFLOW.format(specialist="reseacher"))
+    submitted = system.other.run("submit", REQUEST, "--workflow", str(workflow), **system.variables)
+    job_id = submitted.stdout.strip()
+    reason = "step look waits for a worker of `reseacher` (did you mean `researcher`?)"
+
+    assert "did you mean researcher?" in submitted.stderr
+    wait_until(
+        lambda: reason in system.other.run("show", job_id, **system.variables).stdout,
+        timeout_s=60,
+        expected="the reason in `show`",
+    )
+    (listed,) = [job for job in system.run("list", "--json") if job["job_id"] == job_id]
+    assert reason in listed["waiting_for"]
+    assert system.run("dead", "--json") == []
+    assert system.other.run("cancel", job_id, **system.variables).returncode == 0
