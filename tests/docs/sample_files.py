@@ -23,6 +23,8 @@ SHOWN = {
     "complaints.yaml": ("docs/how-to/workflows.md", "yaml", "for_each: rows"),
     "terms/refunds.md": ("docs/how-to/workflows.md", "markdown", "# Terms"),
     "complaints.csv": ("docs/how-to/workflows.md", "csv", "Order no."),
+    "notes/plans.md": ("docs/how-to/gates.md", "markdown", "# Our plans"),
+    "prices.csv": ("docs/how-to/gates.md", "csv", "product"),
     "gates.yaml": ("docs/how-to/gates.md", "yaml", "min_words"),
     "rubric.yaml": ("docs/how-to/evaluation.md", "yaml", "accuracy"),
 }
@@ -46,7 +48,6 @@ OWN = {
     ),
     "licences/search.md": "The licence of the search library allows resale without a fee.",
     "notes/databases.md": "We should take the database Qdrant. Our plans are Basic and Team.",
-    "prices.csv": "product,property,figure\nBasic,price,$20 a month\n",
     "deadlines.json": '{"type": "object", "properties": {"deadlines": {"type": "array"}}}',
 }
 """File -> its text. The offline model finds an answer in the documents."""

@@ -1,55 +1,28 @@
-"""The programs of the how-to pages about MCP run, and their tables are complete."""
+"""The programs of the page about tools of MCP servers run, and the tables about MCP are complete.
+
+`tests/e2e/test_docs_pages.py` types the commands of the page about the MCP server.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists import load_servers, read_specialist
 from handoff_queue.shared.specialists.mcp_servers import McpServer
 from handoff_queue.shared.types.errors import InvalidSpecialist
-from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.supervisor.cli.mcp_acceptance import accept_mcp
-from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
-from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.async_client import AsyncClient
-from handoff_queue.supervisor.serve.application import make_application
 from handoff_queue.supervisor.serve.mcp.tools import TOOLS
 from handoff_queue.workers.tools.mcp.allowance import MAX_BYTES
 from handoff_queue.workers.tools.mcp.tools import make_mcp_tools
 from tests.docs.pages import blocks, text_of
-from tests.supervisor.serve.serving import serving
-from tests.waiting import wait_until
 from tests.workers.tools.contexts import ToolHarness
 
 PAGE = text_of("how-to/mcp-server")
-
-
-@pytest.mark.slow
-def test_the_program_of_the_page_submits_a_job_and_prints_its_result(
-    redis_url: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    jobs = client.connect(redis_url, Settings(offline=True))
-    (program,) = blocks(PAGE, "python")
-    with serving(make_application(AsyncClient(jobs), jobs.settings)) as url:
-        adapted = program.replace(f"http://127.0.0.1:{DEFAULT_PORT}", url)
-        assert adapted != program
-        code = compile(adapted, "docs/how-to/mcp-server.md", "exec")
-        thread = threading.Thread(target=exec, args=(code, {"__name__": "sample"}))
-        thread.start()
-        (job,) = wait_until(jobs.newest, expected="the job")
-        jobs.store.journal.append(
-            job.job_id, JobEnded(status=JobStatus.CANCELLED), {"status": "cancelled"}
-        )
-        thread.join()
-
-    assert capsys.readouterr().out.startswith(f"{job.job_id}: cancelled")
 
 
 @pytest.mark.slow

@@ -52,11 +52,13 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 IMPORTED_PACKAGES = ("fastapi", "pytest", "uvicorn")
 CLONE = "/path/to/the/clone"
 EXTRAS = set(PYPROJECT["project"]["optional-dependencies"])
-SECRETS = {"SHOP_TOKEN"}
-"""Variables that the sample tool reads."""
+SECRETS = {"SHOP_TOKEN", "TOKEN"}
+"""Variables that samples read."""
 KNOWN_VARIABLES = {*SETTINGS, *OTHERS, *SECRETS}
-OF_OTHERS = {".", "cp", "curl", "jq", "kill", "sleep", "uvicorn"}
-"""Programs whose arguments nothing checks here. `test_web_backend.py` checks curl and uvicorn."""
+OF_OTHERS = {".", "cp", "curl", "echo", "jq", "kill", "mkdir", "sleep", "uvicorn"}
+"""Programs whose arguments nothing checks here. `tests/e2e/test_docs_pages.py` runs curl and
+uvicorn.
+"""
 
 
 def check_output(_sample: Sample, _folder: Path) -> None:
@@ -100,8 +102,8 @@ def check_call(words: list[str]) -> None:
             assert arguments[0] in TARGETS
         case "pip":
             check_pip(arguments)
-        case "python" if arguments == ["try_orders.py"]:
-            pass  # tests/e2e/test_specialist_tests.py runs it
+        case "python" if arguments in (["try_orders.py"], ["ask.py"]):
+            pass  # test_specialist_tests.py and test_docs_pages.py of tests/e2e run them
         case "python":
             assert arguments[0] == "-m"
             module = ROOT / arguments[1].replace(".", "/")
@@ -293,7 +295,7 @@ def check_acl(sample: Sample, _folder: Path) -> None:
 
 
 def check_mcp_program(sample: Sample, _folder: Path) -> None:
-    """Compile it. `test_mcp.py` runs it."""
+    """Compile it. `test_mcp.py` and `tests/e2e/test_docs_pages.py` run it."""
     compile(sample.text, str(sample), "exec")
 
 
@@ -353,6 +355,8 @@ CHECKS: dict[tuple[str, str], Check] = {
     ("docs/how-to/budgets.md", "python"): check_program,
     ("docs/how-to/evaluation.md", "json"): check_golden,
     ("docs/how-to/evaluation.md", "yaml"): check_rubric,
+    ("docs/how-to/gates.md", "csv"): check_output,
+    ("docs/how-to/gates.md", "markdown"): check_output,
     ("docs/how-to/gates.md", "python"): check_program,
     ("docs/how-to/gates.md", "yaml"): check_gates,
     ("docs/how-to/memory.md", "markdown"): check_specialist,

@@ -15,11 +15,12 @@ import httpx2
 import pytest
 import uvicorn
 
+from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S, MAX_THREADS
 from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S
-from tests.docs.pages import blocks, text_of
+from tests.docs.pages import blocks, coded, rows, sections, text_of
 from tests.docs.samples import calls, commands
 from tests.doubles.jobs import a_job
 from tests.waiting import wait_until
@@ -40,11 +41,17 @@ def backend(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.md").write_text("Order A-1042 was shipped.")
+    names = app_of_page()
+    with serving(names["app"]) as url:
+        yield names | {"url": url}
+
+
+def app_of_page() -> dict[str, Any]:
+    """Return the names of the program of the page."""
     (program,) = blocks(PAGE, "python")
     names: dict[str, Any] = {"__name__": "backend"}
     exec(compile(program, "docs/how-to/web-backend.md", "exec"), names)
-    with serving(names["app"]) as url:
-        yield names | {"url": url}
+    return names
 
 
 @contextmanager
@@ -77,6 +84,33 @@ def test_a_backend_submits_a_job_once_and_answers_for_it(backend: dict[str, Any]
     assert again == job_id
     assert state == {"status": "queued", "answer": None}
     assert (unknown.status_code, not_waiting.status_code) == (404, 400)
+
+
+@pytest.mark.slow
+def test_each_error_has_the_status_that_the_page_names(backend: dict[str, Any]) -> None:
+    order = {"question": "Where is order A-1042?", "user": "u1", "order": "form-7"}
+    with httpx2.Client(base_url=backend["url"]) as http:
+        http.post("/jobs", params=order)
+        conflict = http.post("/jobs", params=order | {"question": "When does it come?"})
+
+    assert conflict.status_code == 409
+    assert {kind.__name__: status for kind, status in backend["STATUSES"].items()} == {
+        coded(error): int(status)
+        for error, status, _ in rows(sections(PAGE)["Errors"])
+        if coded(error) != "InvalidDocuments"  # a `UserError` with the same status
+    }
+
+
+@pytest.mark.slow
+def test_the_backend_answers_with_status_503_without_redis(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HANDOFF_REDIS_URL", f"redis://127.0.0.1:{free_port()}/0")
+    with serving(app_of_page()["app"]) as url, httpx2.Client(base_url=url, timeout=60) as http:
+        answer = http.get(f"/jobs/{JOB}")
+
+    assert answer.status_code == 503
+    assert "Redis" in answer.json()["detail"]
 
 
 @pytest.mark.slow

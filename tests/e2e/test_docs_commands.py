@@ -27,7 +27,7 @@ from handoff_queue.chaos.leaks import keys_without_expiry
 from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import private_key_file
-from handoff_queue.supervisor.cli.errors import BAD_INPUT, OK, PARTIAL
+from handoff_queue.supervisor.cli.errors import BAD_INPUT, OK
 from handoff_queue.supervisor.client import client
 from handoff_queue.testing import (
     Json,
@@ -48,9 +48,9 @@ from tests.running_system import model_environment
 from tests.system_users import refused_commands
 from tests.waiting import wait_until
 
-RUN_HERE = {".", "celery", "cp", "handoff", "jq"}
+RUN_HERE = {".", "celery", "cp", "echo", "handoff", "jq", "mkdir"}
 RUN_ELSEWHERE = {
-    "curl": "tests/docs/test_web_backend.py",
+    "curl": "tests/e2e/test_docs_pages.py",
     "docker": "tests/compose",
     "handoff chaos": "tests/chaos",
     "kill": "tests/e2e/test_cli_up.py",
@@ -59,7 +59,7 @@ RUN_ELSEWHERE = {
     "python": "tests/docs/test_python_commands.py",
     "redis-cli": "tests/docs/test_operations.py",
     "sleep": "tests/e2e/test_cli_up.py",
-    "uvicorn": "tests/docs/test_web_backend.py",
+    "uvicorn": "tests/e2e/test_docs_pages.py",
 }
 """Program -> its tests. It needs Docker, a network, a server or many minutes."""
 LINES_RUN_ELSEWHERE = {
@@ -91,7 +91,6 @@ needs a job that asks about a tool call.
 STAYING = {"celery", "handoff serve", "handoff supervisor", "handoff up", "handoff worker"}
 """Commands that run until Ctrl-C."""
 EXIT_CODES = {
-    ("docs/how-to/gates.md", "handoff run"): PARTIAL,
     ("docs/reference/command-line.md", "handoff submit"): BAD_INPUT,
 }
 """Page and command -> the exit code that the page states, if it is not 0."""
