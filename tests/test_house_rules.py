@@ -289,6 +289,43 @@ def test_an_error_of_the_http_api_names_no_command() -> None:
     assert [error for error in named if error.startswith(ROOMS_OF_THE_API)] == []
 
 
+OPTION = re.compile(r"(?<![\w`-])--[a-z]")
+OPTION_OF_FIELD = re.compile(r" \((?:\w+ )?--[a-z][^()]*\)")
+"""The form that `UserError` leaves out for programs and the HTTP API."""
+COMMAND_IN_TEXT = re.compile(r"`handoff [^`]*`")
+MIN_WORDS = 4
+"""Fewest words of a message. Shorter texts are options and commands themselves."""
+
+
+def messages_of(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each message in a node. Docstrings are left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+            continue
+        if isinstance(child, ast.keyword) and child.arg == "command":
+            continue
+        if isinstance(child, ast.JoinedStr):
+            yield child.lineno, "".join(texts_in(child))
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+            yield child.lineno, child.value
+        else:
+            yield from messages_of(child)
+
+
+def test_a_message_for_programs_names_no_option_of_a_command() -> None:
+    """A field may have its option behind it, as in `deadline_s (--deadline)`."""
+    folders = {path.relative_to(ROOT).parts[1] for path in sources("supervisor")}
+    rooms = [f"supervisor/{name}" for name in sorted(folders - {"cli", "evaluation"})]
+    named: list[str] = []
+    for path in sources("shared", *rooms):
+        for line, text in messages_of(ast.parse(path.read_text())):
+            is_message = len(text.split()) >= MIN_WORDS
+            if is_message and OPTION.search(OPTION_OF_FIELD.sub("", COMMAND_IN_TEXT.sub("", text))):
+                named.append(f"{relative(path)}:{line}: {text}")
+
+    assert named == []
+
+
 CHECK = re.compile(
     r"_*(?:(?:assert|check|keep|raises|warns|fail)(?:_|$)|wait_)|run_state_machine_as_test"
 )

@@ -154,8 +154,8 @@ def why_declined(conversation: Conversation, words: str) -> str:
     """Return which models declined to answer, what to do, and the words of the last one."""
     names = " and ".join(conversation.declined_by)
     why = (
-        f"{names} declined to answer: change the task, or use another model (--model, or `models`"
-        " in the specialist's file)"
+        f"{names} declined to answer: change the task, or use another model for the job or in"
+        " the specialist's file"
     )
     if words.strip():
         why += f"; the model wrote: {words}"

@@ -69,7 +69,7 @@ def _check_port(address: str, port: int) -> None:
     """
     from tornado.netutil import bind_sockets
 
-    advice = "choose another for Flower with --port or FLOWER_PORT"
+    advice = "choose another for Flower (--port or FLOWER_PORT)"
     if not 0 <= port <= MAX_PORT:
         raise UserError(f"port {port} cannot be used: the largest is {MAX_PORT}; {advice}")
     try:

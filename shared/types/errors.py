@@ -53,6 +53,7 @@ HandoffError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
@@ -81,8 +82,18 @@ class HandoffError(Exception):
         return (self.line,)
 
 
+_OPTION = re.compile(r" \((?:no )?--[a-z][^()]*\)")
+"""The option of a field in a message, as in `deadline_s (--deadline)`, or the option to remove, as
+in `strict_documents=False (no --strict-docs)`.
+"""
+
+
 class UserError(HandoffError):
-    """A mistake of the user. The message is one line: the fault, and how to fix it."""
+    """A mistake of the user. The message is one line: the fault, and how to fix it.
+
+    A message may name the option of a field in brackets, as in `deadline_s (--deadline)`. Only
+    the command line prints the option, because programs and the HTTP API have fields.
+    """
 
     exit_code: ClassVar[int] = 2
     """Exit code of a command that ends with this error. Click uses the same code."""
@@ -90,6 +101,19 @@ class UserError(HandoffError):
     def __init__(self, *texts: str, command: str = "") -> None:
         super().__init__(*texts)
         self.command = command
+
+    def __str__(self) -> str:
+        return _OPTION.sub("", self.text_with_options)
+
+    @property
+    def text_with_options(self) -> str:
+        """Return the message with the options of its fields."""
+        return super().__str__()
+
+    @property
+    def line(self) -> str:
+        text = self.text_with_options
+        return f"{text} (see `{self.command}`)" if self.command else text
 
 
 class InvalidSpecialist(UserError):
@@ -136,7 +160,7 @@ class ManyProblems(UserError):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return tuple(str(self).splitlines())
+        return tuple(self.text_with_options.splitlines())
 
 
 class PlanRefused(ManyProblems):

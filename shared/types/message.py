@@ -294,20 +294,30 @@ def with_value(problem: str, value: object) -> str:
     A value that is not short and plain is left out: it may be a secret. A problem that names
     the value already, or that is not about a value, stays the same.
     """
-    if not isinstance(value, str | int | float):
+    text = plain_value(value)
+    if not text or not problem.startswith("must "):
         return problem
-    if isinstance(value, int) and value.bit_length() > MAX_VALUE_BITS:
-        return problem  # Python does not write very long numbers
-    text = str(value)
-    if isinstance(value, bool):
-        text = text.lower()
-    if not _SHORT_VALUE.fullmatch(text) or _KEY.match(text) or not problem.startswith("must "):
-        return problem
-    is_quoted_number = text.isdecimal() and problem == _PLAINER["int_type"]  # a str in Python
-    is_bare = isinstance(value, int | float) or _NUMBER.fullmatch(text)
-    if not is_bare or is_quoted_number:
+    if text.isdecimal() and problem == _PLAINER["int_type"]:  # a str in Python
         text = repr(text)
     return f"{problem}, not {text}"
+
+
+def plain_value(value: object) -> str:
+    """Return a wrong value for an error: a number, or a text in quotation marks. Return "" for a
+    value that is not short and plain.
+    """
+    if not isinstance(value, str | int | float):
+        return ""
+    if isinstance(value, int) and value.bit_length() > MAX_VALUE_BITS:
+        return ""  # Python does not write very long numbers
+    text = str(value)
+    if not _SHORT_VALUE.fullmatch(text) or _KEY.match(text):
+        return ""
+    if isinstance(value, bool):
+        return text.lower()
+    if isinstance(value, int | float) or _NUMBER.fullmatch(text):
+        return text
+    return repr(text)
 
 
 def problems_of(

@@ -289,7 +289,7 @@ def _documents_of(cases: Sequence[GoldenCase], settings: Settings) -> dict[str, 
             try:
                 documents[case.docs] = read_documents(Path(case.docs), settings)
             except UserError as error:
-                raise UserError(f"{case.id}: {error}") from error
+                raise UserError(f"{case.id}: {error.line}") from error
     return documents
 
 
@@ -333,4 +333,4 @@ def _check(plan: EvaluationPlan, settings: Settings, max_usd: float | None) -> N
         try:
             check_within(plan.job_of(trial).request, settings, max_usd)
         except UserError as error:
-            raise UserError(f"{trial.case.id}: {error}") from error
+            raise UserError(f"{trial.case.id}: {error.line}") from error

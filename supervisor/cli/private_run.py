@@ -168,7 +168,7 @@ def _check_specialists(request: Request, settings: Settings) -> None:
         try:
             check_specialists([name], known)
         except UserError as error:
-            raise UserError(f"{where}: {error}") from error
+            raise UserError(f"{where}: {error.line}") from error
 
 
 def _named_specialists(request: Request, settings: Settings) -> list[tuple[str, str]]:

@@ -264,7 +264,7 @@ def _requests_of(file: Path, request_options: RequestOptions, jobs: Client) -> l
                 jobs.info(request.after)
             requests[number] = request
         except UserError as error:
-            raise UserError(f"{file}:{number}: {error}; nothing was submitted") from error
+            raise UserError(f"{file}:{number}: {error.line}; nothing was submitted") from error
     if not requests:
         raise UserError(f"{file} holds no job: write one JSON object per line")
     _check_keys(file, requests, jobs)

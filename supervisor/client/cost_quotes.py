@@ -51,10 +51,7 @@ def why_unplanned(state: JobState) -> str:
     from handoff_queue.supervisor.lifecycle.job_end import why_over
 
     if state.spent_its_own and (state.plan is None or state.plan.degraded):
-        return (
-            f"its limits are too low for a plan ({why_over(state)}): raise --max-usd, or leave"
-            " --max-usd out"
-        )
+        return f"its limits are too low for a plan ({why_over(state)}): raise or remove a limit"
     return (state.ended and state.ended.reason) or "there is no plan"
 
 

@@ -35,7 +35,7 @@ from handoff_queue.shared.types.job_options import (
     Priority,
 )
 from handoff_queue.shared.types.limits import MAX_SECONDS, JobLimits
-from handoff_queue.shared.types.message import Message, problems_of
+from handoff_queue.shared.types.message import Message, plain_value, problems_of
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.specialist import check_specialist
@@ -199,11 +199,13 @@ def check_webhook(url: str) -> None:
     try:
         parts = split_http_url(url)
     except ValueError as error:
-        raise UserError(f"the webhook's URL (--webhook) {server_in_url(url)}{error}") from None
+        wrong_value = server_in_url(url).strip() or plain_value(url)
+        name = f"webhook_url (--webhook) {wrong_value}".strip()
+        raise UserError(f"{name} {error}") from None
     if "@" in parts.netloc:
         raise UserError(
-            "the webhook's URL (--webhook) must not hold a user or a password, which would be"
-            " stored with the job: leave them out, and check the signature instead"
+            "webhook_url (--webhook) must not hold a user or a password, which would be stored"
+            " with the job: leave them out, and check the signature instead"
             " (HANDOFF_WEBHOOK_SECRET)"
         )
 
@@ -492,8 +494,8 @@ def _check_approvals(approvals: Approvals, *, may_ask: bool) -> None:
         return
     if approvals.timeout_s is not None and not may_ask:
         raise UserError(
-            "timeout_s (--approve-timeout) needs an approval: add --approve plan, research or"
-            " answer (`what` of Approvals), or a workflow with `approve: true` or `on_failure: ask`"
+            "timeout_s (--approve-timeout) needs an approval: add plan, research or answer to the"
+            " approvals (--approve), or a workflow with `approve: true` or `on_failure: ask`"
         )
     if approvals.on_timeout is not OnTimeout.STOP and approvals.timeout_s is None:
         raise UserError(

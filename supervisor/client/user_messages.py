@@ -150,7 +150,7 @@ def _check_readers(state: JobState, step: str | None) -> None:
     _check_is_no_child(state, None)
     raise UserError(
         f"no agent of {job_id} will run any more: wait for its end, and submit a job that"
-        " continues it, with after (--after)"
+        " continues it, with the field after (--after)"
     )
 
 
@@ -183,13 +183,13 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
         case Refusal.ENDED:
             return UserError(
                 f"{job_id} has ended, so no agent will read a message: retry it, or submit a"
-                " job that continues it, with after (--after)",
+                " job that continues it, with the field after (--after)",
                 command=f"handoff retry {job_id}",
             )
         case Refusal.FULL:
             return UserError(
                 f"{job_id} has {MAX_MESSAGES} messages, the most that a job can have: wait for its"
-                " end, and submit a job that continues it, with after (--after)"
+                " end, and submit a job that continues it, with the field after (--after)"
             )
         case Refusal.OTHER:
             return Conflict(
@@ -198,7 +198,7 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
         case Refusal.LAST_TURN:
             return UserError(
                 f"the last agents of {job_id} are in their last turn: wait for its end, and submit"
-                " a job that continues it, with after (--after)"
+                " a job that continues it, with the field after (--after)"
             )
         case Refusal.CHANGED:
             return UserError(f"{job_id} changes too fast: send the message again")

@@ -251,11 +251,11 @@ _REMEDIES = {
     402: "the account cannot pay (402): check its credit",
     403: (
         "the key may not use this model (403): check its permissions, or choose another model"
-        " (--model, or `model` in the specialist's file)"
+        " for the job or in the specialist's file"
     ),
     404: (
-        "the server does not know this model or address (404): check the model (--model, or `model`"
-        " in the specialist's file) and ANTHROPIC_BASE_URL"
+        "the server does not know this model or address (404): check the model of the job or"
+        " of the specialist's file, and ANTHROPIC_BASE_URL"
     ),
     413: "the request is too large for the server (413): use fewer or shorter documents",
 }

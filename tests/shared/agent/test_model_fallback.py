@@ -216,8 +216,8 @@ def test_a_handoff_that_every_model_declines_ends_as_refused() -> None:
     assert result.stop_reason is StopReason.REFUSED
     assert models_called(run) == [FIRST, SECOND]
     assert result.error == (
-        f"{FIRST} and {SECOND} declined to answer: change the task, or use another model (--model,"
-        " or `models` in the specialist's file); the model wrote: No."
+        f"{FIRST} and {SECOND} declined to answer: change the task, or use another model for the"
+        " job or in the specialist's file; the model wrote: No."
     )
 
 

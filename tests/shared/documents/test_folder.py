@@ -121,7 +121,7 @@ def test_a_binary_file_is_named_with_a_remedy(tmp_path: Path) -> None:
     text = refusal(tmp_path)
 
     assert text.startswith("logo.png is binary, not text: image files cannot be read: move it out")
-    assert "--strict-docs" in text
+    assert "strict_documents=False" in text
 
 
 def test_an_office_file_gets_a_conversion_hint(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_file_that_is_named_itself_is_not_left_out(tmp_path: Path) -> None:
 
     with pytest.raises(InvalidDocuments, match=r"bad\.md is binary") as caught:
         read_folder(tmp_path / "bad.md")
-    assert "--strict-docs" not in str(caught.value)
+    assert "strict_documents" not in str(caught.value)
 
 
 def test_excluding_every_document_is_refused(tmp_path: Path) -> None:

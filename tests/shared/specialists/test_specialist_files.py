@@ -307,7 +307,7 @@ def test_an_unknown_tool_is_named_with_the_nearest_that_exists(tmp_path: Path) -
     far = write_specialist(tmp_path, front("tools: Bash\n"))
     assert (
         refusal(far, ("now",))
-        == ":4: tools: there is no tool Bash; add the folder of its file (--tools DIR) (known: now)"
+        == ":4: tools: there is no tool Bash; add the folder of its file (known: now)"
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.errors import MalformedMessage, UserError
+from handoff_queue.shared.types.errors import MalformedMessage, ManyProblems, UserError
 from handoff_queue.shared.types.gates import FactTable, Gates, KnownFact
 from handoff_queue.shared.types.job_options import Approvals
 from handoff_queue.shared.types.limits import JobLimits, NewLimits
@@ -127,3 +127,14 @@ def test_a_parser_of_a_message_does_not_raise_the_error_of_a_wrong_argument(
         kind.from_json('{"x": 1, "criteria": [{"name": "tone", "means": "polite"}]}')
     with pytest.raises(ValidationError):
         kind.model_validate({"x": 1})
+
+
+def test_only_the_command_line_shows_the_option_of_a_field() -> None:
+    error = UserError("deadline_s (--deadline TIME) is 0: leave it out (no --batch)", command="x")
+
+    assert str(error) == "deadline_s is 0: leave it out"
+    assert error.lines == (
+        "deadline_s (--deadline TIME) is 0: leave it out (no --batch) (see `x`)",
+    )
+    assert str(ManyProblems(["mode (--mode) is wrong", "b"])).splitlines() == ["mode is wrong", "b"]
+    assert ManyProblems(["mode (--mode) is wrong"]).lines == ("mode (--mode) is wrong",)

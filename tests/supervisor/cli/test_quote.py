@@ -22,8 +22,8 @@ def test_a_budget_that_cannot_pay_the_planner_is_too_low_for_a_plan(is_replaced:
 
     assert (
         why_unplanned(job.state)
-        == "its limits are too low for a plan (the job's budget is spent): raise --max-usd, or"
-        " leave --max-usd out"
+        == "its limits are too low for a plan (the job's budget is spent): raise or"
+        " remove a limit"
     )
 
 
@@ -33,4 +33,4 @@ def test_a_spent_daily_budget_names_no_higher_limit_of_the_job() -> None:
     job.finish("planner", "failed", stop_reason=StopReason.DAY_BUDGET)
     job.advance()
 
-    assert "--max-usd" not in why_unplanned(job.state)
+    assert "raise" not in why_unplanned(job.state)

@@ -183,5 +183,5 @@ def test_an_empty_text_in_a_line_is_refused(field: str) -> None:
 def test_an_unknown_field_of_a_line_is_answered_with_the_closest() -> None:
     with pytest.raises(UserError, match="reqest: there is no such field: did you mean request"):
         options_of_line('{"reqest": "x"}', RequestOptions(""))
-    with pytest.raises(UserError, match=r"colour: there is no such field$"):
+    with pytest.raises(UserError, match=r"colour: there is no such field: use one of"):
         options_of_line('{"request": "x", "colour": "red"}', RequestOptions(""))

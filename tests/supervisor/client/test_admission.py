@@ -98,7 +98,7 @@ def test_a_limit_in_money_refuses_a_specialist_whose_models_have_no_known_price(
         workflow = make_workflow(tmp_path, "id: a, specialist: poet, task: Write.")
         request = Request("Write a poem", limits=ONE_USD, workflow=workflow)
 
-    why = "the price of my-alias is not known, so max_microusd (--max-usd) cannot be kept"
+    why = "the price of my-alias is not known, so max_microusd cannot be kept"
     with pytest.raises(UserError, match=f"^specialist poet: {re.escape(why)}"):
         client_with_key(shell).submit(request)
 

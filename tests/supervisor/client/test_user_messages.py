@@ -212,7 +212,7 @@ def test_a_message_in_the_last_turn_of_the_last_agent_is_refused(
 
     assert refusal == (
         f"the last agents of {job_id} are in their last turn: wait for its end, and submit a job"
-        " that continues it, with after (--after)"
+        " that continues it, with the field after"
     )
     assert messages(shell, job_id) == []
 

@@ -35,7 +35,7 @@ def ended_job(*stops: StopReason, on_limit: OnLimit = OnLimit.WRAP_UP) -> Simula
 def test_a_retry_without_a_larger_budget_is_refused_with_the_spent_amount() -> None:
     with pytest.raises(
         UserError,
-        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise max_turns \(--max-turns N\)",
+        match=r"12 turns of 12 turns, \$0.08 of \$0.1\): raise max_turns",
     ):
         retry_of(ended_job(StopReason.JOB_BUDGET).state, USAGE, None, NewLimits())
 
@@ -127,7 +127,7 @@ def test_a_team_stopped_by_its_share_is_not_retried_with_the_same_share(
 
     with pytest.raises(
         UserError,
-        match=r"leaves a child job of t too small a share: raise max_turns \(--max-turns N\) or",
+        match=r"leaves a child job of t too small a share: raise max_turns or",
     ):
         retry_of(state, USAGE, from_step, NewLimits())
     assert (
@@ -157,9 +157,7 @@ def test_a_successful_job_is_retried_only_for_a_named_step() -> None:
     for limits in (NewLimits(), NewLimits(max_turns=24)):
         with pytest.raises(
             UserError,
-            match=(
-                r"is complete: from_step \(--from STEP\) runs a part again \(its steps are a, b\)"
-            ),
+            match=(r"is complete: from_step runs a part again \(its steps are a, b\)"),
         ):
             retry_of(job.state, USAGE, None, limits)
     assert retry_of(job.state, USAGE, "b", NewLimits()).from_step == StepId("b")

@@ -193,7 +193,7 @@ def test_a_repeated_step_without_items_is_refused(tmp_path: Path) -> None:
     definition = make_workflow(tmp_path, f"{LOOK}\n{WRITE}")
 
     assert (
-        "test.yaml:3: step 'look': repeats over lines, and the job has none; give items (--items)"
+        "test.yaml:3: step 'look': repeats over lines, and the job has none; give items"
         in refusal(definition)
     )
     assert "and the job has none (it has rows)" in refusal(definition, rows=[{"a": "b"}])

@@ -70,7 +70,7 @@ def test_a_deadline_with_the_priority_batch_lets_calls_go_through_batches(
         ({"deadline": "soon"}, "&#39;soon&#39; is not a duration: write a number of seconds, or a"),
         ({"deadline": "0s"}, "&#39;0s&#39; is too short: at least 1s"),
         ({"deadline": "9999d"}, "&#39;9999d&#39; is too long: at most"),
-        ({"priority": "interactive"}, "deadline_s (--deadline) needs the priority batch: set"),
+        ({"priority": "interactive"}, "deadline_s needs the priority batch: set"),
         (
             {"max_minutes": "5"},
             "Longest time in minutes and Deadline exclude each other: leave",
