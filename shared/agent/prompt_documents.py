@@ -108,7 +108,7 @@ def documents_tag(manifest: Manifest, contents: ShownDocuments, *, with_names: b
     """Return the part of the opening message about the documents, without escapes.
 
     Args:
-        with_names: False for a role. Whoever made a document chose its name and its headings, and
+        with_names: False for a role. The author of a document chose its name and its headings, and
             these can be instructions. A role decides about other agents, so it sees labels.
     """
     blocks: list[str] = []

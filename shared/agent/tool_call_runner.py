@@ -172,8 +172,8 @@ class ToolCallRunner:
 
         Args:
             runnable_tool: the look-up tool; None: the call cannot run.
-            cleared_result: the cleared result of an equal call. If it is no error, errors do not
-                count: the call failed before the result was cleared.
+            cleared_result: the cleared result of an equal call. If it is not an error, errors do
+                not count: the call failed before the result was cleared.
         """
         fails_again = runnable_tool is None or not runnable_tool.sends
         has_cleared_result = cleared_result is not None and not cleared_result.is_error

@@ -44,7 +44,7 @@ def send_to_host(builder: Celery, url: str, message: HostMessage) -> None:
     """Send a task to the host's broker.
 
     Args:
-        builder: an app of ours, which only builds the message.
+        builder: an app of this project, which only builds the message.
         url: the URL of the host's broker. On AMQP the queue must exist.
 
     Raises:

@@ -75,7 +75,7 @@ def message_in(signature: Mapping[str, Any]) -> TaskMessage:
     """Return the message of a chord's body.
 
     Raises:
-        LookupError, TypeError: it is not a message of ours.
+        LookupError, TypeError: it is not a message of this project.
     """
     options = signature["options"]
     return TaskMessage(

@@ -51,7 +51,7 @@ def take_command(node: Any, body: Any, _message: Any = None) -> Any:
 
     Args:
         _message: ignored. It has the sender's logical clock. With a clock of 4,300 digits, this
-            process could write no clock of its own, and so send no event and no reply.
+            process could not write its own clock. So it could send no event and no reply.
     """
     if body.get("pattern") is not None or body.get("matcher") is not None:
         log.warning("a control command was refused", command=str(body.get("method")))

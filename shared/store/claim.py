@@ -582,7 +582,7 @@ class Claim:
         """Run `turn.lua` and return its answer.
 
         Args:
-            new: checkpoints to store after those that wait.
+            new: checkpoints to store after the waiting ones.
             worst: worst case of the next call to reserve, or None.
             expected: expected use of the provider's rate limits by that call, or None.
             takes_messages: see `reserve`.

@@ -290,7 +290,7 @@ class JournalCheck:
 
         Raises:
             UntrustedMessage: a worker has signed the batch, and the events are too long for its
-                events, or follow one that cannot be read.
+                events, or follow an event that cannot be read.
         """
         events: list[RecordedEvent] = []
         for recorded in batch:

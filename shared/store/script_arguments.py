@@ -133,7 +133,7 @@ def list_arguments(
         first: position of the first entry, from 0; negative: from the end.
         last: position of the last entry.
         max_bytes: a longer entry is read as ''.
-        max_sum: most bytes of all entries. The entries behind them are read as ''.
+        max_sum: most bytes of all entries. The entries after them are read as ''.
         removes: whether all entries from the first one are removed.
     """
     return [first, last, max_bytes, max_sum, int(removes)]

@@ -59,7 +59,7 @@ def parse_stored_message(message_json: bytes, takers: bytes) -> StoredMessage:
 
     Args:
         message_json: JSON in the hash of the job.
-        takers: JSON in the progress of the job; empty: nobody has taken the message.
+        takers: JSON in the progress of the job; empty: no agent has taken the message.
     """
     fields = json.loads(message_json)
     return StoredMessage(

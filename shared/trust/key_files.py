@@ -204,8 +204,8 @@ def make_keys_of(
     """Make the keys of the identities that a folder does not have. Return their names.
 
     Args:
-        is_for_one_run: True if nobody needs the keys after a crash of the machine. They are made
-            faster, because nothing waits for the disk.
+        is_for_one_run: True if no process needs the keys after a crash of the machine. They are
+            made faster, because nothing waits for the disk.
 
     Raises:
         UserError: the folder or a file cannot be written.

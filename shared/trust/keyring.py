@@ -181,7 +181,7 @@ def new_identities(
     """Return the identities of an installation, without keys.
 
     Args:
-        specialists: those whose workers have keys of their own. Without them and pools, one
+        specialists: the specialists whose workers have their own keys. Without them and pools, one
             identity stands for the workers of all specialists.
         pools: name -> specialists of workers that serve several specialists.
     """

@@ -602,7 +602,7 @@ def check_run(
     holds.
 
     Raises:
-        UntrustedMessage: the proof is missing or wrong, or its signer is no worker of the
+        UntrustedMessage: the proof is missing or wrong, or its signer is not a worker of the
             specialist.
     """
     if not trust.is_on:

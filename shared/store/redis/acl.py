@@ -316,7 +316,7 @@ def worker_access(specialists: Sequence[str]) -> Access:
     value of the wrong type, and every script that reads the key would fail.
 
     Args:
-        specialists: those that they serve.
+        specialists: the specialists that they serve.
     """
     orders: list[str] = []
     for specialist in specialists:
