@@ -149,7 +149,7 @@ class LazyWorker:
         Args:
             lack: the missing part, in words.
             find_fault: returns the reason of the fault, or "".
-            where: words behind the missing part.
+            where: words that follow the missing part.
 
         Raises:
             UserError: no specialist is left.

@@ -299,7 +299,8 @@ class HostTaskRunner:
 
         Raises:
             InvalidAnswer: the value does not match the schema of the step.
-            TypeError: the value is no JSON value, such as a UUID, which kombu reads from JSON.
+            TypeError: the value is not a JSON value. An example is a UUID, which kombu reads from
+                JSON.
             ValueError: the value is too long, or it cannot be stored.
             RecursionError: the value is nested too deep.
         """

@@ -43,8 +43,8 @@ def accept_mcp(file: Path, *, is_sure: bool) -> int:
         is_sure: do not ask the person at the terminal.
 
     Raises:
-        UserError: the file names no servers, a server does not answer, a tool cannot be used, or
-            nobody can be asked.
+        UserError: the file names no servers, a server does not answer, a tool cannot be used, or no
+            person can be asked.
     """
     check_extra("mcp", "handoff specialists --accept-mcp", "mcp")
     check_extra("worker", "handoff specialists --accept-mcp")

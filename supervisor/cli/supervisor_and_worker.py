@@ -179,8 +179,8 @@ def _take_key_of(
     and the process refuses to start.
 
     Args:
-        rights: those that this kind of process needs.
-        specialists: those of the worker.
+        rights: the rights that this kind of process needs.
+        specialists: the specialists of the worker.
 
     Raises:
         UserError: there is no key in HANDOFF_SIGNING_KEY, or no identity has it.

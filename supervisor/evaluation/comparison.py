@@ -203,7 +203,7 @@ def _make_comparison(
 
     Args:
         grader_results: results of the grader's jobs, first for this order and then for the swapped
-            order. Without two of them, the answers count as not graded.
+            order. Without two results, the answers count as not graded.
     """
     duels = [duel_in(result, rubric) for result in grader_results]
     in_order = in_swapped_order = None

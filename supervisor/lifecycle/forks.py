@@ -31,7 +31,7 @@ def fork_of(
     Args:
         specialists: name -> digest of the specs that the fork uses in place of the announced
             specs.
-        has_new_task: True if the step has another task, so that nobody has approved the plan.
+        has_new_task: True if the step has another task, so that no person has approved the plan.
 
     Raises:
         UserError: the job is a child, has not ended or has no such step. Or the fork would repeat

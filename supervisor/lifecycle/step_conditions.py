@@ -25,8 +25,8 @@ def with_confidence(plan: Plan, step: Step, request: str = "") -> str:
     for it.
 
     Args:
-        request: request of a child job, which may ask for it. The confidence of a child job is
-            that of the last steps of its plan. Empty for other jobs.
+        request: request of a child job, which may ask for it. The confidence of a child job is the
+            confidence of the last steps of its plan. Empty for other jobs.
     """
     if CONFIDENCE in step.task:
         return step.task
