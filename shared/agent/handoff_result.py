@@ -19,6 +19,7 @@ from handoff_queue.shared.agent.markdown_answer import without_notes
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.handoff import (
     LAST_TOOL_ERROR,
+    MAX_ERROR_CHARS,
     AgentHandoff,
     HandoffResult,
     ResultStatus,
@@ -30,8 +31,6 @@ from handoff_queue.shared.types.memory_notes import MAX_NOTES, MEMORY, MEMORY_FU
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.origins import Origin
 
-MAX_ERROR_CHARS = 500
-"""Most characters of the error of a result."""
 MAX_REASON_CHARS = 240
 """Most characters of the reason of a failure that comes before the error of a tool."""
 MAX_SALVAGED_CHARS = 100_000

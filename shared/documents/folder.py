@@ -19,11 +19,10 @@ from handoff_queue.shared.documents.media_types import (
     what_to_do_with_binary,
 )
 from handoff_queue.shared.types.errors import InvalidDocuments
-from handoff_queue.shared.types.handoff import Document, Manifest
+from handoff_queue.shared.types.handoff import MAX_PATH_CHARS, Document, Manifest
+from handoff_queue.shared.types.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS
 from handoff_queue.shared.types.message import digest_of
 
-MAX_PATH_CHARS = 1_000
-"""Characters of the longest path, as in `shared.types.handoff.Document`."""
 MACHINE_MADE = frozenset({"__pycache__", "node_modules"})
 """Folders without documents of a user. Hidden folders (`.git`, `.venv`) are skipped, too."""
 
@@ -244,8 +243,8 @@ class FolderReading:
 def read_folder(
     folder: Path,
     *,
-    max_document_bytes: int = 20_000_000,
-    max_documents: int = 10_000,
+    max_document_bytes: int = MAX_DOCUMENT_BYTES,
+    max_documents: int = MAX_DOCUMENTS,
     strict: bool = False,
 ) -> FolderReading:
     """Read all documents below a folder, or a single file. The same files always give the same

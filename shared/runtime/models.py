@@ -18,9 +18,10 @@ from handoff_queue.shared.store.rate_limiter import account_of
 from handoff_queue.shared.types.batches import Batches
 from handoff_queue.shared.types.context_edits import ContextEdit
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
+from handoff_queue.shared.types.limits import MAX_MODEL_ERROR_CHARS
 from handoff_queue.shared.types.model import CallProgress, Model, ModelCall, ModelReply
 from handoff_queue.shared.types.names import REVIEWING_ROLES
-from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS, ModelCalls
+from handoff_queue.shared.types.presence import MAX_MODELS, ModelCalls
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
 
 MAX_NAME = 200
@@ -57,7 +58,7 @@ class ModelCallLog:
         message = " ".join(str(error).split())
         changes = {
             "failures": before.failures + 1,
-            "error": message[:MAX_ERROR_CHARS],
+            "error": message[:MAX_MODEL_ERROR_CHARS],
             "is_busy": isinstance(error, ModelBusy),
             "failing_since": before.failing_since or now,
             "failed_at": now,

@@ -55,7 +55,13 @@ from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.text.durations import seconds_in, whole_seconds_in
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode, Priority
-from handoff_queue.shared.types.limits import Depth, Dollars, Tokens
+from handoff_queue.shared.types.limits import (
+    MAX_DOCUMENT_BYTES,
+    MAX_DOCUMENTS,
+    Depth,
+    Dollars,
+    Tokens,
+)
 from handoff_queue.shared.types.message import each_problem, with_value
 
 DAY_S = 86_400
@@ -445,11 +451,11 @@ class Settings(BaseSettings):
     """
     max_request_chars: int = Field(default=100_000, ge=1, le=10_000_000)
     """The longest request. Put long texts into documents: a specialist can search them."""
-    max_document_bytes: int = Field(default=20_000_000, ge=1, le=500_000_000)
+    max_document_bytes: int = Field(default=MAX_DOCUMENT_BYTES, ge=1, le=500_000_000)
     """Bytes of the largest document. The upper bound is about the limit of a Redis string, 512
     MB.
     """
-    max_documents: int = Field(default=10_000, ge=1, le=1_000_000)
+    max_documents: int = Field(default=MAX_DOCUMENTS, ge=1, le=1_000_000)
     """The most files of one job."""
     serve_max_body_bytes: int = Field(default=50_000_000, ge=1_000, le=2_000_000_000)
     """The longest body of an HTTP request to `handoff serve`, with all documents in it."""

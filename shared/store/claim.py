@@ -65,8 +65,10 @@ from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage
 from handoff_queue.shared.types.usage import cost_usd
 
 CHORD_SILENCE_S = 3.0
-"""Seconds that the body of a chord may take after the last part has ended. Then the sweeper
-wakes the job.
+"""Seconds that the body of a chord may take after the last part has ended. Then the sweeper wakes
+the job. A job waits this long if a worker dies before it sends the body
+(`docs/decisions/0018-parts-are-results.md`). If the body is only late, the second evaluation has
+nothing to do. The value is chosen, not measured.
 """
 URGENT = (ResultStatus.FAILED, ResultStatus.NEEDS_INPUT)
 """Statuses that wake the supervisor at once, before the other parts of the chord end."""
@@ -81,11 +83,15 @@ CHANGED_HEARTBEAT_EVERY_S = 0.4
 answer.
 """
 RESERVE_RETRY_S = 0.2
-"""Seconds between two tries to reserve while other reservations use up the budget."""
+"""Seconds between two tries to reserve while other reservations use up the budget. A handoff that
+waits makes five round trips a second. The value is chosen, not measured.
+"""
 OUTAGE_S = 900.0
 """Seconds that a claim waits for an unreachable Redis, if the handoff has that much time left."""
 LATE_S = 60.0
-"""Seconds after the handoff's deadline in which a claim may store its last results."""
+"""Seconds after the handoff's deadline in which a claim may store its last results. This limit cuts
+the wait of `OUTAGE_S`. The value is chosen, not measured.
+"""
 
 
 @dataclass(frozen=True, slots=True)

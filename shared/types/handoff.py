@@ -44,12 +44,18 @@ LAST_TOOL_ERROR = "the last error of the tool"
 """Words between a reason and the error of a tool."""
 DEFAULT_FALLBACK = "Name each gap, and give the results that you have."
 """The fallback of a step that states none."""
+MAX_PATH_CHARS = 1_000
+"""Most characters of the path of a document, or of a URL."""
+MAX_TEXT_CHARS = 100_000
+"""Most characters of a task, and of other texts of a handoff."""
+MAX_ERROR_CHARS = 500
+"""Most characters of the error of a result."""
 
 
 class Document(Message):
     """A document of a job. Its text is in the store under its digest."""
 
-    path: Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
+    path: Annotated[str, StringConstraints(min_length=1, max_length=MAX_PATH_CHARS)]
     """Path relative to the given folder, with forward slashes. For a fetched page: its URL."""
     digest: Digest
     """SHA-256 of the extracted text. Files with the same text are stored, indexed and cited
@@ -79,7 +85,7 @@ class Manifest(Message):
         return None
 
 
-Text = Annotated[str, StringConstraints(min_length=1, max_length=100_000)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=MAX_TEXT_CHARS)]
 
 
 class BlobRef(Message):
@@ -410,7 +416,7 @@ def failed_result(
 ) -> HandoffResult:
     """Return the result of a handoff that failed before its model could answer."""
     return result_of(
-        handoff, status=ResultStatus.FAILED, error=error[:500], stop_reason=stop_reason
+        handoff, status=ResultStatus.FAILED, error=error[:MAX_ERROR_CHARS], stop_reason=stop_reason
     )
 
 

@@ -27,6 +27,12 @@ MAX_SECONDS = 365 * 86_400
 """Longest time that a user can set, in seconds."""
 MAX_SLOTS = 10_000
 """Most threads of one worker process."""
+MAX_DOCUMENT_BYTES = 20_000_000
+"""Bytes of the largest document, if no setting states another number."""
+MAX_DOCUMENTS = 10_000
+"""Most files of one job, if no setting states another number."""
+MAX_MODEL_ERROR_CHARS = 300
+"""Most characters of a server's message in the error of a model call, and of an announced error."""
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]

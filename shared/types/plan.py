@@ -18,6 +18,9 @@ from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan_validation import last_join_problems, shape_problems
 from handoff_queue.shared.types.step import Join, Step
 
+MAX_PLAN_WHY_CHARS = 2_000
+"""Most characters of the reason for a plan, a patch or a route."""
+
 
 class Synthesis(StrEnum):
     """Method to make one answer from the results of several sinks."""
@@ -40,7 +43,7 @@ class Plan(Message):
     """Results of the sinks that the answer needs; None: all sinks have ended."""
     given: tuple[StepIdField, ...] = ()
     """Results that the job has from the beginning, and that steps may depend on."""
-    why: Annotated[str, StringConstraints(max_length=2_000)] = ""
+    why: Annotated[str, StringConstraints(max_length=MAX_PLAN_WHY_CHARS)] = ""
     """The reason for a plan that code has made, for readers of the plan."""
 
     @model_validator(mode="after")

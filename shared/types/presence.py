@@ -61,10 +61,6 @@ def has_activity_changed(doing: str, before: str) -> bool:
     return doing != before
 
 
-MAX_ERROR_CHARS = 300
-"""Most characters of an announced error, the same bound as in
-`shared.providers.anthropic.errors`.
-"""
 MAX_MODELS = 8
 """Most models whose newest calls a process announces."""
 MAX_ANNOUNCED_NAMES = 1_000

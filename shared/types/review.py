@@ -17,7 +17,9 @@ LOWEST, HIGHEST = 1, 5
 """Range of a score. Two readers can agree on the meaning of each of five scores."""
 MAX_CRITERIA = 12
 Meaning = Annotated[str, StringConstraints(min_length=3, max_length=500)]
-Why = Annotated[str, StringConstraints(max_length=1_000)]
+MAX_WHY_CHARS = 1_000
+"""Most characters of the reason that a role gives for a score, a verdict or a ruling."""
+Why = Annotated[str, StringConstraints(max_length=MAX_WHY_CHARS)]
 
 
 class Criterion(PublicMessage):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from handoff_queue.shared.agent.prices import Prices, prices_from
-from handoff_queue.shared.documents.folder import MACHINE_MADE, MAX_PATH_CHARS, FolderReading
+from handoff_queue.shared.documents.folder import MACHINE_MADE, FolderReading
 from handoff_queue.shared.settings.http_values import server_in_url, split_http_url
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
@@ -24,7 +24,7 @@ from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
 )
 from handoff_queue.shared.types.gates import FactTable, Gates, GatesFrom
-from handoff_queue.shared.types.handoff import ref
+from handoff_queue.shared.types.handoff import MAX_PATH_CHARS, ref
 from handoff_queue.shared.types.ids import JobId, is_job_id
 from handoff_queue.shared.types.job_options import (
     APPROVE_AT_ONCE,

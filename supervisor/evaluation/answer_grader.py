@@ -23,7 +23,7 @@ from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE, Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Synthesis
-from handoff_queue.shared.types.review import HIGHEST, LOWEST, Rubric, Score
+from handoff_queue.shared.types.review import HIGHEST, LOWEST, MAX_WHY_CHARS, Rubric, Score
 from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
@@ -39,7 +39,6 @@ MAX_REQUEST_CHARS = 20_000
 MAX_REFERENCE_CHARS = 10_000
 MAX_SOURCES = 20
 MAX_QUOTE_CHARS = 200
-MAX_WHY_CHARS = 1_000
 GRADER_S = 600
 """Most seconds of a grader's job."""
 SCORE_JOB = "Score the answer below to the request below, by each criterion of the rubric."

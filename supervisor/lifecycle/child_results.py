@@ -15,7 +15,13 @@ from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.budget_measures import MEASURES, Measure
 from handoff_queue.shared.types.citation_markers import MARKER, map_texts
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, StopReason
+from handoff_queue.shared.types.handoff import (
+    MAX_ERROR_CHARS,
+    Claim,
+    HandoffResult,
+    ResultStatus,
+    StopReason,
+)
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.answer import (
@@ -44,7 +50,6 @@ from handoff_queue.supervisor.lifecycle.state import JobState
 
 MAX_CLAIMS = 9_999
 """Most claims of a result."""
-MAX_ERROR_CHARS = 500
 _STATUS = {JobStatus.OK: ResultStatus.OK, JobStatus.PARTIAL: ResultStatus.PARTIAL}
 
 

@@ -9,7 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.types.errors import HandoffError
-from handoff_queue.shared.types.handoff import AgentHandoff, Artifact, ContextResult, Feedback
+from handoff_queue.shared.types.handoff import (
+    MAX_TEXT_CHARS,
+    AgentHandoff,
+    Artifact,
+    ContextResult,
+    Feedback,
+)
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
 from handoff_queue.shared.types.limits import HandoffLimits
@@ -37,8 +43,10 @@ MIN_TOKENS_PER_TURN = 100_000
 """Least token budget of a handoff for each of its turns. A turn reads a long context, whose old
 results are cleared, and writes an answer.
 """
-MAX_TASK_CHARS = 99_000
-"""Most characters of a step's task if code adds sentences to it."""
+MAX_TASK_CHARS = MAX_TEXT_CHARS - 1_000
+"""Most characters of a step's task if code adds sentences to it. The rest is for the sentence about
+running dependencies, of at most 933 characters (`_task`).
+"""
 ROLE_STEPS_TOKENS = 400_000
 """Token budget of a role's handoff: a role may read the results of all steps."""
 

@@ -18,6 +18,7 @@ from handoff_queue.shared.types.review import (
     DEFAULT_RUBRIC,
     HIGHEST,
     LOWEST,
+    MAX_WHY_CHARS,
     Decision,
     Revision,
     Rubric,
@@ -36,7 +37,6 @@ from handoff_queue.supervisor.roles.answer_text import (
 from handoff_queue.supervisor.text.orders_to_assessor import TELLS_ASSESSOR, find_order_to_assessor
 
 MAX_POINT_CHARS = 4_000
-MAX_WHY_CHARS = 1_000
 MAX_LOW_SCORE = 2
 """2 means: misleading, or a part is missing (`assessor.md`). A PASS with such a score of the whole
 has an open point.

@@ -15,7 +15,7 @@ from handoff_queue.shared.agent.answer_format import AcceptedAnswer, InvalidAnsw
 from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.review import Revision, Ruling, Rulings, Side
+from handoff_queue.shared.types.review import MAX_WHY_CHARS, Revision, Ruling, Rulings, Side
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.review_arbitration import disagreements, is_for_arbitration
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -28,7 +28,6 @@ from handoff_queue.supervisor.roles.answer_text import (
 )
 from handoff_queue.supervisor.roles.judge import judge_brief, judge_format, show_claim
 
-MAX_WHY_CHARS = 1_000
 MAX_SHOWN_CHARS = 80_000
 """Most characters of results and their evidence in one brief. Each point gets an equal part."""
 MAX_CLAIMS = 100

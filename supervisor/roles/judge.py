@@ -16,10 +16,15 @@ from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.origins import is_output_of_code
-from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
+from handoff_queue.shared.types.review import (
+    MAX_WHY_CHARS,
+    Conflict,
+    Conflicts,
+    Settlement,
+    Settlements,
+)
 from handoff_queue.supervisor.roles.answer_text import clip, object_schema, parse
 
-MAX_WHY_CHARS = 1_000
 MAX_SHOWN_CHARS = 80_000
 """Most characters of conflicts in one brief. Conflicts that do not fit stay disputed."""
 MAX_TEXT_CHARS = 600

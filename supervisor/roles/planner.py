@@ -20,6 +20,7 @@ from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.plan_validation import count_problems, name_problems, shape_problems
 from handoff_queue.shared.types.step import Join, OnFailure, Step
+from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS
 from handoff_queue.supervisor.lifecycle.routing import default_specialist, plan_of_one_step
 from handoff_queue.supervisor.roles.answer_text import (
     MAX_ID_CHARS,
@@ -39,8 +40,6 @@ step, as in `find_{item}`: its copy for the same text.
 """
 REQUEST = "{request}"
 """In a task: the place of the job's request, so that the planner need not write it again."""
-MAX_TASK_CHARS = 99_000
-"""Most characters of a task with the request in it."""
 _SUFFIX_CHARS = 20
 """Most characters that `for_each` adds to the id of a step."""
 

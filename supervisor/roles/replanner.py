@@ -22,7 +22,7 @@ from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.model import Block
-from handoff_queue.shared.types.plan import Patch, Plan, Repeat
+from handoff_queue.shared.types.plan import MAX_PLAN_WHY_CHARS, Patch, Plan, Repeat
 from handoff_queue.shared.types.plan_validation import last_join_problems, shape_problems
 from handoff_queue.shared.types.step import Step
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
@@ -146,7 +146,6 @@ def _refuse_mixed_call(_arguments: dict[str, Any], _context: ToolContext) -> str
     raise ToolFailed("not executed: read first, and then decide with calls of your decision only")
 
 
-MAX_WHY_CHARS = 2_000
 MAX_EARLIER_RESULT_CHARS = 300
 """Characters of an earlier result in the message about a repeated request."""
 
@@ -266,7 +265,7 @@ class PatchFormat:
             raise InvalidAnswer(
                 f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool"
             ) from error
-        why = clip(answer.why or "", MAX_WHY_CHARS)
+        why = clip(answer.why or "", MAX_PLAN_WHY_CHARS)
         return _accept_patch(Patch(finalize=decision is Decision.FINALIZE, why=why))
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
@@ -398,7 +397,7 @@ def _patch(requested: _RequestedChanges, repeats: Sequence[Repeat]) -> Patch:
     """Return the patch without repeats. Dependents of a repeat depend on the earlier step."""
     replacements = {repeat.step: repeat.earlier for repeat in repeats}
     new_steps = [step for step in requested.add if step.id not in replacements]
-    why = clip(" ".join(map(_sentence, requested.whys)), MAX_WHY_CHARS)
+    why = clip(" ".join(map(_sentence, requested.whys)), MAX_PLAN_WHY_CHARS)
     return Patch(
         add=_waiting_for(new_steps, replacements),
         change=_waiting_for(requested.change, replacements),

@@ -12,6 +12,7 @@ from handoff_queue.shared.agent.lenient_answer import LenientAnswer
 from handoff_queue.shared.types.handoff import ResultStatus
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.plan import MAX_PLAN_WHY_CHARS
 from handoff_queue.supervisor.lifecycle.routing import default_specialist
 from handoff_queue.supervisor.roles.answer_text import (
     clip,
@@ -20,8 +21,6 @@ from handoff_queue.supervisor.roles.answer_text import (
     parse,
     values_of,
 )
-
-MAX_WHY_CHARS = 2_000
 
 
 class RouteChoice(StrEnum):
@@ -87,7 +86,7 @@ class RouteFormat:
             if not is_team:
                 notes = (self._note_on_unknown_specialist(specialist, last_try=last_try),)
             specialist = default_specialist(self.specialists)
-        why = clip(answer.why or "", MAX_WHY_CHARS)
+        why = clip(answer.why or "", MAX_PLAN_WHY_CHARS)
         route = Route(team=is_team, specialist=specialist, why=why)
         return AcceptedAnswer(ResultStatus.OK, route.model_dump(mode="json"), notes=notes)
 

@@ -39,6 +39,7 @@ from handoff_queue.shared.types.errors import (
     ServerFailed,
     Unsendable,
 )
+from handoff_queue.shared.types.limits import MAX_MODEL_ERROR_CHARS
 
 _NAME_MISMATCHES = (62, 64)
 """X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL's x509_vfy.h."""
@@ -243,8 +244,6 @@ def _proxy(scheme: str) -> tuple[str, str]:
     return name, f"{parts.hostname or ''}:{parts.port or default_port}"
 
 
-_MAX_CHARS = 300
-"""Most characters of the server's message, with the colon in front."""
 _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")
 _REMEDIES = {
     401: "the key was refused (401): set ANTHROPIC_API_KEY to a valid one",
@@ -443,7 +442,7 @@ def _message_of(body: Any) -> str:
     if not isinstance(message, str) or not message.strip() or "<html" in message.lower():
         return ""
     line = replace_lone_surrogates(" ".join(message.split()))
-    return ": " + redact(line)[:_MAX_CHARS]
+    return ": " + redact(line)[:MAX_MODEL_ERROR_CHARS]
 
 
 def _first_message(error: Mapping[str, Any]) -> Any:

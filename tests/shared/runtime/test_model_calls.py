@@ -9,8 +9,9 @@ import pytest
 
 from handoff_queue.shared.runtime.models import ModelCallLog, RecordedModel
 from handoff_queue.shared.types.errors import LimitReached, ModelBusy, ModelUnreachable
+from handoff_queue.shared.types.limits import MAX_MODEL_ERROR_CHARS
 from handoff_queue.shared.types.model import CallProgress, ModelCall, ModelReply, SystemPrompt
-from handoff_queue.shared.types.presence import MAX_ERROR_CHARS, MAX_MODELS
+from handoff_queue.shared.types.presence import MAX_MODELS
 from handoff_queue.shared.types.usage import NOTHING_USED
 
 
@@ -51,7 +52,7 @@ def test_consecutive_failures_are_counted_with_their_errors_and_times() -> None:
     assert (calls.failures, calls.is_busy) == (2, False)
     assert (calls.succeeded_at, calls.failing_since, calls.failed_at) == (10.0, 20.0, 30.0)
     assert calls.error.startswith("no connection to the server")
-    assert len(calls.error) == MAX_ERROR_CHARS
+    assert len(calls.error) == MAX_MODEL_ERROR_CHARS
 
 
 def test_a_call_that_succeeds_clears_the_failures_before_it() -> None:

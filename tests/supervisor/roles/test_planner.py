@@ -16,8 +16,8 @@ from handoff_queue.shared.types.handoff import DEFAULT_FALLBACK, ResultStatus
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.step import Join
+from handoff_queue.supervisor.lifecycle.handoffs import MAX_TASK_CHARS
 from handoff_queue.supervisor.roles.planner import (
-    MAX_TASK_CHARS,
     PlanAnswer,
     PlanFormat,
     fallback_plan,
