@@ -14,7 +14,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from handoff_queue.workers.index.query_builder import beginnings_of, phrase_of, words_of
+from handoff_queue.shared.text.search_words import words_of
+from handoff_queue.workers.index.query_builder import beginnings_of, phrase_of
 from handoff_queue.workers.index.writer import ORDINAL_BITS
 
 _HEADING_WEIGHT = 3.0

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.text.search_words import separate_cjk
 from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.workers.index.database import Database
 from handoff_queue.workers.index.passages import Passage, passages
-from handoff_queue.workers.index.query_builder import index_text
 
 BATCH_DOCUMENTS = 250
 """Most documents of one transaction."""
@@ -96,7 +96,7 @@ def _add(connection: sqlite3.Connection, texts: dict[str, str]) -> None:
         for number, passage in enumerate(passages_by_digest[digest], first):
             snippet = text[passage.start : passage.end]
             passage_rows.append((number, passage.start, passage.end, snippet))
-            word_rows.append((number, index_text(passage.heading), index_text(snippet)))
+            word_rows.append((number, separate_cjk(passage.heading), separate_cjk(snippet)))
         connection.executemany(
             "INSERT INTO passages (id, first, last, snippet) VALUES (?, ?, ?, ?)", passage_rows
         )

@@ -19,6 +19,7 @@ from anthropic.lib.tools import BetaAbstractMemoryTool
 from anthropic.types import beta
 
 from handoff_queue.shared.agent.tool import ToolContext, ToolFailed
+from handoff_queue.shared.text.search_words import separate_cjk, split_words, words_of
 from handoff_queue.shared.text.word_forms import stem
 from handoff_queue.shared.types.errors import NotesFull
 from handoff_queue.shared.types.handoff import Citation
@@ -51,7 +52,6 @@ _NUMBER_WIDTH = 6
 """Width of a line's number, as in the SDK."""
 _LINES_AROUND = 2
 """Lines before and after a change in the reply to `str_replace`, as in the SDK."""
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,14 @@ class MemoryCommands(BetaAbstractMemoryTool):
         """Return the notes with the words of the query, the best first. A rare word counts
         more.
         """
-        query_words = set(map(stem, _WORD.findall(query)))
-        if not query_words:
+        phrases = [_stems_of(word) for word in words_of(query)]
+        if not phrases:
             raise ToolFailed("memory: the query has no words: name the fact that you look for")
         notes = self._notes.all()
-        matches_by_note = [_words_of(note) & query_words for note in notes]
+        matches_by_note: list[set[str]] = []
+        for note in notes:
+            text = _text_to_search(note)
+            matches_by_note.append({phrase for phrase in phrases if phrase in text})
         counts: Counter[str] = Counter()
         for matches in matches_by_note:
             counts.update(matches)
@@ -398,13 +401,20 @@ def _number_lines(text: str, line_range: slice) -> list[str]:
     return numbered_lines[line_range]
 
 
-def _words_of(note: Note) -> set[str]:
+def _text_to_search(note: Note) -> str:
     """Return the stems of the words of a note: of its path, its text and its evidence."""
-    parts = [note.path.replace("_", " "), note.text]
+    parts = [note.path, note.text]
     if note.evidence is not None:
         parts.append(note.evidence.quote)
-    words = _WORD.findall(" ".join(parts))
-    return set(map(stem, words))
+    return _stems_of("\n".join(parts))
+
+
+def _stems_of(text: str) -> str:
+    """Return the stems of the words of a text, each between spaces. A word of a script without
+    spaces becomes several words, and is found in any run of these words.
+    """
+    words = split_words(separate_cjk(text))
+    return f" {' '.join(map(stem, words))} "
 
 
 def _bytes_of(note: Note) -> int:

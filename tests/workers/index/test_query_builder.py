@@ -7,13 +7,8 @@ import sqlite3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from handoff_queue.workers.index.query_builder import (
-    MAX_WORDS,
-    beginnings_of,
-    index_text,
-    phrase_of,
-    words_of,
-)
+from handoff_queue.shared.text.search_words import MAX_WORDS, separate_cjk, words_of
+from handoff_queue.workers.index.query_builder import beginnings_of, phrase_of
 
 
 @given(st.text())
@@ -43,4 +38,10 @@ def test_a_query_is_cut_to_the_maximum_number_of_words() -> None:
 
 
 def test_characters_of_scripts_without_spaces_are_separate_words() -> None:
-    assert index_text("数据库x").split() == ["数", "据", "库", "x"]
+    assert separate_cjk("数据库x").split() == ["数", "据", "库", "x"]
+
+
+def test_accents_of_latin_letters_make_no_difference_also_in_decomposed_texts() -> None:
+    assert words_of("Zürich") == words_of("Zu\u0308rich") == ("zurich",)
+    assert words_of("йога") == ("йога",), "a mark makes another letter in Cyrillic"
+    assert words_of("서울 ガラス") == ("서울", "ガラス")

@@ -99,6 +99,39 @@ def test_a_later_job_finds_the_note_with_its_evidence(
     }
 
 
+@pytest.mark.parametrize(
+    ("path", "text", "query"),
+    [
+        ("jp/price", "価格は3000円", "価格"),
+        ("cn/addr", "公司地址在上海市浦东新区", "上海"),
+        ("kr/addr", "본사는 서울에 있습니다", "서울"),
+        ("api/rate_limits", "60 calls a minute", "rate_limits"),
+        ("api/rate_limits", "60 calls a minute", "rate limit"),
+        ("api/retries", "MAX_RETRY_COUNT is 7", "retry"),
+        ("api/retries", "MAX_RETRY_COUNT is 7", "MAX_RETRY_COUNT"),
+        ("ch/office", "The office is in Zürich.", "Zurich"),
+        ("ch/office", "The office is in Zürich.", "Zürich"),
+        ("ch/office", "The office is in Zurich.", "Zürich"),
+        ("ru/office", "Российский офис", "российский"),
+    ],
+)
+def test_a_search_finds_words_in_every_script_and_spelling(
+    store: Store, later: ToolHarness, path: str, text: str, query: str
+) -> None:
+    write_note(store, path, text, "acme", None)
+
+    assert [note["text"] for note in notes_of(later, query)] == [text]
+
+
+@pytest.mark.parametrize("query", ["東海", "limits_x", "ии"])
+def test_a_search_finds_no_note_without_the_words(
+    store: Store, later: ToolHarness, query: str
+) -> None:
+    write_note(store, "cn/addr", "上海 东京", "acme", None)
+
+    assert notes_of(later, query) == []
+
+
 def test_view_shows_the_source_the_author_and_the_date_of_a_note_below_its_lines(
     store: Store, first: ToolHarness, later: ToolHarness
 ) -> None:
