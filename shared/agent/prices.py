@@ -103,6 +103,8 @@ class Prices:
         if self.is_free:
             cost = 0
         changes = self._cache_effect(usage, model, tokens)
+        if cost and usage.cost_microusd:
+            changes["server_tools_microusd"] = usage.cost_microusd
         if usage.cost_microusd == cost and not changes:
             return usage
         return usage.model_copy(update={"cost_microusd": cost, **changes})

@@ -43,6 +43,7 @@ class _Sample(BaseModel):
     turns: Count
     bucket: _BucketSample | None
     saved: Count = 0
+    server_tools: Count = 0
 
 
 class _Score(BaseModel):
@@ -65,12 +66,13 @@ class History:
     ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
         """Return the samples by specialist or role, and the scores, the newest first.
 
-        A sample is `{at, usd, ms, waited_ms, turns, bucket, saved}`. `at` is the end of the
-        handoff in Unix milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is the
+        A sample is `{at, usd, ms, waited_ms, turns, bucket, saved, server_tools}`. `at` is the end
+        of the handoff in Unix milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is the
         time since its first claim, and `waited_ms` the part that it waited for its provider.
         `bucket` is its share of one bucket's rate limits: `{name, input, output}` in tokens, or
-        None without limits. `saved` is the micro-dollars that its batches saved. Waits for
-        batches are not part of `ms`.
+        None without limits. `saved` is the micro-dollars that its batches saved, and
+        `server_tools` the part of `usd` for the provider's tools. Waits for batches are not part
+        of `ms`.
 
         Entries that cannot be read are skipped, because no job depends on these statistics.
 

@@ -121,6 +121,8 @@ def usage_for_settle(usage: Usage) -> dict[str, Any]:
     if usage.batch_calls:
         figures["batched"] = usage.batch_calls
         figures["batch_saved"] = usage.batch_saved_microusd
+    if usage.server_tools_microusd:
+        figures["server_tools"] = usage.server_tools_microusd
     return figures
 
 

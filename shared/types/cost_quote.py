@@ -28,8 +28,8 @@ class Quote(Message):
     microusd: Estimate | None = None
     """None if there is no earlier handoff, or a price is unknown."""
     half_price_microusd: Annotated[NonNegativeFloat | None, OmitNone] = None
-    """The part of the likely cost that is for calls in batches, at half price; None: all calls are
-    live, or a price is unknown.
+    """The part of the likely cost that is for tokens of calls in batches, at half price; None: all
+    calls are live, or a price is unknown.
     """
     seconds: Estimate | None = None
     """None if there is no earlier handoff, or calls wait for batches."""

@@ -80,6 +80,10 @@ class Usage(Message):
     """Calls whose reply came from a batch of the provider, at half price."""
     batch_saved_microusd: Annotated[Figure, OmitZero] = 0
     """What these calls would have cost more as live calls."""
+    server_tools_microusd: Annotated[Figure, OmitZero] = 0
+    """The part of cost_microusd that is for searches and containers of the provider. It is the same
+    in a batch.
+    """
     cost_microusd: Figure | None = 0
     """None if the price of the model is unknown. An unknown cost is never zero."""
     cut_calls: Figure = 0

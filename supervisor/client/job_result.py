@@ -275,7 +275,7 @@ class JobResult(Message):
     """{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}, made before
     the first step. Null: the user asked for no quote, or there is no plan yet. Nine of ten
     jobs stay below `most`, after twelve jobs with a quote have ended. If calls go through batches,
-    `time` is null, and `cost` has `half_price_usd`: the part of `likely_usd` for these calls.
+    `time` is null, and `cost` has `half_price_usd`: the part of `likely_usd` for their tokens.
     `deadline_s` is then the longest time of the job, with the waits for a person before the quote.
     `time_without_batches` has the form of `time`, without the waits for batches.
     """

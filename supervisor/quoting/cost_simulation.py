@@ -48,14 +48,20 @@ class CostSample(NamedTuple):
     batch_saved_microusd: int = 0
     """Micro-dollars that its calls in batches would have cost more as live calls."""
 
-    def price(self, *, is_batched: bool) -> float | None:
-        """Return the cost in micro-dollars if all its calls are live, or all are in batches."""
+    server_tools_microusd: int = 0
+    """The part of `microusd` for tools of the provider, which cost the full price in batches."""
+
+    def prices(self, *, is_batched: bool) -> tuple[float, float] | None:
+        """Return the micro-dollars at half price and at the full price, if all its calls are live,
+        or all are in batches. None: the price is not known.
+        """
         if self.microusd is None:
             return None
-        live = self.microusd + self.batch_saved_microusd
-        if is_batched:
-            return live * float(BATCH_SHARE)
-        return live
+        live = float(self.microusd + self.batch_saved_microusd)
+        if not is_batched:
+            return 0.0, live
+        full_price = float(min(self.server_tools_microusd, live))
+        return (live - full_price) * float(BATCH_SHARE), full_price
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +195,7 @@ class _Drawn(NamedTuple):
     cost: float | None
     """Micro-dollars; None: the price of a drawn sample is not known."""
     half_price: float
-    """The part of the cost that is for calls in batches."""
+    """The part of the cost that is for tokens of calls in batches."""
     seconds: float
 
 
@@ -198,12 +204,10 @@ def _draw(
 ) -> _Drawn:
     """Simulate the work once with unlimited slots."""
     ends: dict[StepId, float] = {}
-    live_prices: list[float | None] = []
-    batch_prices: list[float | None] = []
+    prices: list[tuple[float, float] | None] = []
 
     def add_price(sample: CostSample, *, is_batched: bool) -> None:
-        prices = batch_prices if is_batched else live_prices
-        prices.append(sample.price(is_batched=is_batched))
+        prices.append(sample.prices(is_batched=is_batched))
 
     for step_id, (name, depends_on) in work.steps.items():
         sample = random.choice(samples[name])
@@ -215,21 +219,13 @@ def _draw(
         sample = random.choice(samples[name])
         end += sample.seconds
         add_price(sample, is_batched=work.is_batched and name not in work.live)
-    half_price = _sum(batch_prices)
-    full_price = _sum(live_prices)
-    if half_price is None or full_price is None:
-        return _Drawn(None, 0.0, end)
-    return _Drawn(half_price + full_price, half_price, end)
-
-
-def _sum(prices: Sequence[float | None]) -> float | None:
-    """Return the sum of prices, or None if a price is unknown."""
-    total = 0.0
+    half_price = full_price = 0.0
     for price in prices:
         if price is None:
-            return None
-        total += price
-    return total
+            return _Drawn(None, 0.0, end)
+        half_price += price[0]
+        full_price += price[1]
+    return _Drawn(half_price + full_price, half_price, end)
 
 
 def _estimate(figures: Sequence[float], scores: Sequence[tuple[float, float]]) -> Estimate:

@@ -81,7 +81,7 @@ def quote_as_json(quote: Quote) -> dict[str, Any]:
     """Return `{cost: {likely_usd, most_usd}, time: {likely_s, most_s}, handoffs, jobs}`.
 
     `cost` and `time` are None if they are not known. If calls go through batches, `cost` also has
-    `half_price_usd`: the part of `likely_usd` that is for these calls. Then `time` is None.
+    `half_price_usd`: the part of `likely_usd` that is for their tokens. Then `time` is None.
     `time_without_batches` has its form and does not count the waits for batches. `deadline_s` is
     the seconds from the submission, or the latest retry, to the end at the latest. It has the waits
     for a person before the quote, but not those after it.
@@ -140,7 +140,7 @@ def score_in(before: JobState, later: JobState) -> str | None:
 
 def _sample(entry: Mapping[str, Any]) -> CostSample:
     """Return a sample of the store."""
-    return CostSample(entry["usd"], entry["ms"] / 1000, entry["saved"])
+    return CostSample(entry["usd"], entry["ms"] / 1000, entry["saved"], entry["server_tools"])
 
 
 def _work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingWork:

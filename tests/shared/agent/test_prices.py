@@ -126,6 +126,16 @@ def test_a_usage_has_the_money_that_the_cache_saved_and_cost() -> None:
     assert PRICES.usage_with_cost(used, "llama-of-mine").cache_saved_microusd == 0
 
 
+def test_a_search_costs_the_same_in_a_batch_and_is_counted_apart() -> None:
+    used = Usage(input_tokens=1_000_000, cost_microusd=30_000)
+    live = PRICES.usage_with_cost(used, "claude-opus-5-5")
+    batched = PRICES.usage_with_batch_cost(used, "claude-opus-5-5")
+
+    assert (live.cost_microusd, live.server_tools_microusd) == (4_030_000, 30_000)
+    assert (batched.cost_microusd, batched.server_tools_microusd) == (2_030_000, 30_000)
+    assert PRICES.usage_with_cost(used, "llama-of-mine").server_tools_microusd == 0
+
+
 @given(st.text())
 def test_no_token_is_less_than_a_byte(text: str) -> None:
     assert request_bytes(a_call(system=text)) >= len(text.encode("utf-8", "replace"))

@@ -83,12 +83,23 @@ def test_a_sample_has_the_money_that_its_batches_saved(store: Store, job_id: Job
     assert [sample["saved"] for sample in samples] == [0, 42]
 
 
+def test_a_sample_has_the_money_for_tools_of_the_provider(store: Store, job_id: JobId) -> None:
+    claimed = granted_claim(store, job_id, "a.1")
+    assert claimed.reserve(WORST) is None
+    used = model_reply().usage.model_copy(update={"server_tools_microusd": 30})
+    claimed.checkpoint(model_reply().model_copy(update={"usage": used}))
+    finish(claimed)
+
+    assert newest(store)["server_tools"] == 30
+
+
 def test_a_sample_of_an_older_version_saved_nothing(store: Store) -> None:
     line = '{"at": 5, "usd": 1, "ms": 7, "waited_ms": 0, "turns": 1, "bucket": null}'
     store.connection.redis.lpush(keys.history("researcher"), line)
     store.connection.redis.expire(keys.history("researcher"), 60)
 
-    assert newest(store)["saved"] == 0
+    sample = newest(store)
+    assert (sample["saved"], sample["server_tools"]) == (0, 0)
 
 
 def test_the_wait_for_the_provider_is_separate_from_work_also_while_deferred(
@@ -164,6 +175,7 @@ UNREADABLE = [
 def test_a_line_that_is_not_a_sample_and_no_score_is_skipped(store: Store, line: bytes) -> None:
     redis = store.connection.redis
     sample = {"at": 5, "usd": None, "ms": 7, "waited_ms": 0, "turns": 1, "bucket": None, "saved": 9}
+    sample["server_tools"] = 7
     score_line = '{"cost_likely": null, "cost_most": 1.5, "time_likely": 0.5, "time_most": 2}'
     redis.rpush(keys.history("researcher"), line, json.dumps(sample))
     redis.rpush(keys.SCORES, line, score_line)

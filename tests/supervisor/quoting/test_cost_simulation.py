@@ -96,6 +96,18 @@ def test_steps_and_roles_with_batches_cost_half() -> None:
     assert (quote.microusd.likely, quote.half_price_microusd) == (68.5 + 5.5, 68.5 + 5.5)
 
 
+def test_searches_of_the_provider_cost_the_full_price_in_a_job_with_batches() -> None:
+    """30 of 100 micro-dollars are for searches, and 70 for tokens."""
+    live = CostHistory({"researcher": [CostSample(100, 10.0, server_tools_microusd=30)]})
+    batched = CostHistory({"researcher": [CostSample(65, 10.0, 35, server_tools_microusd=30)]})
+    work = replace(CHAIN, is_batched=True)
+
+    for past in (live, batched):
+        quote = quote_of(work, past, 0, 0.0, "x")
+        assert quote.microusd
+        assert (quote.microusd.likely, quote.half_price_microusd) == (3 * 65.0, 3 * 35.0)
+
+
 def test_a_specialist_without_batches_costs_the_full_price_in_a_job_with_batches() -> None:
     work = replace(CHAIN, is_batched=True, live=frozenset({"writer"}))
     quote = quote_of(work, ALWAYS_THE_SAME, 0, 0.0, "x")

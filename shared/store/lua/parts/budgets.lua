@@ -149,7 +149,9 @@ local function usage_changes(used)
 end
 
 local SPENT_FIELDS = column(AMOUNTS, 'total')
-for _, name in ipairs({ 'unpriced', 'cut_calls', 'cut_tokens', 'cut_usd', 'batch_saved' }) do
+local FIELDS_OF_SAMPLES = { 'batch_saved', 'server_tools' }
+local OTHER_FIELDS = { 'unpriced', 'cut_calls', 'cut_tokens', 'cut_usd', unpack(FIELDS_OF_SAMPLES) }
+for _, name in ipairs(OTHER_FIELDS) do
   SPENT_FIELDS[#SPENT_FIELDS + 1] = name
 end
 
@@ -277,10 +279,12 @@ local function settle(job, h, used)
     changes[#changes + 1] = change
   end
   add_to_accounts(keys, changes)
-  if (used.batch_saved or 0) > 0 then -- for the sample of the handoff
-    add_to_figure(h, 'batch_saved', integer(used.batch_saved))
-    for _, level in ipairs(levels) do
-      add_to_figure(progress_of(level.job), 'batch_saved', integer(used.batch_saved))
+  for _, name in ipairs(FIELDS_OF_SAMPLES) do
+    if (used[name] or 0) > 0 then
+      add_to_figure(h, name, integer(used[name]))
+      for _, level in ipairs(levels) do
+        add_to_figure(progress_of(level.job), name, integer(used[name]))
+      end
     end
   end
   if used.usd < 0 then

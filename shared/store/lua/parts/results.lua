@@ -31,24 +31,27 @@ end
 
 -- Add a sample to the history of a role, for quotes and for the use of slots: end (Unix ms),
 -- micro-dollars (null: unknown price), ms since the first claim, ms of waiting for the provider,
--- turns, tokens that count for the bucket (`bucket_use`: JSON), and the micro-dollars that its
--- batches saved. `child`: id of the child job that did the handoff, or nil.
+-- turns, tokens that count for the bucket (`bucket_use`: JSON), the micro-dollars that its batches
+-- saved, and those of the provider's tools. `child`: id of the child job that did the handoff, or
+-- nil.
 local MAX_SAMPLES = 200
 local function add_sample(h, role, child, bucket_use, at)
-  local usd, unpriced, started_at, turns, asked_ms, batch_saved = unpack(
-    redis.call('HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms', 'batch_saved')
-  )
+  local usd, unpriced, started_at, turns, asked_ms, batch_saved, server_tools = unpack(redis.call(
+    'HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms', 'batch_saved', 'server_tools'
+  ))
   if child then
     local amounts = amounts_for(h, key_of(child))
     usd, unpriced, turns = amounts.usd, amounts.unpriced, amounts.turns
-    batch_saved = amounts.batch_saved
+    batch_saved, server_tools = amounts.batch_saved, amounts.server_tools
   end
   local cost = unpriced and 'null' or usd or '0'
   local lasted_ms = at - tonumber(started_at or at) - tonumber(asked_ms or 0)
   local waited_ms = waited(h, at)
   local sample = string.format(
-    '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s, "saved": %s}',
-    at, cost, lasted_ms, waited_ms, tonumber(turns or 0), bucket_use, batch_saved or '0'
+    '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s, "saved": %s, '
+      .. '"server_tools": %s}',
+    at, cost, lasted_ms, waited_ms, tonumber(turns or 0), bucket_use, batch_saved or '0',
+    server_tools or '0'
   )
   keep_newest('handoff:history:' .. role, sample, MAX_SAMPLES, PAST_KEPT_MS)
 end
