@@ -67,8 +67,8 @@ class History:
         """Return the samples by specialist or role, and the scores, the newest first.
 
         A sample is `{at, usd, ms, waited_ms, turns, bucket, saved, server_tools}`. `at` is the end
-        of the handoff in Unix milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is the
-        time since its first claim, and `waited_ms` the part that it waited for its provider.
+        of the handoff in Unix milliseconds. `usd` is in micro-dollars, or None if unknown. `ms` is
+        the time since its first claim, and `waited_ms` the wait for its provider in this time.
         `bucket` is its share of one bucket's rate limits: `{name, input, output}` in tokens, or
         None without limits. `saved` is the micro-dollars that its batches saved, and
         `server_tools` the part of `usd` for the provider's tools. Waits for batches are not part

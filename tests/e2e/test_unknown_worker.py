@@ -17,7 +17,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.job_events import JobStatus
-from handoff_queue.supervisor.client.client import Request
+from handoff_queue.supervisor.client.request import Request
 from tests.e2e.commands import Handoff
 from tests.running_system import DOCUMENTS, RunningSystem, running_system
 from tests.supervisor.workflows.workflow_files import UNREVIEWED, make_workflow

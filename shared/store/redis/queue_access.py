@@ -14,7 +14,6 @@ from typing import Any
 
 import redis
 
-from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store import keys
 
 GOOD_FOR_S = 60.0
@@ -23,8 +22,6 @@ MAX_KNOWN = 10_000
 """Most usable queues that a process remembers."""
 MAX_NAMED = 100
 """Most queues that a process names. A worker may announce any number of names."""
-
-log = log_of(__name__)
 
 
 def is_refusal(answer: Any) -> bool:
@@ -107,7 +104,10 @@ class QueueAccess:
             self._refused.add(queue)
         if queue not in self._logged and len(self._logged) < MAX_NAMED:
             self._logged.add(queue)
-            log.warning(
+            # imported here, because few processes log this
+            from handoff_queue.shared.observability.logs import log_of
+
+            log_of(__name__).warning(
                 "this process leaves out a queue, because its Redis user may not use the queue",
                 queue=queue,
             )
