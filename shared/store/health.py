@@ -121,9 +121,7 @@ class Health:
         return dict(zip(queues, depths, strict=True))
 
     def used_queues(self) -> list[str]:
-        """Return the name of each queue to which a handoff was ever published, in order. Queues
-        that this process may not use are left out.
-        """
+        """Return the name of each queue to which a handoff was ever published, in order."""
         with self._connection.translate_errors():
             return sorted(map(name_in, self._connection.redis.hkeys(keys.QUEUES)))
 
@@ -144,7 +142,9 @@ class Health:
         ]
 
     def depths(self) -> list[QueueDepth]:
-        """Return the depth of every queue to which a handoff was ever published, by name."""
+        """Return the depth of every queue to which a handoff was ever published, by name. Queues
+        that this process may not use are left out.
+        """
         queues = self.used_queues()
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
