@@ -163,5 +163,7 @@ def read_entries(texts: Iterable[bytes], parse: Callable[[bytes], Entry], key: s
             log_of,  # commands that list jobs load no logging
         )
 
-        log_of(__name__).warning("entries that cannot be read were skipped", key=key, entries=unreadable)
+        log_of(__name__).warning(
+            "entries that cannot be read were skipped", key=key, entries=unreadable
+        )
     return entries
