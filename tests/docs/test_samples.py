@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -462,6 +463,50 @@ def test_a_wrong_sample_is_seen(tmp_path: Path, language: str, text: str) -> Non
 
     with pytest.raises(Exception):  # noqa: B017, PT011 - each check has errors of its own
         check_of(sample)(sample, tmp_path)
+
+
+GUIDES = [page for page in pages() if page.parent.name in ("how-to", "get-started")]
+FILE_OPTIONS = {
+    *("--answer-schema", "--docs", "--file", "--gates", "--items"),
+    *("--rubric", "--specialists", "--tools", "--workflow"),
+}
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_a_guide_makes_or_shows_every_file_that_its_commands_read(page: Path) -> None:
+    typed = [line for sample in console_samples_of(page) for line in commands(sample.text)]
+    made = {words[-1] for line in typed for words in calls(line) if words[0] == "mkdir"}
+    prose = re.sub(r"```console\n.*?```", "", page.read_text(), flags=re.DOTALL)
+    read = {
+        name.removeprefix("./")
+        for line in typed
+        for words in calls(line)
+        for option, name in pairwise(words)
+        if option in FILE_OPTIONS and not is_in_the_package(option, name)
+    }
+
+    shown = {name for name in read if re.search(rf"`(\./)?{re.escape(name)}[`/]", prose)}
+    assert read - made - shown == set()
+
+
+def is_in_the_package(option: str, name: str) -> bool:
+    is_built_in = option == "--workflow" and "." not in name
+    return is_built_in or name.startswith("examples/")
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.name)
+def test_every_request_of_a_guide_to_the_http_api_sends_a_token(page: Path) -> None:
+    typed = [line for sample in console_samples_of(page) for line in commands(sample.text)]
+    requests = [
+        line for line in typed if line.startswith("curl ") and f":{DEFAULT_PORT}/v1" in line
+    ]
+
+    assert [line for line in requests if "Authorization: Bearer $token" not in line] == []
+
+
+def console_samples_of(page: Path) -> list[Sample]:
+    name = str(page.relative_to(ROOT))
+    return [sample for sample in SAMPLES if (sample.page, sample.language) == (name, "console")]
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)

@@ -91,8 +91,8 @@ class Reader:
         assert done.returncode == 0, f"{line}: {done}"
         assert "Traceback" not in done.stderr
         self.keep_variable(line)
-        if found := JOB.search(done.stdout + done.stderr):
-            self.job_id = found[0]
+        if match := JOB.search(done.stdout + done.stderr):
+            self.job_id = match[0]
         return [done.stdout]
 
     def keep_variable(self, line: str) -> None:
