@@ -112,7 +112,11 @@ class PublicMessage(Message):
 
     if not TYPE_CHECKING:  # type checkers know the arguments from the fields
 
-        def __init__(self, /, **fields: Any) -> None:
+        def __init__(self, /, *values: Any, **fields: Any) -> None:
+            if values:
+                name = public_name(type(self))
+                example = next(iter(type(self).model_fields))
+                raise UserError(f"{name}: write the name of each field: {name}({example}=...)")
             try:
                 super().__init__(**fields)
             except ValidationError as error:

@@ -43,7 +43,11 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
-from handoff_queue.supervisor.client.argument_types import check_type, check_wait_s
+from handoff_queue.supervisor.client.argument_types import (
+    check_type,
+    check_wait_s,
+    checks_arguments,
+)
 from handoff_queue.supervisor.client.audit import audit_change
 from handoff_queue.supervisor.client.dead_letters import put_back
 from handoff_queue.supervisor.client.job_deletion import check_ended, delete_job
@@ -73,6 +77,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
+@checks_arguments
 class Client:
     """Access to the job queue for programs that use threads."""
 
@@ -253,7 +258,6 @@ class Client:
         """
         from handoff_queue.supervisor.client.export import tenant_lines
 
-        check_type("the tenant", tenant, str)
         return tenant_lines(self.store, self._settings, tenant, texts=texts)
 
     def cancel(self, job_id: JobId) -> bool:
@@ -440,8 +444,6 @@ class Client:
         Raises:
             UserError: no worker serves or has served this role.
         """
-        check_type("the role", role, str)
-        check_type("the reason", reason, str)
         pause(self.store, role, reason, self._actor)
 
     def unpause(self, role: str) -> int | None:
@@ -709,7 +711,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.tenant_deletion import delete_tenant
 
-        check_type("the tenant", tenant, str)
+        check_wait_s(wait_s)
         return self._audit_change(
             AuditAction.DELETE_TENANT,
             tenant,
@@ -793,8 +795,10 @@ class Client:
         Raises:
             InvalidDocuments: a document cannot be read.
         """
+        from handoff_queue.supervisor.client.request import check_is_request
         from handoff_queue.supervisor.client.submission import documents_of
 
+        check_is_request(request)
         return documents_of(request, self._settings)
 
 

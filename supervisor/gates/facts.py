@@ -25,7 +25,7 @@ from handoff_queue.shared.types.gates import MAX_FACTS, FactTable, KnownFact
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.text.csv_tables import DELIMITERS, rows_in
 from handoff_queue.supervisor.text.periods import periods_of
-from handoff_queue.supervisor.text.plain_yaml import read_bounded
+from handoff_queue.supervisor.text.plain_yaml import path_of, read_bounded
 
 MAX_BYTES = 5_000_000
 """Most bytes of a text file, and of one value in a SQLite file."""
@@ -63,7 +63,7 @@ class FactsFile(Message):
 
 
 def read_facts(
-    file: Path, columns: Mapping[str, str] | None = None, table: str | None = None
+    file: str | Path, columns: Mapping[str, str] | None = None, table: str | None = None
 ) -> FactTable:
     """Return the facts of a .csv or .tsv with a header, or of a table of a SQLite file.
 
@@ -77,6 +77,9 @@ def read_facts(
             many. Or a needed column is missing, or cells are not valid. The message has one line
             for each such cell.
     """
+    file = path_of(file)
+    if columns is not None and not isinstance(columns, Mapping):
+        raise UserError(f"columns must be a mapping of names, not {type(columns).__name__}")
     named_columns = dict(columns or {})
     parts = (*_NEEDED, *_OTHERS)
     for part in named_columns:

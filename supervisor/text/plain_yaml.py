@@ -7,6 +7,7 @@ Only `value_of` and `parse_boolean` convert it to numbers and booleans.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,23 @@ import yaml
 from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose, line_of
 from handoff_queue.shared.types.errors import UserError
+
+
+def path_of(path: object) -> Path:
+    """Return the path that a program gave, as a `Path` or as a text.
+
+    Raises:
+        UserError: the value is neither, or no file can have this name.
+    """
+    if not isinstance(path, str | Path):
+        raise UserError(f"the file must be a pathlib.Path or a text, not {type(path).__name__}")
+    try:
+        has_null = b"\0" in os.fsencode(path)
+    except UnicodeEncodeError:
+        has_null = True
+    if has_null:
+        raise UserError(f"no file can be called {str(path)!r:.80}: correct its path")
+    return Path(path)
 
 
 def read_bounded(path: Path, limit: int, advice: str) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from handoff_queue.shared.documents.media_types import DocumentRefused, decode
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.text.csv_tables import DELIMITERS, rows_in
-from handoff_queue.supervisor.text.plain_yaml import read_bounded
+from handoff_queue.supervisor.text.plain_yaml import path_of, read_bounded
 from handoff_queue.supervisor.workflows.expansion import MAX_STEPS
 from handoff_queue.supervisor.workflows.template import OWN_NAMES
 
@@ -25,7 +25,7 @@ class Items:
     rows: tuple[Mapping[str, str], ...] = ()
 
 
-def read_items(path: Path) -> Items:
+def read_items(path: str | Path) -> Items:
     """Return the rows of a .csv or .tsv with a header, or the lines of any other text.
 
     Blank lines and rows are left out.
@@ -34,6 +34,7 @@ def read_items(path: Path) -> Items:
         UserError: the file cannot be read, is too large, or is not text. `UserError` also means
             that it has no items, too many items, or a header or row that is not valid.
     """
+    path = path_of(path)
     data = read_bounded(path, MAX_BYTES, "split it, and give each part to its own job")
     try:
         text = decode(data)

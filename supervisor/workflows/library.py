@@ -8,6 +8,7 @@ from pathlib import Path
 from handoff_queue.shared.settings.folders import files_with_suffix
 from handoff_queue.shared.text.word_forms import suggestion
 from handoff_queue.shared.types.errors import UserError
+from handoff_queue.supervisor.text.plain_yaml import path_of
 from handoff_queue.supervisor.workflows.parser import workflow_from
 from handoff_queue.supervisor.workflows.workflow import Workflow
 
@@ -15,7 +16,7 @@ BUILT_IN = Path(__file__).parent
 _SUFFIXES = (".yaml", ".yml")
 
 
-def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
+def read_workflow(name_or_path: str | Path, dirs: Sequence[Path] = ()) -> Workflow:
     """Return the workflow with a name (`brief`) or in a file (`./ours/brief.yaml`).
 
     A name in a later folder takes precedence over an earlier folder, and any folder over the
@@ -25,9 +26,14 @@ def read_workflow(name_or_path: str, dirs: Sequence[Path] = ()) -> Workflow:
         UserError: the name is unknown (the message lists the known names), or the workflow is
             invalid.
     """
-    if Path(name_or_path).suffix.lower() in _SUFFIXES or "/" in name_or_path:
-        return workflow_from(Path(name_or_path))
-    return workflow_named(name_or_path, dirs, "name a known workflow, or a .yaml file by its path")
+    path = path_of(name_or_path)
+    if path.suffix.lower() in _SUFFIXES or "/" in str(name_or_path):
+        return workflow_from(path)
+    if not isinstance(dirs, list | tuple):
+        raise UserError(f"dirs must be a list of folders, not {type(dirs).__name__}")
+    folders = [path_of(folder) for folder in dirs]
+    otherwise = "name a known workflow, or a .yaml file by its path"
+    return workflow_named(str(name_or_path), folders, otherwise)
 
 
 def workflow_named(name: str, dirs: Sequence[Path] = (), otherwise: str = "") -> Workflow:

@@ -219,7 +219,7 @@ def test_tokens_that_are_created_and_revoked_are_in_the_stream_without_their_sec
 
 @pytest.mark.parametrize("token_id", ["", "x", "\ud800", "0123456789ab\n", "0123456789ab"])
 def test_an_unknown_token_cannot_be_revoked(jobs: Client, token_id: str) -> None:
-    with pytest.raises(UserError, match="there is no token"):
+    with pytest.raises(UserError, match=r"there is no token|token_id is not UTF-8 text"):
         jobs.revoke_token(token_id)
     assert actions(jobs) == []
 

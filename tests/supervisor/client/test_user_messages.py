@@ -126,11 +126,11 @@ REFUSED: dict[str, tuple[Callable[[Client, JobId], object], str]] = {
     ),
     "a number as the step": (
         lambda jobs, job_id: jobs.say(job_id, SHORTER, 5),  # type: ignore[arg-type]
-        "the step must be of type str",
+        "step must be of type str",
     ),
     "no text": (
         lambda jobs, job_id: jobs.say(job_id, 5),  # type: ignore[arg-type]
-        "the message must be of type str",
+        "text must be of type str",
     ),
 }
 

@@ -387,7 +387,7 @@ def test_an_invalid_file_is_refused(tmp_path: Path) -> None:
     assert "is not a regular file" in refusal(tmp_path / "pipe.yaml")
     assert "is not a regular file" in refusal(f"{tmp_path}/")
     assert "No such file" in refusal(tmp_path / "missing.yaml")
-    assert "null" in refusal("a\0b.yaml")
+    assert "no file can be called" in refusal("a\0b.yaml")
     assert "too long" in refusal("a" * 5_000 + ".yaml")
 
 
@@ -431,4 +431,4 @@ def test_a_folder_with_an_ambiguous_workflow_name_is_refused(tmp_path: Path) -> 
 def test_no_step_is_assigned_to_a_reserved_name(tmp_path: Path, name: str) -> None:
     message = refusal(write_workflow(tmp_path, f"id: a, specialist: {name}, task: Write"))
 
-    assert f"step 'a': {name!r} is reserved for the supervisor" in message
+    assert f"step 'a': {str(name)!r} is reserved for the supervisor" in message
