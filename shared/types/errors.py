@@ -74,12 +74,17 @@ class HandoffError(Exception):
     @property
     def line(self) -> str:
         """Return the message for the command line, which names the command."""
-        return f"{self} (see `{self.command}`)" if self.command else str(self)
+        text = self._text_of_commands()
+        return f"{text} (see `{self.command}`)" if self.command else text
 
     @property
     def lines(self) -> tuple[str, ...]:
         """Return the lines that the command line prints, one for each mistake."""
         return (self.line,)
+
+    def _text_of_commands(self) -> str:
+        """Return the message for the command line, without the command."""
+        return str(self)
 
 
 _OPTION = re.compile(r" \((?:no )?--[a-z][^()]*\)")
@@ -103,17 +108,10 @@ class UserError(HandoffError):
         self.command = command
 
     def __str__(self) -> str:
-        return _OPTION.sub("", self.text_with_options)
+        return _OPTION.sub("", self._text_of_commands())
 
-    @property
-    def text_with_options(self) -> str:
-        """Return the message with the options of its fields."""
+    def _text_of_commands(self) -> str:
         return super().__str__()
-
-    @property
-    def line(self) -> str:
-        text = self.text_with_options
-        return f"{text} (see `{self.command}`)" if self.command else text
 
 
 class InvalidSpecialist(UserError):
@@ -160,7 +158,7 @@ class ManyProblems(UserError):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        return tuple(self.text_with_options.splitlines())
+        return tuple(self._text_of_commands().splitlines())
 
 
 class PlanRefused(ManyProblems):

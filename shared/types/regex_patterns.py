@@ -130,8 +130,8 @@ def _compile_pattern(pattern: str) -> Any:
         return re2.compile(pattern, options)
     except re2.error as error:
         raise UnusablePattern(
-            f"the pattern {_shorten(pattern)!r} is not one of RE2's ({_reason(error)});"
-            " write it plainer"
+            f"the pattern {_shorten(pattern)!r} is not a regular expression of RE2:"
+            f" {_reason(error)}; correct it"
         ) from error
 
 

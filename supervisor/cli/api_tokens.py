@@ -85,8 +85,11 @@ def token(
                 raise UserError("`handoff token list` lists all tokens, and takes no NAME")
             _list(client_of_broker().tokens(), as_json=as_json)
         case TokenAction.CREATE:
-            if subject is None or role is None:
-                raise UserError("`handoff token create` needs a NAME and --role")
+            if subject is None:
+                raise UserError("`handoff token create` needs a NAME, such as billing")
+            if role is None:
+                roles = ", ".join(known.value for known in ApiRole)
+                raise UserError(f"`handoff token create` needs --role: use one of {roles}")
             _create(subject, role, tenant, expires, as_json=as_json)
         case TokenAction.REVOKE:
             if subject is None:

@@ -98,8 +98,8 @@ def test_a_script_reads_the_new_and_the_revoked_token_as_json(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["create", "billing"], "needs a NAME and --role"),
-        (["create", "--role", "read"], "needs a NAME and --role"),
+        (["create", "billing"], "needs --role: use one of read, submit, operate, admin"),
+        (["create", "--role", "read"], "needs a NAME, such as billing"),
         (["create", "", "--role", "read"], "the token's name is empty"),
         (["create", "a\nb", "--role", "read"], "without control characters"),
         (["create", "\x1b[2J", "--role", "read"], "without control characters"),

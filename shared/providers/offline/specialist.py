@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -157,8 +157,24 @@ def _envelope_from_documents(
     problem = f"not found in {_place_read(conversation)}: {missing_topics}"
     if conversation.paths or _has_searched(conversation):
         return _envelope("partial", output, problem=problem)
-    needs = f"documents about {join_with_and([topic.text.rstrip('.') for topic in missing])}"
-    return _envelope("needs_input", output, needs=needs, problem=problem)
+    return _envelope("needs_input", output, needs=_needs_of(missing), problem=problem)
+
+
+def _needs_of(missing: Iterable[Topic]) -> str:
+    """Return the documents that the answer needs, for topics in words and for questions."""
+    subjects: list[str] = []
+    questions: list[str] = []
+    for topic in missing:
+        if topic.text.endswith("?"):
+            questions.append(f'"{topic.text}"')
+        else:
+            subjects.append(topic.text.rstrip("."))
+    needs: list[str] = []
+    if subjects:
+        needs.append(f"documents about {join_with_and(subjects)}")
+    if questions:
+        needs.append(f"documents that answer {join_with_and(questions)}")
+    return join_with_and(needs)
 
 
 def _has_searched(conversation: Conversation) -> bool:

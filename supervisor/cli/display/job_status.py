@@ -21,7 +21,7 @@ def quote_line(quote: Quote) -> str:
     """Return a quote as one line.
 
     Example: `likely $0.0123, in 9 of 10 cases at most $0.0310; likely 12.0 s, ... (from 120
-    handoffs here, and how 45 quotes turned out)`. With fewer than `MIN_SCORES` ended
+    earlier handoffs, and the outcome of 45 earlier quotes)`. With fewer than `MIN_SCORES` ended
     quotes, the line has `at most` instead of `in 9 of 10 cases at most`.
 
     If calls go through batches, the line says which part of the cost is at half price, and which
@@ -52,10 +52,10 @@ def quote_line(quote: Quote) -> str:
         parts.append(f"likely {quote.seconds.likely:.1f} s, {at_most} {quote.seconds.most:.1f} s")
     if not parts:
         return NO_PRICE if quote.handoffs else NO_PAST
-    return (
-        f"{'; '.join(parts)} (from {count_text(quote.handoffs, 'handoff')} here, and how"
-        f" {count_text(quote.jobs, 'quote')} turned out)"
-    )
+    basis = f"from {count_text(quote.handoffs, 'earlier handoff')}"
+    if quote.jobs:
+        basis += f", and the outcome of {count_text(quote.jobs, 'earlier quote')}"
+    return f"{'; '.join(parts)} ({basis})"
 
 
 def headline(view: JobView) -> str:

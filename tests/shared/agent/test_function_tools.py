@@ -51,7 +51,7 @@ def test_a_pattern_with_exponential_time_is_refused() -> None:
         """Send it."""
         return to
 
-    with pytest.raises(InvalidTool, match="is not one of RE2's"):
+    with pytest.raises(InvalidTool, match="is not a regular expression of RE2"):
         tool_from(send)
 
 

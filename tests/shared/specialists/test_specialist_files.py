@@ -267,7 +267,7 @@ def test_a_byte_order_mark_windows_lines_and_folded_text_are_taken(tmp_path: Pat
         ),
         (
             front("output_schema:\n  pattern: (?=x)y\n"),
-            ":4: output_schema: cannot be used: the pattern '(?=x)y' is not one of RE2's",
+            ":4: output_schema: cannot be used: the pattern '(?=x)y' is not a regular expression",
         ),
         (
             front("output_schema:\n  $ref: http://x.example/s\n"),

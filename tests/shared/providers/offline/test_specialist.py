@@ -125,6 +125,12 @@ def test_without_documents_the_specialist_asks_for_some() -> None:
     assert (answer["status"], answer["needs"]) == ("needs_input", "documents about Qdrant")
 
 
+def test_without_documents_a_question_is_quoted_as_a_question() -> None:
+    answer = work("<task>How do orders A-1042 and A-1043 stand?</task>", Library({}))
+
+    assert answer["needs"] == 'documents that answer "How do orders A-1042 and A-1043 stand?"'
+
+
 def test_work_that_quotes_cannot_do_is_refused(library: Library) -> None:
     answer = work("<task>Write a poem about Qdrant.</task>", library)
 

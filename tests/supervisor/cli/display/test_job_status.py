@@ -190,10 +190,18 @@ def test_a_quote_of_a_job_with_batches_has_the_part_at_half_price_and_the_deadli
         "likely $0.0020, at most $0.0040; $0.0015 of the likely cost is for calls in batches,"
         " at half price; all other calls are at the full price; at most 21,600 s, the deadline,"
         " because each call waits up to 24 h for its batch; without these waits likely 30.0 s"
-        " (from 9 handoffs here, and how 0 quotes turned out)"
+        " (from 9 earlier handoffs)"
     )
 
 
 @pytest.mark.parametrize(("handoffs", "line"), [(0, NO_PAST), (9, NO_PRICE)])
 def test_a_quote_without_figures_says_why(handoffs: int, line: str) -> None:
     assert quote_line(Quote(handoffs=handoffs)) == line
+
+
+def test_a_line_of_a_quote_names_the_quoted_jobs_that_it_is_based_on() -> None:
+    quote = Quote(microusd=estimate(2_000, 4_000), handoffs=1, jobs=2)
+
+    assert quote_line(quote).endswith(
+        " (from 1 earlier handoff, and the outcome of 2 earlier quotes)"
+    )
