@@ -33,7 +33,7 @@ class Selector:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class RedisRights:
     """The commands, keys and channels of a user."""
 
     commands: tuple[str, ...]
@@ -305,7 +305,7 @@ def _drafts(specialists: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{_JOB}:draft:{name}:*" for name in specialists)
 
 
-def worker_access(specialists: Sequence[str]) -> Access:
+def worker_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of the workers that serve some specialists.
 
     They know a job only by its id, so they may use the keys of every job, but the handoffs of
@@ -321,7 +321,7 @@ def worker_access(specialists: Sequence[str]) -> Access:
     orders: list[str] = []
     for specialist in specialists:
         orders.extend(_orders(specialist))
-    return Access(
+    return RedisRights(
         commands=(*CONNECTION, *DATA, *PUBSUB),
         read_only_keys=(keys.CAPS, keys.PAUSED, keys.verified_usage("*")),
         channels=(CONTROL,),
@@ -377,11 +377,11 @@ def worker_access(specialists: Sequence[str]) -> Access:
     )
 
 
-def supervisor_access(specialists: Sequence[str]) -> Access:
+def supervisor_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of the supervisors. They have all jobs and all queues, but no token, no
     request of the HTTP API, and no announcement of a worker.
     """
-    return Access(
+    return RedisRights(
         commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB, "acl|log"),
         writable_keys=(
             *_queues([*OWN_QUEUES, *specialists]),
@@ -422,9 +422,9 @@ def supervisor_access(specialists: Sequence[str]) -> Access:
     )
 
 
-def client_access(specialists: Sequence[str]) -> Access:
+def client_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of a program that submits and follows jobs of all tenants."""
-    return Access(
+    return RedisRights(
         commands=(*CONNECTION, *LOADS_SCRIPTS, *DATA, *PUBSUB),
         writable_keys=(
             *_queues([SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE]),
@@ -473,12 +473,12 @@ def client_access(specialists: Sequence[str]) -> Access:
     )
 
 
-def console_access(specialists: Sequence[str]) -> Access:
+def console_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of `handoff serve`: the access of a client, and the tokens, the audit,
     the pauses and the dead letters.
     """
     client = client_access(specialists)
-    return Access(
+    return RedisRights(
         commands=client.commands,
         writable_keys=(
             *client.writable_keys,
@@ -498,11 +498,11 @@ def console_access(specialists: Sequence[str]) -> Access:
     )
 
 
-def flower_access(specialists: Sequence[str]) -> Access:
+def flower_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of Flower: Celery's events and replies, and the names and the lengths of
     the queues.
     """
-    return Access(
+    return RedisRights(
         commands=(*CONNECTION, *DATA, *PUBSUB),
         writable_keys=KOMBU,
         channels=(CONTROL, EVENTS),
@@ -515,11 +515,11 @@ def flower_access(specialists: Sequence[str]) -> Access:
     )
 
 
-def observer_access(specialists: Sequence[str]) -> Access:
+def observer_access(specialists: Sequence[str]) -> RedisRights:
     """Return the access of a reader of figures: `handoff list`, `stats` and `top`. It opens no
     payload, no turn and no token.
     """
-    return Access(
+    return RedisRights(
         commands=(*CONNECTION, *DATA),
         read_only_keys=(
             *_queues([*OWN_QUEUES, *specialists]),
@@ -557,7 +557,7 @@ def _paused_handoffs_of_roles() -> tuple[str, ...]:
     return tuple(f"{keys.PAUSED_HANDOFFS}{role}" for role in ROLES)
 
 
-ACCESS: Mapping[str, Callable[[Sequence[str]], Access]] = {
+ACCESS: Mapping[str, Callable[[Sequence[str]], RedisRights]] = {
     "client": client_access,
     "console": console_access,
     "flower": flower_access,
@@ -580,7 +580,7 @@ class Database:
     """
 
 
-def rules_of(access: Access, database: Database) -> list[str]:
+def rules_of(access: RedisRights, database: Database) -> list[str]:
     """Return the rules of a user in the order of the ACL file, without name and passwords."""
     rules = ["resetkeys", "resetchannels", "-@all", *_allow_rules(access.commands)]
     # Another installation may use another database of the server, with the same keys.
