@@ -18,7 +18,7 @@ from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, McpServ
 from handoff_queue.workers.tools.mcp.allowance import (
     MAX_BYTES,
     REQUEST_BYTES,
-    Allowance,
+    ByteAllowance,
     JsonStream,
     TooManyBytes,
 )
@@ -183,7 +183,7 @@ PART_WITHOUT_OBJECT = {
 def test_many_small_values_are_too_much_in_pieces_of_each_size(kind: str, piece_bytes: int) -> None:
     part = PART_WITHOUT_OBJECT[kind]
     data = b'{"a": [' + part * (400_000 // len(part))
-    stream = JsonStream(Allowance(MAX_BYTES // 4))
+    stream = JsonStream(ByteAllowance(MAX_BYTES // 4))
 
     with pytest.raises(TooManyBytes):
         take_in_pieces(stream, data, piece_bytes)
@@ -191,7 +191,7 @@ def test_many_small_values_are_too_much_in_pieces_of_each_size(kind: str, piece_
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r"])
 def test_a_quote_in_a_comment_of_a_stream_hides_no_values(line_end: bytes) -> None:
-    stream = JsonStream(Allowance())
+    stream = JsonStream(ByteAllowance())
     stream.take(b': "' + line_end)
 
     with pytest.raises(TooManyBytes):
@@ -227,7 +227,7 @@ def test_a_response_in_another_charset_is_refused(
     ids=["an image", "a table", "a text with a table"],
 )
 def test_a_large_result_of_few_values_is_not_too_much(piece: bytes) -> None:
-    allowance = Allowance()
+    allowance = ByteAllowance()
     stream = JsonStream(allowance)
     take_in_pieces(stream, piece, 65_536)
 

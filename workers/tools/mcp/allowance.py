@@ -35,7 +35,7 @@ class TooManyBytes(OSError):
     """The server has sent too much."""
 
 
-class Allowance:
+class ByteAllowance:
     """The bytes that a server may send until the next call. Each call begins with all bytes."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -62,12 +62,12 @@ class Allowance:
 class JsonStream:
     """Counts the pieces of a stream of JSON, and the values in them."""
 
-    def __init__(self, allowance: Allowance) -> None:
+    def __init__(self, allowance: ByteAllowance) -> None:
         self._allowance = allowance
         self._counter = JsonCounter()
 
     def take(self, piece: bytes) -> None:
-        """Count a piece that the server has sent. Raises as `Allowance.take`."""
+        """Count a piece that the server has sent. Raises as `ByteAllowance.take`."""
         values = self._counter.count(piece)
         self._allowance.take(
             len(piece)

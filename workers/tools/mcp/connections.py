@@ -26,7 +26,7 @@ from mcp_types import (
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.network.ssrf_guard import AddressRefused
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing, with_values
-from handoff_queue.workers.tools.mcp.allowance import Allowance
+from handoff_queue.workers.tools.mcp.allowance import ByteAllowance
 from handoff_queue.workers.tools.mcp.http import http_client
 from handoff_queue.workers.tools.mcp.stdio import stdio_transport
 from handoff_queue.workers.tools.mcp.tool_pinning import check_pinned, listing_of
@@ -50,7 +50,7 @@ class _Connection:
     """Set: the task closes the connection."""
     end_event: asyncio.Event = field(default_factory=asyncio.Event)
     """Set: the process of the server has ended."""
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: ByteAllowance = field(default_factory=ByteAllowance)
     listing: Listing | None = None
     """The tools that the server lists. None: they are not read yet, or have changed."""
     in_flight: int = 0

@@ -21,7 +21,7 @@ from handoff_queue.shared.network.ssrf_guard import (
 from handoff_queue.workers.tools.mcp.allowance import (
     PIECE_BYTES,
     REQUEST_BYTES,
-    Allowance,
+    ByteAllowance,
     JsonStream,
 )
 
@@ -32,7 +32,7 @@ _CHARSETS = ("", "utf-8", "utf8", "us-ascii", "ascii")
 
 
 def http_client(
-    headers: Mapping[str, str], allowance: Allowance, *, allow_private: bool
+    headers: Mapping[str, str], allowance: ByteAllowance, *, allow_private: bool
 ) -> httpx2.AsyncClient:
     """Return a client without proxies and redirects, whose responses use up an allowance."""
     policy = accepts_any_address if allow_private else is_public
@@ -47,7 +47,7 @@ def http_client(
 class _CheckedTransport(httpx2.AsyncBaseTransport):
     """A transport that checks the addresses of each connection, and counts requests and bytes."""
 
-    def __init__(self, policy: Policy, allowance: Allowance) -> None:
+    def __init__(self, policy: Policy, allowance: ByteAllowance) -> None:
         self._allowance = allowance
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=_tls(), network_backend=_CheckedBackend(policy), retries=0
@@ -92,7 +92,7 @@ def _tls() -> ssl.SSLContext:
 class _Body(httpx2.AsyncByteStream):
     """A response's bytes, as they arrive."""
 
-    def __init__(self, response: httpcore2.Response, allowance: Allowance) -> None:
+    def __init__(self, response: httpcore2.Response, allowance: ByteAllowance) -> None:
         self._response = response
         self._allowance = allowance
 

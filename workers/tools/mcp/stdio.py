@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from handoff_queue.shared.local.parent_death_guard import guarded_command
-from handoff_queue.workers.tools.mcp.allowance import Allowance, JsonStream, TooManyBytes
+from handoff_queue.workers.tools.mcp.allowance import ByteAllowance, JsonStream, TooManyBytes
 
 GRACE_S = 0.5
 """Seconds that a process gets to end after its stdin was closed."""
@@ -36,7 +36,7 @@ async def stdio_transport(
     command: Sequence[str],
     environment: Mapping[str, str],
     folder: Path,
-    allowance: Allowance,
+    allowance: ByteAllowance,
     end_event: asyncio.Event,
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """Start a server, and yield the streams of its messages. Kill its group of processes at the
@@ -77,7 +77,7 @@ async def stdio_transport(
 async def _read(
     process: asyncio.subprocess.Process,
     received: MemoryObjectSendStream[SessionMessage | Exception],
-    allowance: Allowance,
+    allowance: ByteAllowance,
     end_event: asyncio.Event,
 ) -> None:
     """Pass on each line of stdout as a message, until the server ends or sends too much."""
