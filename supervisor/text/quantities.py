@@ -220,7 +220,7 @@ _TIMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class WrittenNumber:
     """A number as it was written."""
 
     value: Fraction
@@ -232,8 +232,8 @@ class Amount:
 class Quantity:
     """A range from `low` to `high`, in its original unit. None: the range is open at this end."""
 
-    low: Amount | None
-    high: Amount | None
+    low: WrittenNumber | None
+    high: WrittenNumber | None
     unit: Unit | None
     is_about: bool = False
 
@@ -332,9 +332,9 @@ def _readings(quantity: Quantity, beside: Unit | None) -> list[Quantity]:
     return readings
 
 
-def _convert_to_base(amount: Amount | None, unit: Unit) -> Amount | None:
+def _convert_to_base(amount: WrittenNumber | None, unit: Unit) -> WrittenNumber | None:
     if amount:
-        return Amount((amount.value + unit.offset) * unit.factor, amount.grain * unit.factor)
+        return WrittenNumber((amount.value + unit.offset) * unit.factor, amount.grain * unit.factor)
     return None
 
 
@@ -369,14 +369,14 @@ def _is_within(inner: Quantity, outer: Quantity, share: Fraction) -> bool:
     return begins and _is_ascending(inner.high, outer.high, share)
 
 
-def _is_ascending(low: Amount | None, high: Amount | None, share: Fraction) -> bool:
+def _is_ascending(low: WrittenNumber | None, high: WrittenNumber | None, share: Fraction) -> bool:
     if low is None or high is None or low.value <= high.value:
         return True
     return _are_equal_when_rounded(low, high, share, is_about=False)
 
 
 def _are_equal_when_rounded(
-    first: Amount, second: Amount, share: Fraction, *, is_about: bool
+    first: WrittenNumber, second: WrittenNumber, share: Fraction, *, is_about: bool
 ) -> bool:
     """Return whether the values are near each other, and the more precise one rounds to the
     other one.
@@ -405,7 +405,7 @@ def _are_equal_when_rounded(
     return low <= fine.value < middle
 
 
-def _rounding_step(amount: Amount) -> Fraction:
+def _rounding_step(amount: WrittenNumber) -> Fraction:
     """Return the step to which a value may be rounded. Zeros at its end may come from
     rounding, but at least three digits count: 8,850 may be 8,848.86.
     """
@@ -423,7 +423,7 @@ def _rounding_step(amount: Amount) -> Fraction:
 class _AmountWithUnit:
     """An amount with its unit. None: it has no unit."""
 
-    amount: Amount
+    amount: WrittenNumber
     unit: Unit | None
 
 
@@ -431,7 +431,7 @@ class _AmountWithUnit:
 class _Leading:
     """The number at the beginning of a text."""
 
-    amount: Amount
+    amount: WrittenNumber
     currency: str
     """The sign of its currency; empty: it has none."""
     rest: str
@@ -462,7 +462,7 @@ def _parse_amount_with_unit(text: str, unit: str | None) -> _AmountWithUnit | No
     """Return an amount with its unit, or the sum of several amounts ("1 h 30 min"). None: the
     text is not an amount.
     """
-    total: Amount | None = None
+    total: WrittenNumber | None = None
     base: Unit | None = None
     rest = text.strip()
     while rest:
@@ -479,7 +479,9 @@ def _parse_amount_with_unit(text: str, unit: str | None) -> _AmountWithUnit | No
         if base is None or own_unit is None or base.dimension != own_unit.dimension or base.offset:
             return None
         factor = own_unit.factor / base.factor
-        total = Amount(total.value + leading.amount.value * factor, leading.amount.grain * factor)
+        total = WrittenNumber(
+            total.value + leading.amount.value * factor, leading.amount.grain * factor
+        )
     if total is None:
         return None
     return _AmountWithUnit(total, base)
@@ -514,7 +516,7 @@ def _leading(text: str) -> _Leading | None:
     return _Leading(_parse_amount(match), match["currency"] or "", text[match.end() :])
 
 
-def _parse_amount(match: re.Match[str]) -> Amount:
+def _parse_amount(match: re.Match[str]) -> WrittenNumber:
     """Return the amount of a match of `_AMOUNT`."""
     digits = match["digits"]
     grouped = re.fullmatch(r"\d+(?:[,  '’_]\d{3})+(?:\.\d+)?", digits)
@@ -532,7 +534,7 @@ def _parse_amount(match: re.Match[str]) -> Amount:
     signs = f"{match['sign'] or ''}{match['minus'] or ''}"
     if "-" in signs or "−" in signs:
         value = -value
-    return Amount(value, Fraction(1, 10**decimals) * scale)
+    return WrittenNumber(value, Fraction(1, 10**decimals) * scale)
 
 
 def _means_one(text: str) -> bool:
@@ -544,7 +546,7 @@ def _parse_number_words(text: str) -> _Leading | None:
     """Return an amount in words: "three hundred patients", "a dozen", "half an hour"."""
     half = _HALF.match(text)
     if half:
-        return _Leading(Amount(Fraction(1, 2), Fraction(1, 10)), "", text[half.end() :])
+        return _Leading(WrittenNumber(Fraction(1, 2), Fraction(1, 10)), "", text[half.end() :])
     total = current = grain = 0
     end = 0
     for word in re.finditer(r"[A-Za-z]+", text):
@@ -565,4 +567,4 @@ def _parse_number_words(text: str) -> _Leading | None:
         end = word.end()
     if not end:
         return None
-    return _Leading(Amount(Fraction(total + current), Fraction(grain)), "", text[end:])
+    return _Leading(WrittenNumber(Fraction(total + current), Fraction(grain)), "", text[end:])

@@ -19,7 +19,7 @@ from handoff_queue.supervisor.serve.console.document_routes import (
 )
 from handoff_queue.supervisor.serve.console.inbox_routes import question_in
 from handoff_queue.supervisor.serve.console.job_page import read_job
-from handoff_queue.supervisor.serve.console.new_job_routes import Amount
+from handoff_queue.supervisor.serve.console.new_job_routes import AmountField
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
 from handoff_queue.supervisor.serve.event_routes import (
@@ -32,8 +32,8 @@ Version = Annotated[int, Query(ge=0, le=MAX_VERSION)]
 LastEventId = Annotated[int | None, Header(ge=0, le=MAX_VERSION)]
 
 HIGHER_LIMITS = {
-    "max_usd": Amount("max_microusd", 1_000_000, MAX_USD, "2.50"),
-    "max_turns": Amount("max_turns", 1, MAX_COUNT, "400"),
+    "max_usd": AmountField("max_microusd", 1_000_000, MAX_USD, "2.50"),
+    "max_turns": AmountField("max_turns", 1, MAX_COUNT, "400"),
 }
 """Fields of a retry that raise a limit of the job."""
 

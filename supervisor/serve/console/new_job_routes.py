@@ -31,7 +31,7 @@ _AMOUNT = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
+class AmountField:
     """A field of a form with an amount."""
 
     limit: str
@@ -78,8 +78,8 @@ TEXTS = ("text", "mode", "priority", "tenant", "model", "workflow", "after", "we
 OTHERS = ("deadline", "specialists", "max_usd", "max_minutes", "more")
 """Other fields of the form with a text."""
 AMOUNTS = {
-    "max_usd": Amount("max_microusd", 1_000_000, MAX_USD, "2.50"),
-    "max_minutes": Amount("max_seconds", 60, MAX_SECONDS // 60, "5"),
+    "max_usd": AmountField("max_microusd", 1_000_000, MAX_USD, "2.50"),
+    "max_minutes": AmountField("max_seconds", 60, MAX_SECONDS // 60, "5"),
 }
 """Fields with an amount."""
 _DEADLINE = DurationRange(1, MAX_SECONDS, is_whole=True)

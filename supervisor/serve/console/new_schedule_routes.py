@@ -13,7 +13,7 @@ from handoff_queue.shared.types.errors import Conflict, HandoffError, StoreUnava
 from handoff_queue.shared.types.limits import MAX_USD
 from handoff_queue.shared.types.schedule import Missed, Overlap
 from handoff_queue.supervisor.serve.authentication import Access
-from handoff_queue.supervisor.serve.console.new_job_routes import Amount
+from handoff_queue.supervisor.serve.console.new_job_routes import AmountField
 from handoff_queue.supervisor.serve.console.pages import go_to, render
 from handoff_queue.supervisor.serve.console.session import Submits, Visit
 from handoff_queue.supervisor.serve.problem_documents import Problem, problem_of
@@ -35,7 +35,7 @@ OF_SCHEDULE = ("name", "cron", "timezone", "overlap", "missed")
 """Fields of `ScheduleBody` that the form has as a text. '' leaves the field out."""
 OF_JOB = ("text", "tenant")
 """Fields of the schedule's `JobBody` that the form has as a text."""
-MAX_OF_A_MONTH = Amount("max_microusd_per_month", 1_000_000, MAX_USD, "20")
+MAX_OF_A_MONTH = AmountField("max_microusd_per_month", 1_000_000, MAX_USD, "20")
 
 router = APIRouter(prefix="/schedules/new", include_in_schema=False)
 
