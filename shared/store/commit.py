@@ -31,7 +31,7 @@ TENANT_IS_FULL = -2
 
 
 @dataclass(frozen=True, slots=True)
-class AnsweredCall:
+class AnsweredQuestion:
     """A question about a tool call that a commit answers."""
 
     asked: int
@@ -82,7 +82,7 @@ class Commit:
     """Child jobs of the dropped handoffs, which end with them."""
     keep: Sequence[HandoffId] = ()
     """Handoffs whose data must stay as long as the job."""
-    answered: Sequence[AnsweredCall] = ()
+    answered: Sequence[AnsweredQuestion] = ()
     """Questions about tool calls that the events answer. Their handoffs continue."""
     deadline: float | None = None
     """Unix time in seconds until which the job may run. Its retention begins then. None: it begins

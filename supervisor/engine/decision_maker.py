@@ -16,7 +16,7 @@ from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
 from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
-from handoff_queue.shared.store.commit import AnsweredCall, Commit, VerifiedAmounts
+from handoff_queue.shared.store.commit import AnsweredQuestion, Commit, VerifiedAmounts
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
@@ -403,13 +403,13 @@ def seconds_until_next_try(waited_s: float) -> float:
     return min(max(soonest_s, waited_s / 4), latest_s)
 
 
-def _find_answered_calls(before: JobState, events: Sequence[Event]) -> tuple[AnsweredCall, ...]:
+def _find_answered_calls(before: JobState, events: Sequence[Event]) -> tuple[AnsweredQuestion, ...]:
     """Return the questions about tool calls that these events answer."""
     handoffs = {call.version: call.handoff_id for call in before.open_calls}
-    answered_calls: list[AnsweredCall] = []
+    answered_calls: list[AnsweredQuestion] = []
     for place, event in enumerate(events, 1):
         if isinstance(event, Approved) and event.asked in handoffs:
-            answered_calls.append(AnsweredCall(event.asked, handoffs[event.asked], place))
+            answered_calls.append(AnsweredQuestion(event.asked, handoffs[event.asked], place))
     return tuple(answered_calls)
 
 
