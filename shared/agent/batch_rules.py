@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from handoff_queue.shared.types.batches import Batches, BatchState
+from handoff_queue.shared.types.batches import BatchState, ProviderBatches
 from handoff_queue.shared.types.checkpoints import (
     BatchClosed,
     BatchCreated,
@@ -39,7 +39,7 @@ MAX_CLOSED = 2
 class BatchRules:
     """The batches that a handoff may use, and until when."""
 
-    provider: Batches
+    provider: ProviderBatches
     until: float
     """Time at which the slack ends, in Unix seconds by Redis's clock."""
     first_poll_s: float = 15.0

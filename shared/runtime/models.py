@@ -15,7 +15,7 @@ from handoff_queue.shared.agent.prompt_cache_prefixes import PromptCaches
 from handoff_queue.shared.settings.optional_packages import without_collection
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.store.rate_limiter import account_of
-from handoff_queue.shared.types.batches import Batches
+from handoff_queue.shared.types.batches import ProviderBatches
 from handoff_queue.shared.types.context_edits import ContextEdit
 from handoff_queue.shared.types.errors import MissingCredentials, ModelBusy, ModelError
 from handoff_queue.shared.types.limits import MAX_MODEL_ERROR_CHARS
@@ -96,9 +96,9 @@ class RecordedModel:
         return reply
 
     @property
-    def batches(self) -> Batches | None:
+    def batches(self) -> ProviderBatches | None:
         """Return the batches of the model's account. None: it has none."""
-        batches: Batches | None = getattr(self.model, "batches", None)
+        batches: ProviderBatches | None = getattr(self.model, "batches", None)
         return batches
 
     def context_edits(self, model: str) -> Collection[ContextEdit]:
@@ -211,7 +211,7 @@ class Models:
                 self._models[offline] = RecordedModel(make(settings), self.calls)
             return self._models[offline]
 
-    def batches_of(self, name: str) -> Batches | None:
+    def batches_of(self, name: str) -> ProviderBatches | None:
         """Return the batches for calls of the model of this name. None: there are no batches, as
         for the offline model, which costs nothing.
         """

@@ -46,7 +46,7 @@ class BatchOutcome:
     """Why there is no reply: `errored`, `expired` or `canceled`, and the provider's words."""
 
 
-class Batches(Protocol):
+class ProviderBatches(Protocol):
     """Batches of one account. Each method makes one request, without retries, and raises
     `ModelError` if the provider gives no answer.
     """

@@ -13,7 +13,7 @@ from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.observability.failpoints import around
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.due_work import UnwantedBatch, UnwantedBatches
-from handoff_queue.shared.types.batches import Batches, BatchStatus
+from handoff_queue.shared.types.batches import BatchStatus, ProviderBatches
 from handoff_queue.shared.types.errors import HandoffError, ModelError, ModelUnreachable
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 
@@ -26,7 +26,7 @@ class BatchCanceller:
     def __init__(
         self,
         unwanted_batches: UnwantedBatches,
-        batches: Callable[[], Batches | None],
+        batches: Callable[[], ProviderBatches | None],
         prices: Prices,
     ) -> None:
         """Make the canceller.
@@ -72,7 +72,7 @@ class BatchCanceller:
         except HandoffError as error:
             log.warning("the unwanted batches could not be cancelled", why=str(error))
 
-    def _advance(self, batches: Batches, batch: UnwantedBatch) -> None:
+    def _advance(self, batches: ProviderBatches, batch: UnwantedBatch) -> None:
         """Cancel a batch that has not ended. Settle the call of a batch that has ended, or about
         which the provider will give no answer.
         """
@@ -95,7 +95,7 @@ class BatchCanceller:
                 return
         self._unwanted.postpone(batch)
 
-    def _usage_in(self, batches: Batches, batch: UnwantedBatch) -> Usage | None:
+    def _usage_in(self, batches: ProviderBatches, batch: UnwantedBatch) -> Usage | None:
         """Return the usage of the call in an ended batch; None: it is not known. A call without a
         reply costs nothing.
         """

@@ -1,4 +1,4 @@
-"""The `Batches` over the Message Batches API of the official SDK."""
+"""The `ProviderBatches` over the Message Batches API of the official SDK."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class AnthropicBatches:
         self._refused_options = refused_options
 
     def create(self, custom_id: str, call: ModelCall) -> BatchState:
-        """See `shared.types.batches.Batches`."""
+        """See `shared.types.batches.ProviderBatches`."""
         params = request_of(call, without=self._refused_options(call.model))
         del params["stream"]  # a request of a batch cannot be streamed
         body = {"requests": [{"custom_id": custom_id, "params": params}]}
@@ -64,12 +64,12 @@ class AnthropicBatches:
         return _state(self._json_answer(request))
 
     def retrieve(self, batch_id: str) -> BatchState:
-        """See `shared.types.batches.Batches`."""
+        """See `shared.types.batches.ProviderBatches`."""
         request = self._client.get(_path_of(batch_id), **self._options())
         return _state(self._json_answer(request))
 
     def list_batches_since(self, since: float) -> Sequence[BatchState]:
-        """See `shared.types.batches.Batches`. The API lists the newest batches first."""
+        """See `shared.types.batches.ProviderBatches`. The API lists the newest batches first."""
         newer: list[BatchState] = []
         query: dict[str, object] = {"limit": _PAGE}
         while True:
@@ -86,7 +86,7 @@ class AnthropicBatches:
             query = {"limit": _PAGE, "after_id": states[-1].batch_id}
 
     def outcome(self, batch_id: str, custom_id: str, model: str) -> BatchOutcome | None:
-        """See `shared.types.batches.Batches`."""
+        """See `shared.types.batches.ProviderBatches`."""
         path = f"{_path_of(batch_id)}/results"
         for line in self._text_answer(path).splitlines():
             if not line.strip():
@@ -103,7 +103,7 @@ class AnthropicBatches:
         return None
 
     def cancel(self, batch_id: str) -> None:
-        """See `shared.types.batches.Batches`."""
+        """See `shared.types.batches.ProviderBatches`."""
         request = self._client.post(f"{_path_of(batch_id)}/cancel", **self._options())
         self._json_answer(request)
 

@@ -18,7 +18,7 @@ from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
 from handoff_queue.shared.providers.anthropic.request import Option, request_of
 from handoff_queue.shared.providers.anthropic.streamed_call import Client, StreamedCall
 from handoff_queue.shared.providers.model_facts import ModelServer
-from handoff_queue.shared.types.batches import Batches
+from handoff_queue.shared.types.batches import ProviderBatches
 from handoff_queue.shared.types.context_edits import NO_EDITS, ContextEdit
 from handoff_queue.shared.types.errors import (
     ModelRejected,
@@ -128,7 +128,7 @@ class AnthropicModel:
         return self._offered.of(model) - refused_edits
 
     @property
-    def batches(self) -> Batches | None:
+    def batches(self) -> ProviderBatches | None:
         """Return the batches of the account. None: the provider has none for this client."""
         if type(self._client) is not anthropic.AsyncAnthropic:  # not Bedrock, Vertex and Foundry
             return None

@@ -12,7 +12,7 @@ import pytest
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.batches import Batches
+from handoff_queue.shared.types.batches import ProviderBatches
 from handoff_queue.shared.types.checkpoints import BatchCreated, BatchIntended, WorstCase
 from handoff_queue.shared.types.errors import ModelError, ModelRejected, ModelUnreachable
 from handoff_queue.shared.types.events import CancelRequested
@@ -69,7 +69,7 @@ def drop(store: Store, job_id: JobId, *, batch_id: str = "msgbatch_0") -> None:
     store.journal.commit(Commit(job_id, version, [CancelRequested()], drop=[HANDOFF_ID]))
 
 
-def advance(store: Store, batches: Batches | None, looks: int = 1) -> None:
+def advance(store: Store, batches: ProviderBatches | None, looks: int = 1) -> None:
     """Let a new supervisor look after the unwanted batches this many times."""
     for _ in range(looks):
         canceller = BatchCanceller(store.unwanted_batches, lambda: batches, Prices())
@@ -143,7 +143,7 @@ def test_a_batch_without_an_answer_is_tried_again(store: Store, job_id: JobId) -
     "batches", [lambda: provider(msgbatch_0=UNKNOWN), lambda: None], ids=["unknown", "no batches"]
 )
 def test_a_call_whose_batch_cannot_be_read_counts_at_its_upper_bound(
-    store: Store, job_id: JobId, batches: Callable[[], Batches | None]
+    store: Store, job_id: JobId, batches: Callable[[], ProviderBatches | None]
 ) -> None:
     drop(store, job_id)
     advance(store, batches())

@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.providers.anthropic import batches_api
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.batches import Batches, BatchStatus
+from handoff_queue.shared.types.batches import BatchStatus, ProviderBatches
 from handoff_queue.shared.types.errors import ModelRejected, ModelUnreachable, NeverSent
 from handoff_queue.shared.types.model import ModelCall, SystemPrompt
 from handoff_queue.testing import (
@@ -40,13 +40,13 @@ def server() -> Iterator[MessagesServer]:
 
 
 @pytest.fixture
-def batches(server: MessagesServer) -> Iterator[Batches]:
+def batches(server: MessagesServer) -> Iterator[ProviderBatches]:
     with model_at(server.url) as model:
         assert model.batches is not None
         yield model.batches
 
 
-def test_a_batch_gives_the_reply_of_its_call(batches: Batches) -> None:
+def test_a_batch_gives_the_reply_of_its_call(batches: ProviderBatches) -> None:
     created = batches.create("one", CALL)
     assert (created.status, created.requests) == (BatchStatus.IN_PROGRESS, 1)
     assert abs(created.created_at - time.time()) < 60
@@ -58,7 +58,9 @@ def test_a_batch_gives_the_reply_of_its_call(batches: Batches) -> None:
     assert outcome.reply.usage.total_tokens == 120
 
 
-def test_a_reply_from_a_batch_may_call_tools(server: MessagesServer, batches: Batches) -> None:
+def test_a_reply_from_a_batch_may_call_tools(
+    server: MessagesServer, batches: ProviderBatches
+) -> None:
     server.script = lambda _request: tool_call_reply(("look", {"q": "a"}))
     created = batches.create("one", CALL)
     batches.retrieve(created.batch_id)
@@ -69,7 +71,7 @@ def test_a_reply_from_a_batch_may_call_tools(server: MessagesServer, batches: Ba
     assert outcome.reply.content[0]["input"] == {"q": "a"}
 
 
-def test_a_batch_has_no_call_of_another_name(batches: Batches) -> None:
+def test_a_batch_has_no_call_of_another_name(batches: ProviderBatches) -> None:
     created = batches.create("one", CALL)
     batches.retrieve(created.batch_id)
     assert batches.outcome(created.batch_id, "other", CALL.model) is None
@@ -77,7 +79,7 @@ def test_a_batch_has_no_call_of_another_name(batches: Batches) -> None:
 
 @pytest.mark.slow
 def test_the_list_has_all_batches_since_a_time_on_any_number_of_pages(
-    server: MessagesServer, batches: Batches
+    server: MessagesServer, batches: ProviderBatches
 ) -> None:
     before = batches.create("before", CALL)
     server.batches.created[0].created_at -= 3_600
@@ -98,7 +100,9 @@ def test_a_list_of_batches_without_an_end_counts_as_no_answer(
             model.batches.list_batches_since(0.0)
 
 
-def test_a_cancelled_batch_ends_without_a_reply(server: MessagesServer, batches: Batches) -> None:
+def test_a_cancelled_batch_ends_without_a_reply(
+    server: MessagesServer, batches: ProviderBatches
+) -> None:
     server.batches.duration_s = 3_600
     created = batches.create("one", CALL)
     batches.cancel(created.batch_id)
@@ -110,7 +114,7 @@ def test_a_cancelled_batch_ends_without_a_reply(server: MessagesServer, batches:
 
 
 def test_an_error_in_a_batch_is_an_outcome_with_the_words_of_the_provider(
-    server: MessagesServer, batches: Batches
+    server: MessagesServer, batches: ProviderBatches
 ) -> None:
     server.script = lambda _request: error_reply(529, "too much to do", "overloaded_error")
     created = batches.create("one", CALL)
@@ -122,7 +126,7 @@ def test_an_error_in_a_batch_is_an_outcome_with_the_words_of_the_provider(
     assert "too much to do" in outcome.why
 
 
-def test_an_expired_batch_has_no_reply(server: MessagesServer, batches: Batches) -> None:
+def test_an_expired_batch_has_no_reply(server: MessagesServer, batches: ProviderBatches) -> None:
     server.batches.duration_s, server.batches.expires_s = 3_600, 0
     created = batches.create("one", CALL)
     wait_until(lambda: batches.retrieve(created.batch_id).status is BatchStatus.ENDED)
@@ -131,7 +135,9 @@ def test_an_expired_batch_has_no_reply(server: MessagesServer, batches: Batches)
     assert outcome.why == "expired"
 
 
-def test_a_server_without_batches_refuses_them(server: MessagesServer, batches: Batches) -> None:
+def test_a_server_without_batches_refuses_them(
+    server: MessagesServer, batches: ProviderBatches
+) -> None:
     server.batches.is_served = False
     with pytest.raises(ModelRejected):
         batches.create("one", CALL)
