@@ -63,7 +63,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class EarlierCall:
     """A tool call of an earlier turn. The result of a failed call is empty."""
 
     name: str
@@ -83,7 +83,7 @@ class Conversation:
     """Paths and texts of the documents that the handoff shows whole."""
     tools: frozenset[str] = frozenset()
     """Names of the tools that this turn may call."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[EarlierCall, ...] = ()
     schema: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the final text."""
     output_format: Mapping[str, Any] = field(default_factory=dict)
@@ -252,7 +252,7 @@ def _schema(request: Mapping[str, Any], system: str) -> Mapping[str, Any]:
     return {}
 
 
-def _calls(messages: list[dict[str, Any]]) -> Iterator[Call]:
+def _calls(messages: list[dict[str, Any]]) -> Iterator[EarlierCall]:
     """Yield the calls of tools in the messages, each with its result; '' without one."""
     blocks: list[dict[str, Any]] = []
     for message in messages:
@@ -263,7 +263,7 @@ def _calls(messages: list[dict[str, Any]]) -> Iterator[Call]:
             results[block["tool_use_id"]] = _text_of(block.get("content") or "")
     for block in blocks:
         if block["type"] == "tool_use":
-            yield Call(block["name"], block.get("input") or {}, results.get(block["id"], ""))
+            yield EarlierCall(block["name"], block.get("input") or {}, results.get(block["id"], ""))
 
 
 def _results(text: str) -> Iterator[Result]:
