@@ -1,7 +1,7 @@
 """The port from the agent loop to the store: the checkpoints of one claimed handoff, and the
 questions to a person about its tool calls.
 
-`shared.store.claim.Claim` implements it. Unit tests use
+`shared.store.claim.HandoffClaim` implements it. Unit tests use
 `tests.doubles.memory_checkpoints.MemoryCheckpoints`. Both pass tests/contracts/test_checkpoints.py.
 """
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.types.errors import (
     ApprovalAwaited,
     Cancelled,
@@ -69,7 +69,7 @@ class AttemptOutcome:
     """New events of the journal."""
 
 
-def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
+def outcome_of_interrupt(claim: HandoffClaim, reason: Interrupted) -> AttemptOutcome:
     """Return the outcome of a claim that ends without a result. A drained claim is released
     here, and a deferred claim is deferred.
     """
@@ -90,7 +90,7 @@ def outcome_of_interrupt(claim: Claim, reason: Interrupted) -> AttemptOutcome:
 
 
 def figures_of(
-    claim: Claim, handoff: AgentHandoff, result: HandoffResult, ended_at: float
+    claim: HandoffClaim, handoff: AgentHandoff, result: HandoffResult, ended_at: float
 ) -> dict[str, str | int | float | None]:
     """Return the figures of a result for the log, without any text of the model.
 

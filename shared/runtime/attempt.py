@@ -37,7 +37,7 @@ from handoff_queue.shared.runtime.runner_factory import (
 )
 from handoff_queue.shared.runtime.shared_run import SharedRequest
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply, FinishRequest
+from handoff_queue.shared.store.claim import ClaimVerdict, FinishReply, FinishRequest, HandoffClaim
 from handoff_queue.shared.store.claim_requests import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store
@@ -68,7 +68,7 @@ log = log_of(__name__)
 
 OUTAGE_PAUSE_S = 1.0
 """Seconds that a worker waits before it hands a message back because Redis is unreachable."""
-Finish = Callable[[Claim, FinishRequest], FinishReply]
+Finish = Callable[[HandoffClaim, FinishRequest], FinishReply]
 """Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost, and
 `MessagesWaiting` if the agent must first take messages of users.
 """
@@ -203,7 +203,7 @@ class Attempts:
         return PreparedAttempt(handoff, claiming, runner, conclude, shared)
 
     def run(
-        self, ready: PreparedAttempt, claim: Claim, finish: Finish = Claim.finish
+        self, ready: PreparedAttempt, claim: HandoffClaim, finish: Finish = HandoffClaim.finish
     ) -> AttemptOutcome:
         """Run a prepared handoff to its end, if the claim was granted.
 
@@ -236,7 +236,9 @@ class Attempts:
                 span.record_result(outcome.result)
             return outcome
 
-    def _run_to_end(self, claim: Claim, ready: PreparedAttempt, finish: Finish) -> AttemptOutcome:
+    def _run_to_end(
+        self, claim: HandoffClaim, ready: PreparedAttempt, finish: Finish
+    ) -> AttemptOutcome:
         """Do the work, and store its result. If users have sent messages during the last call,
         the agent takes them first, and changes its result.
         """
@@ -248,7 +250,7 @@ class Attempts:
                 log.debug("users have sent messages during the last call")
 
     def _run_and_conclude(
-        self, claim: Claim, ready: PreparedAttempt
+        self, claim: HandoffClaim, ready: PreparedAttempt
     ) -> tuple[HandoffResult, Consequences]:
         """Do the work, and return the result and its consequences. If the store fails, try to
         store the waiting checkpoints, so that the next claim does not pay for the same calls
@@ -262,7 +264,7 @@ class Attempts:
             claim.store_waiting_checkpoints()
             raise
 
-    def _result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
+    def _result(self, claim: HandoffClaim, ready: PreparedAttempt) -> HandoffResult:
         """Return the result of the handoff. It says whether a tool with effects may have run
         under an earlier claim.
         """
@@ -272,7 +274,7 @@ class Attempts:
                 return result.model_copy(update={"acted": True})
         return result
 
-    def _own_result(self, claim: Claim, ready: PreparedAttempt) -> HandoffResult:
+    def _own_result(self, claim: HandoffClaim, ready: PreparedAttempt) -> HandoffResult:
         """Return the result of the runner, or a failed result if the runner must not run. If an
         equal handoff has run, return a copy of its result.
         """
@@ -322,7 +324,7 @@ class Attempts:
 
     def _finish(
         self,
-        claim: Claim,
+        claim: HandoffClaim,
         ready: PreparedAttempt,
         result: HandoffResult,
         consequences: Consequences,

@@ -165,7 +165,7 @@ class ClaimVerdict(StrEnum):
 
 
 @dataclass(slots=True)
-class Claim:
+class HandoffClaim:
     """The claim of this process on one handoff. It implements
     `shared.agent.checkpoint_store.CheckpointStore`. Its methods raise `Interrupted` after the
     claim is lost.

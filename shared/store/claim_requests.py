@@ -16,11 +16,11 @@ from pydantic import ValidationError
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import (
-    Claim,
     ClaimVerdict,
     EndedRun,
     FinishReply,
     FinishRequest,
+    HandoffClaim,
 )
 from handoff_queue.shared.store.commit import Commit, records_of_commit
 from handoff_queue.shared.store.encryption_at_rest import turns_place
@@ -104,7 +104,7 @@ class FinishedWithCommit:
     finished: FinishReply
     recorded: tuple[RecordedEvent, ...] = ()
     """Events of the commit; empty if the commit was a conflict."""
-    claim: Claim | None = None
+    claim: HandoffClaim | None = None
     """Claim on the handoff that the commit issued, if the caller asked for one."""
 
 
@@ -125,7 +125,7 @@ class Claims:
         self._settings = settings
         self._drain = drain
 
-    def claim(self, request: ClaimRequest) -> Claim:
+    def claim(self, request: ClaimRequest) -> HandoffClaim:
         """Try to claim the handoff. The verdict of the returned claim says whether it was
         granted.
 
@@ -142,7 +142,7 @@ class Claims:
 
     def commit_and_claim(
         self, commit: Commit, request: ClaimRequest
-    ) -> tuple[list[RecordedEvent], Claim]:
+    ) -> tuple[list[RecordedEvent], HandoffClaim]:
         """Commit a decision and claim a handoff that it issues, in one script.
 
         Raises:
@@ -153,7 +153,7 @@ class Claims:
         return records_of_commit(commit, answer), self._claim(request, answer[3], asked_at)
 
     def end_and_commit(
-        self, claim: Claim, end: FinishRequest, commit: Commit, request: ClaimRequest | None
+        self, claim: HandoffClaim, end: FinishRequest, commit: Commit, request: ClaimRequest | None
     ) -> FinishedWithCommit:
         """End a handoff, commit the decision on its result, and claim a handoff that the
         decision issues, in one script. If the commit is a conflict, the handoff ends, and no
@@ -161,7 +161,7 @@ class Claims:
 
         Args:
             claim: claim on the handoff that ends.
-            end: from `Claim.finish_request`.
+            end: from `HandoffClaim.finish_request`.
             commit: its `expected` is the version before the end of the handoff.
             request: the request for the next handoff, or None.
 
@@ -181,7 +181,7 @@ class Claims:
             next_claim = self._claim(request, claim_answer, asked_at)
         return FinishedWithCommit(finished, tuple(records_of_commit(commit, answer)), next_claim)
 
-    def claim_of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> Claim:
+    def claim_of_child(self, job_id: JobId, handoff_id: HandoffId, child: JobId) -> HandoffClaim:
         """Return the claim of a child job on its parent's handoff, so that the child can end
         that handoff with a result. `Journal.commit` has made the claim in the store.
         """
@@ -255,7 +255,7 @@ class Claims:
             bucket,
         )
 
-    def _claim(self, request: ClaimRequest, answer: Sequence[Any], asked_at: float) -> Claim:
+    def _claim(self, request: ClaimRequest, answer: Sequence[Any], asked_at: float) -> HandoffClaim:
         """Return the claim for the script's answer.
 
         Args:
@@ -278,7 +278,7 @@ class Claims:
         started_at = int(began_ms) / 1000 if began_ms else None
         counted_from = (int(began_ms) + int(waited_ms)) / 1000
         seconds_end_at = _later(counted_from, request.max_seconds)
-        return Claim(
+        return HandoffClaim(
             connection=self._connection,
             job_id=request.job_id,
             handoff_id=request.handoff_id,

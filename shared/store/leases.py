@@ -1,6 +1,6 @@
 """Renewal of leases: one thread renews every lease of its process. Its renewals are heartbeats:
-they show that the process and its evaluations of jobs are not frozen. `Claim.heartbeat` sends a
-heartbeat at once when an agent does something else.
+they show that the process and its evaluations of jobs are not frozen. `HandoffClaim.heartbeat`
+sends a heartbeat at once when an agent does something else.
 
 A watchdog ends a process that freezes. The parent process starts it again. The scripts that recover
 the work of a frozen process (`job_evaluation_lease.py`) use the same limit, `FROZEN_AFTER_LEASES`.
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.job_evaluation_lease import FROZEN_AFTER_LEASES
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import Interrupted, StoreError
@@ -62,7 +62,7 @@ class Leases:
         self._connection = Connection(redis_url, timeout_s=lease_s * SILENCE_PER_LEASE)
         self._lease_s = lease_s
         self._watchdog = Watchdog(lease_s, renews_every_s(lease_s)) if watchdog else None
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, HandoffClaim] = {}
         self._evaluations: dict[int, tuple[ScriptCall, float]] = {}
         """Heartbeats of evaluations, with the monotonic time at which each began."""
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Leases:
             self._watchdog.stop()
 
     @contextmanager
-    def keep_renewed(self, claim: Claim) -> Iterator[None]:
+    def keep_renewed(self, claim: HandoffClaim) -> Iterator[None]:
         """Renew this claim until the block ends."""
         with self._lock:
             self._claims[id(claim)] = claim

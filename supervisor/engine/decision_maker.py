@@ -15,7 +15,7 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.observability.trace_ids import JobSpan
 from handoff_queue.shared.runtime.attempt import Attempts, PreparedAttempt
-from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
+from handoff_queue.shared.store.claim import FinishReply, FinishRequest, HandoffClaim
 from handoff_queue.shared.store.commit import AnsweredQuestion, Commit, VerifiedAmounts
 from handoff_queue.shared.store.due_work import LOST_AFTER_S
 from handoff_queue.shared.store.handoff_info import HandoffInfo
@@ -92,7 +92,7 @@ class ClaimedRole:
     """A role's handoff that this process has claimed and runs."""
 
     ready: PreparedAttempt
-    claim: Claim
+    claim: HandoffClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class DecisionMaker:
     def commit_with_end(
         self,
         committed: CommittedDecision,
-        claim: Claim,
+        claim: HandoffClaim,
         end: FinishRequest,
         evaluation: EvaluationLease,
     ) -> tuple[FinishReply, CommittedDecision | None]:

@@ -13,7 +13,7 @@ from typing import assert_never
 from handoff_queue.shared.broker.attempt_outcome import AttemptEnd, AttemptOutcome
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.runtime.attempt import Attempts
-from handoff_queue.shared.store.claim import Claim, FinishReply, FinishRequest
+from handoff_queue.shared.store.claim import FinishReply, FinishRequest, HandoffClaim
 from handoff_queue.shared.store.job_evaluation_lease import EvaluationLease
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import (
@@ -264,7 +264,7 @@ class JobLoop:
         """
         following: CommittedDecision | None = None
 
-        def finish(claim: Claim, end: FinishRequest) -> FinishReply:
+        def finish(claim: HandoffClaim, end: FinishRequest) -> FinishReply:
             nonlocal following
             finished, following = self._decision_maker.commit_with_end(
                 committed, claim, end, evaluation

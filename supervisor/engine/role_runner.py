@@ -18,7 +18,7 @@ from handoff_queue.shared.broker.attempt_outcome import AttemptOutcome
 from handoff_queue.shared.runtime.attempt import Attempts, Consequences, Finish, PreparedAttempt
 from handoff_queue.shared.runtime.payload_cache import JobDocuments
 from handoff_queue.shared.runtime.runner_factory import AgentSetup
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.names import Role
@@ -109,7 +109,7 @@ class RoleRunner:
         return self.run(ready, self._attempts.store.claims.claim(ready.claiming))
 
     def run(
-        self, ready: PreparedAttempt, claim: Claim, finish: Finish = Claim.finish
+        self, ready: PreparedAttempt, claim: HandoffClaim, finish: Finish = HandoffClaim.finish
     ) -> AttemptOutcome:
         """Run a claimed handoff. `finish` stores its result."""
         return self._attempts.run(ready, claim, finish)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.agent.checkpoint_store import CallQuestion
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.types.errors import ApprovalAwaited
 
 SCHEMA: dict[str, Any] = {
@@ -30,7 +30,7 @@ def a_question(call_id: str = "toolu_1", to: str = "a@example.com") -> CallQuest
     )
 
 
-def ask(claimed: Claim, *questions: CallQuestion, wait_s: int = 3_600) -> None:
+def ask(claimed: HandoffClaim, *questions: CallQuestion, wait_s: int = 3_600) -> None:
     """Ask about calls, as an agent does. The claim ends."""
     with pytest.raises(ApprovalAwaited):
         claimed.ask_about_calls(questions or (a_question(),), wait_s)

@@ -7,7 +7,7 @@ from hashlib import sha1
 from typing import Any
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishReply
+from handoff_queue.shared.store.claim import ClaimVerdict, FinishReply, HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
@@ -200,24 +200,24 @@ def claim(
     handoff_id: str,
     worker: str = "w1",
     first: WorstCase | None = None,
-) -> Claim:
+) -> HandoffClaim:
     return store.claims.claim(
         ClaimRequest(job_id, HandoffId(handoff_id), digest_of(text_of(handoff_id)), worker, first)
     )
 
 
-def granted_claim(store: Store, job_id: JobId, handoff_id: str, worker: str = "w1") -> Claim:
+def granted_claim(store: Store, job_id: JobId, handoff_id: str, worker: str = "w1") -> HandoffClaim:
     claimed = claim(store, job_id, handoff_id, worker)
     assert claimed.verdict is ClaimVerdict.GRANTED
     return claimed
 
 
-def stored_fence(claimed: Claim) -> bytes:
+def stored_fence(claimed: HandoffClaim) -> bytes:
     """Return the form in which Redis keeps the fence of a claim."""
     return sha1(claimed.fence.encode()).hexdigest().encode()
 
 
-def expire_lease(store: Store, claimed: Claim) -> None:
+def expire_lease(store: Store, claimed: HandoffClaim) -> None:
     """Make the lease of this claim expire, as if its worker were dead."""
     expire_lease_of(store, claimed.job_id, claimed.handoff_id)
 
@@ -245,7 +245,7 @@ def due_at(store: Store, member: str) -> float:
     return min(times, default=math.inf)
 
 
-def result_of(claimed: Claim, output: str = "An answer.") -> HandoffResult:
+def result_of(claimed: HandoffClaim, output: str = "An answer.") -> HandoffResult:
     step, _, attempt = claimed.handoff_id.partition(".")
     return HandoffResult(
         handoff_id=claimed.handoff_id,
@@ -269,12 +269,12 @@ def finished_event(result: HandoffResult) -> HandoffFinished:
     )
 
 
-def finish_with(claimed: Claim, result: HandoffResult, *more: Event) -> FinishReply:
+def finish_with(claimed: HandoffClaim, result: HandoffResult, *more: Event) -> FinishReply:
     """Finish the handoff with this result and these events."""
     return claimed.finish(claimed.finish_request(result, (finished_event(result), *more)))
 
 
-def finish(claimed: Claim, output: str = "An answer.", *more: Event) -> int | None:
+def finish(claimed: HandoffClaim, output: str = "An answer.", *more: Event) -> int | None:
     """Finish the handoff. Return the number of open parts in its group, or None if the claim was
     lost.
     """
@@ -318,12 +318,12 @@ def redis_dump(store: Store) -> dict[bytes, bytes]:
     return {name: store.connection.redis.dump(name) for name in store.connection.redis.scan_iter()}
 
 
-def reservation_verdict(claimed: Claim, worst: WorstCase) -> bytes:
+def reservation_verdict(claimed: HandoffClaim, worst: WorstCase) -> bytes:
     """Reserve a call, and return the verdict: `ok`, `wait` or the name of a limit."""
     return reservation_answer(claimed, worst)[-1]
 
 
-def reservation_answer(claimed: Claim, worst: WorstCase) -> list[bytes]:
+def reservation_answer(claimed: HandoffClaim, worst: WorstCase) -> list[bytes]:
     """Return the full answer to a reservation. A refusal includes the level of the limit."""
     answer: list[bytes] = claimed._turn(worst=worst)
     return answer

@@ -1,7 +1,7 @@
 """Checkpoints and budget of one handoff in memory.
 
 `MemoryCheckpoints` passes the contract in `tests/contracts/test_checkpoints.py`, as the store's
-`Claim` does.
+`HandoffClaim` does.
 """
 
 from __future__ import annotations

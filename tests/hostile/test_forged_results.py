@@ -13,7 +13,7 @@ import pytest
 from handoff_queue.shared.broker.attempt_outcome import handoff_finished_event
 from handoff_queue.shared.specialists import load_specialists
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import sign_events
@@ -209,7 +209,7 @@ def unserved(signed: SignedSystem) -> JobId:
     return job_id
 
 
-def claim_of(store: Store, job_id: JobId) -> Claim:
+def claim_of(store: Store, job_id: JobId) -> HandoffClaim:
     """Claim the handoff of a job with this store."""
     issued = issued_in(store, job_id)
     assert issued is not None
@@ -219,7 +219,7 @@ def claim_of(store: Store, job_id: JobId) -> Claim:
     return claim
 
 
-def end(claim: Claim, result: HandoffResult, origins: Origins = ()) -> None:
+def end(claim: HandoffClaim, result: HandoffResult, origins: Origins = ()) -> None:
     event = handoff_finished_event(result, "attacker:1")
     if origins:
         event = event.model_copy(update={"origins": origins})

@@ -20,7 +20,7 @@ from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import presence
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.leases import Leases
@@ -166,7 +166,7 @@ class Shell:
             if handoff_infos[event.handoff_id].state in ("issued", "running")
         ]
 
-    def claim(self, job_id: JobId, event: HandoffIssued) -> Claim:
+    def claim(self, job_id: JobId, event: HandoffIssued) -> HandoffClaim:
         """Claim a handoff as a worker does."""
         return self.store.claims.claim(
             ClaimRequest(job_id, HandoffId(event.handoff_id), event.handoff.digest, "worker:1")

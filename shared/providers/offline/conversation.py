@@ -34,7 +34,7 @@ class RefusedRequest(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class OfflineClaim:
     """A statement with its source and quotes."""
 
     id: str
@@ -52,7 +52,7 @@ class Result:
     step: str
     status: str
     output: Any
-    claims: tuple[Claim, ...]
+    claims: tuple[OfflineClaim, ...]
 
     @property
     def text(self) -> str:
@@ -94,9 +94,9 @@ class Conversation:
     """True if the notes prove the statements of the answer."""
 
     @property
-    def claims(self) -> list[Claim]:
+    def claims(self) -> list[OfflineClaim]:
         """The claims of all results."""
-        claims: list[Claim] = []
+        claims: list[OfflineClaim] = []
         for result in self.results:
             claims += result.claims
         return claims
@@ -284,7 +284,7 @@ def _results(text: str) -> Iterator[Result]:
         yield Result(step, attributes.get("status", "ok"), output, claims)
 
 
-def _claims(notes: str, step: str, output: str) -> Iterator[Claim]:
+def _claims(notes: str, step: str, output: str) -> Iterator[OfflineClaim]:
     """Yield the claims in the notes of a result, see `shared.agent.opening_message.data_of`.
 
     Args:
@@ -304,7 +304,7 @@ def _claims(notes: str, step: str, output: str) -> Iterator[Claim]:
         if not text or not (strings or note.endswith("no source")):
             continue
         claim_id = name if "." in name else f"{step}.{name}"
-        yield Claim(claim_id, text, source, tuple(strings), headings.get(claim_id, ""))
+        yield OfflineClaim(claim_id, text, source, tuple(strings), headings.get(claim_id, ""))
 
 
 def _headings_by_marker(output: str) -> dict[str, str]:

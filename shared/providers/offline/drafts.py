@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from handoff_queue.shared.providers.offline.citations import Gap, add_marker, lines_of_gaps
-from handoff_queue.shared.providers.offline.conversation import Claim
+from handoff_queue.shared.providers.offline.conversation import OfflineClaim
 from handoff_queue.shared.providers.offline.request_text import understand
 from handoff_queue.shared.providers.offline.words import join_with_and, mentions
 from handoff_queue.shared.types.citation_markers import MARKER
@@ -16,7 +16,7 @@ _MAX_COLUMNS = 3
 _EMPTY_CELL = "not found"
 
 
-def draft(request: str, claims: Sequence[Claim], gaps: Sequence[Gap]) -> str:
+def draft(request: str, claims: Sequence[OfflineClaim], gaps: Sequence[Gap]) -> str:
     """Return the Markdown of an answer. Every statement has the marker of its claim."""
     claims = distinct(claims)
     asking = understand(request)
@@ -30,17 +30,19 @@ def draft(request: str, claims: Sequence[Claim], gaps: Sequence[Gap]) -> str:
     return "\n\n".join(parts)
 
 
-def distinct(claims: Iterable[Claim]) -> list[Claim]:
+def distinct(claims: Iterable[OfflineClaim]) -> list[OfflineClaim]:
     """Return the first claim of each text. Similar texts may contradict each other."""
-    by_text: dict[str, Claim] = {}
+    by_text: dict[str, OfflineClaim] = {}
     for claim in claims:
         by_text.setdefault(claim.text, claim)
     return list(by_text.values())
 
 
-def claims_by_subject(subjects: Sequence[str], claims: Sequence[Claim]) -> dict[str, list[Claim]]:
+def claims_by_subject(
+    subjects: Sequence[str], claims: Sequence[OfflineClaim]
+) -> dict[str, list[OfflineClaim]]:
     """Return the claims about each subject. See `_subjects_of`."""
-    by_subject: dict[str, list[Claim]] = {}
+    by_subject: dict[str, list[OfflineClaim]] = {}
     for subject in subjects:
         by_subject[subject] = []
     for claim in claims:
@@ -49,7 +51,7 @@ def claims_by_subject(subjects: Sequence[str], claims: Sequence[Claim]) -> dict[
     return by_subject
 
 
-def _subjects_of(claim: Claim, subjects: Sequence[str]) -> list[str]:
+def _subjects_of(claim: OfflineClaim, subjects: Sequence[str]) -> list[str]:
     """Return the subject with which the claim begins, or else all subjects that it mentions."""
     mentioned_subjects: list[str] = []
     for subject in subjects:
@@ -60,9 +62,9 @@ def _subjects_of(claim: Claim, subjects: Sequence[str]) -> list[str]:
     return mentioned_subjects
 
 
-def _lists(claims: Sequence[Claim]) -> list[str]:
+def _lists(claims: Sequence[OfflineClaim]) -> list[str]:
     """Return a list of the claims under each heading."""
-    by_heading: dict[str, list[Claim]] = {}
+    by_heading: dict[str, list[OfflineClaim]] = {}
     for claim in claims:
         by_heading.setdefault(claim.heading, []).append(claim)
     parts: list[str] = []
@@ -73,7 +75,7 @@ def _lists(claims: Sequence[Claim]) -> list[str]:
     return parts
 
 
-def _list(claims: Iterable[Claim], about: str = "") -> str:
+def _list(claims: Iterable[OfflineClaim], about: str = "") -> str:
     """Return the claims as a Markdown list. The prefix `about: ` is left out."""
     lines: list[str] = []
     for claim in claims:
@@ -81,7 +83,7 @@ def _list(claims: Iterable[Claim], about: str = "") -> str:
     return "\n".join(lines)
 
 
-def _comparison(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -> list[str]:
+def _comparison(by_subject: Mapping[str, list[OfflineClaim]], aspects: Sequence[str]) -> list[str]:
     """Return a title, a table if there is one, and a list of each subject's other claims."""
     parts = [f"# {join_with_and(list(by_subject))}, compared"]
     table, table_ids = _table(by_subject, aspects)
@@ -94,14 +96,16 @@ def _comparison(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -
     return parts
 
 
-def _table(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tuple[str, set[str]]:
+def _table(
+    by_subject: Mapping[str, list[OfflineClaim]], aspects: Sequence[str]
+) -> tuple[str, set[str]]:
     """Return a table of the claims by heading and subject, and the ids of the claims in it.
 
     The table has each heading that several subjects share or that the request asks for. It is
     empty if there is no such heading.
     """
     requested_aspects = set(map(str.lower, aspects))
-    cells: dict[str, dict[str, Claim]] = {}
+    cells: dict[str, dict[str, OfflineClaim]] = {}
     for subject, claims in by_subject.items():
         for claim in claims:
             if claim.heading and claim.heading not in by_subject:
@@ -123,7 +127,7 @@ def _table(by_subject: Mapping[str, list[Claim]], aspects: Sequence[str]) -> tup
     return _format_table(rows), table_ids
 
 
-def _cell(subject: str, claim: Claim | None) -> str:
+def _cell(subject: str, claim: OfflineClaim | None) -> str:
     """Return the text of a claim with its marker, and without the name of the subject."""
     if claim is None:
         return _EMPTY_CELL

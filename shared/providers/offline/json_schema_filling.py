@@ -9,12 +9,12 @@ from typing import Any
 
 from handoff_queue.shared.agent.json_schema_validation import BrokenSchema, problem_with
 from handoff_queue.shared.providers.offline.citations import add_marker
-from handoff_queue.shared.providers.offline.conversation import Claim
+from handoff_queue.shared.providers.offline.conversation import OfflineClaim
 from handoff_queue.shared.providers.offline.sentences import name_of
 from handoff_queue.shared.providers.offline.words import stems_of, words_of
 
 Schema = Mapping[str, Any]
-Claims = Sequence[Claim]
+Claims = Sequence[OfflineClaim]
 _MAX_DEPTH = 12
 """Levels of properties and of references that are followed."""
 _MAX_TOGETHER = 3
@@ -265,7 +265,7 @@ def _number_in(text: str) -> list[int | float]:
     return [number]
 
 
-def _about(path: str, claims: Claims) -> list[Claim]:
+def _about(path: str, claims: Claims) -> list[OfflineClaim]:
     """Return the claims that may fill a text or a list. For a general name these are all claims,
     else the claims with every word of the name.
     """
@@ -276,11 +276,11 @@ def _about(path: str, claims: Claims) -> list[Claim]:
     return _naming(name, claims)
 
 
-def _naming(name: str, claims: Claims) -> list[Claim]:
+def _naming(name: str, claims: Claims) -> list[OfflineClaim]:
     """Return the claims that have every word of the name of a property."""
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
     name_stems = stems_of(" ".join(words))
-    naming: list[Claim] = []
+    naming: list[OfflineClaim] = []
     for claim in claims:
         if name_stems and name_stems <= stems_of(claim.text):
             naming.append(claim)

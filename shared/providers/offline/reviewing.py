@@ -15,8 +15,8 @@ from handoff_queue.shared.providers.offline.citations import (
     unmarked_statements,
 )
 from handoff_queue.shared.providers.offline.conversation import (
-    Claim,
     Conversation,
+    OfflineClaim,
     Result,
     lines_of_json,
     only_properties,
@@ -194,7 +194,7 @@ def _coverage_problems(conversation: Conversation) -> list[str]:
     return problems
 
 
-def _unquoted_figures(claim: Claim) -> list[str]:
+def _unquoted_figures(claim: OfflineClaim) -> list[str]:
     """Return the figures of a claim that are in no quote of the claim."""
     quoted_figures: set[str] = set()
     for quote in claim.quotes:

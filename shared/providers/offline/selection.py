@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from handoff_queue.shared.providers.offline.citations import gap_of_words
-from handoff_queue.shared.providers.offline.conversation import Claim
+from handoff_queue.shared.providers.offline.conversation import OfflineClaim
 from handoff_queue.shared.providers.offline.drafts import distinct
 from handoff_queue.shared.providers.offline.request_text import items_of, request_in, understand
 from handoff_queue.shared.providers.offline.sentences import Sentence
@@ -86,7 +86,9 @@ def topics_of(task: str) -> tuple[Topic, ...]:
     return tuple(topics)
 
 
-def find_claims(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
+def find_claims(
+    topic: Topic, sentences: Sequence[Sentence]
+) -> tuple[list[OfflineClaim], list[str]]:
     """Return claims without ids about a topic, and its gaps: phrases for missing facts."""
     if topic.is_subject:
         claims, gaps = _about_subject(topic, sentences)
@@ -97,7 +99,9 @@ def find_claims(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim
     return [], [topic.gap]
 
 
-def _about_subject(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
+def _about_subject(
+    topic: Topic, sentences: Sequence[Sentence]
+) -> tuple[list[OfflineClaim], list[str]]:
     """Return claims for each aspect of a subject. If an aspect has none, or there are no
     aspects, return claims from all sections about the subject, too.
     """
@@ -108,7 +112,7 @@ def _about_subject(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Cl
             about.append(sentence)
             if mentions(topic.text, sentence.place):
                 sentences_in_titles.append(sentence)
-    claims: list[Claim] = []
+    claims: list[OfflineClaim] = []
     gaps: list[str] = []
     for aspect in topic.aspects:
         matching = _matching(content_stems(aspect) or stems_of(aspect), about, _PER_ASPECT)
@@ -132,7 +136,9 @@ def _about_subject(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Cl
     return claims[:limit], gaps
 
 
-def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[Claim], list[str]]:
+def _about_question(
+    topic: Topic, sentences: Sequence[Sentence]
+) -> tuple[list[OfflineClaim], list[str]]:
     """Return claims that match the words of a question, and a gap for words in no sentence.
 
     For a subject that is not a question, return an overview of the sections with its words in
@@ -153,7 +159,7 @@ def _about_question(topic: Topic, sentences: Sequence[Sentence]) -> tuple[list[C
         if len(word) > 1 and not stems_of(word) & seen:
             unseen_words.append(word)
     gaps = [gap_of_words(unseen_words)] if unseen_words else []
-    claims: list[Claim] = []
+    claims: list[OfflineClaim] = []
     for sentence in sorted(matching, key=list(sentences).index):
         claims.append(_claim_in_context(topic.text, sentence))
     return claims, gaps
@@ -175,12 +181,12 @@ def _candidates(topic: Topic, sentences: Sequence[Sentence], seen: Set[str]) -> 
     return sentences
 
 
-def _overview_claims(question_stems: Set[str], sentences: Sequence[Sentence]) -> list[Claim]:
+def _overview_claims(question_stems: Set[str], sentences: Sequence[Sentence]) -> list[OfflineClaim]:
     """Return claims of an overview of the sections with all of these words in their headings."""
     titled_sentences = [
         sentence for sentence in sentences if question_stems <= stems_of(sentence.place)
     ]
-    claims: list[Claim] = []
+    claims: list[OfflineClaim] = []
     for sentence in _overview(titled_sentences):
         claims.append(_claim_in_context("", sentence))
     return claims
@@ -245,15 +251,15 @@ def _stems_with_place(sentence: Sentence) -> frozenset[str]:
     return stems_of(sentence.text) | stems_of(sentence.place)
 
 
-def _claim_of_subject(subject: str, heading: str, sentence: Sentence) -> Claim:
+def _claim_of_subject(subject: str, heading: str, sentence: Sentence) -> OfflineClaim:
     """Return the claim of a sentence. The subject precedes a sentence that does not name it."""
     text = sentence.text
     if not mentions(subject, text):
         text = f"{subject}: {text}"
-    return Claim("", text, sentence.source, (sentence.quote,), heading)
+    return OfflineClaim("", text, sentence.source, (sentence.quote,), heading)
 
 
-def _claim_in_context(heading: str, sentence: Sentence) -> Claim:
+def _claim_in_context(heading: str, sentence: Sentence) -> OfflineClaim:
     """Return the claim of a sentence, with its headings in front if they share no word with
     the sentence.
     """
@@ -261,4 +267,4 @@ def _claim_in_context(heading: str, sentence: Sentence) -> Claim:
     text = sentence.text
     if above and not content_stems(above) & stems_of(text):
         text = f"{above}: {text}"
-    return Claim("", text, sentence.source, (sentence.quote,), heading)
+    return OfflineClaim("", text, sentence.source, (sentence.quote,), heading)

@@ -21,8 +21,8 @@ from handoff_queue.shared.providers.offline.citations import (
     without_found_words,
 )
 from handoff_queue.shared.providers.offline.conversation import (
-    Claim,
     Conversation,
+    OfflineClaim,
     documents_in,
     objects_in,
 )
@@ -120,14 +120,14 @@ def answer(conversation: Conversation) -> dict[str, Any]:
     return envelope
 
 
-def _find_claims(conversation: Conversation) -> tuple[list[Claim], list[Gap], list[Topic]]:
+def _find_claims(conversation: Conversation) -> tuple[list[OfflineClaim], list[Gap], list[Topic]]:
     """Return the claims that documents support, the gaps, and the topics without any claim."""
     sentences = _sentences(conversation)
     place = _place_read(conversation)
     lines: list[str] = []
     for _, _, _, text in _pages_in_scope(conversation):
         lines += text.splitlines()
-    claims_by_text: dict[str, Claim] = {}
+    claims_by_text: dict[str, OfflineClaim] = {}
     gaps: list[Gap] = []
     missing: list[Topic] = []
     for topic in topics_of(conversation.task):
@@ -145,7 +145,7 @@ def _find_claims(conversation: Conversation) -> tuple[list[Claim], list[Gap], li
 
 
 def _envelope_from_documents(
-    conversation: Conversation, claims: list[Claim], gaps: list[Gap], missing: list[Topic]
+    conversation: Conversation, claims: list[OfflineClaim], gaps: list[Gap], missing: list[Topic]
 ) -> dict[str, Any]:
     """Return the envelope of an answer from documents. Without any document, its status is
     `needs_input`.
@@ -184,7 +184,9 @@ def _has_searched(conversation: Conversation) -> bool:
     )
 
 
-def _envelope_from_context(conversation: Conversation, claims: list[Claim]) -> dict[str, Any]:
+def _envelope_from_context(
+    conversation: Conversation, claims: list[OfflineClaim]
+) -> dict[str, Any]:
     """Return the envelope of a text whose markers point to claims of the context."""
     request = request_in(conversation.task)
     gaps = open_gaps(conversation.results)
@@ -211,13 +213,13 @@ def _envelope_from_context(conversation: Conversation, claims: list[Claim]) -> d
 
 
 def _envelope(
-    status: str, output: str, claims: Sequence[Claim] = (), **more: Any
+    status: str, output: str, claims: Sequence[OfflineClaim] = (), **more: Any
 ) -> dict[str, Any]:
     envelope = {"status": status, "output": output, "claims": _claims_to_json(claims)}
     return {**envelope, "confidence": 0.0, "needs": None, "problem": None, **more}
 
 
-def _claims_to_json(claims: Sequence[Claim]) -> list[dict[str, Any]]:
+def _claims_to_json(claims: Sequence[OfflineClaim]) -> list[dict[str, Any]]:
     """Return claims in the form of the answer envelope."""
     claims_json: list[dict[str, Any]] = []
     for claim in claims:

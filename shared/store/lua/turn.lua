@@ -1,12 +1,11 @@
 -- A turn in one round trip: store checkpoints, settle the last call, reserve the next one, renew
 -- the lease, and check for a cancel and a pause.
 -- KEYS job.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), used (JSON or
--- ''), upper bound of the next call (JSON or ''; `takes_messages` and `last`: see `Claim.reserve`),
--- doing, number of checkpoints that the claim knows to be stored, number of new checkpoints that
--- are a tool's answer, 1 if the new checkpoints are progress after lost claims (or 0), id of the
--- batch that the reserved call is in and name of the call there ('': unchanged), then the new
--- checkpoints. A repeated call
--- after a lost answer changes no budget (a bucket may count one call too many). If the number of
+-- ''), upper bound of the next call (JSON or ''; `takes_messages` and `last`: see
+-- `HandoffClaim.reserve`), doing, number of checkpoints that the claim knows to be stored, number
+-- of new checkpoints that are a tool's answer, 1 if the new checkpoints are progress after lost
+-- claims (or 0), id of the batch that the reserved call is in and name of the call there ('':
+-- unchanged), then the new checkpoints. A repeated call after a lost answer changes no budget (a bucket may count one call too many). If the number of
 -- stored checkpoints is not the one that the claim knows, Redis has restored older data, and the
 -- claim is lost. The next claim continues from the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}

@@ -21,7 +21,7 @@ from handoff_queue.shared.runtime.runner_factory import AgentSetup
 from handoff_queue.shared.runtime.shared_run import check_sharing
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict, EndedRun
+from handoff_queue.shared.store.claim import ClaimVerdict, EndedRun, HandoffClaim
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.encryption_at_rest import SEALED
 from handoff_queue.shared.store.leases import Leases
@@ -91,12 +91,12 @@ class Bench:
         issue_handoff(self.store, handoff, spec.to_json(), manifest)
         return handoff
 
-    def begin(self, handoff: AgentHandoff) -> tuple[PreparedAttempt, Claim]:
+    def begin(self, handoff: AgentHandoff) -> tuple[PreparedAttempt, HandoffClaim]:
         """Claim a handoff as a worker does."""
         ready = self.attempts.prepare(handoff.to_json(), handoff, self.set_up)
         return ready, self.attempts.store.claims.claim(ready.claiming)
 
-    def end(self, begun: tuple[PreparedAttempt, Claim]) -> HandoffResult:
+    def end(self, begun: tuple[PreparedAttempt, HandoffClaim]) -> HandoffResult:
         """Run a claimed handoff to its end."""
         ended = self.attempts.run(*begun)
         assert ended.result is not None

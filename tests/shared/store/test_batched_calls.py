@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
@@ -39,7 +39,7 @@ CREATED = BatchCreated(custom_id="c", batch_id="msgbatch_1", at=1.0)
 CLOSED = BatchClosed(custom_id="c", why="expired", goes_live=True)
 
 
-def sent(store: Store, job_id: JobId) -> Claim:
+def sent(store: Store, job_id: JobId) -> HandoffClaim:
     """Return the claim of a process that has stored the intention of a batch."""
     claimed = granted_claim(store, job_id, HANDOFF_ID)
     assert claimed.reserve(WORST) is None
@@ -106,7 +106,7 @@ def test_a_reservation_without_an_intention_is_replaced(store: Store, job_id: Jo
     assert accounts(store, job_id)["reserved_usd"] == 100
 
 
-def created(store: Store, job_id: JobId) -> Claim:
+def created(store: Store, job_id: JobId) -> HandoffClaim:
     """Return the claim of a process that has stored the id of a batch."""
     claimed = sent(store, job_id)
     claimed.checkpoint(CREATED)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import ModelCallFailed, WorstCase
@@ -35,7 +35,7 @@ from tests.doubles.jobs import (
 WORST = WorstCase(500, 100, 50)
 
 
-def two_claims(store: Store, **limits: int) -> tuple[JobId, Claim, Claim]:
+def two_claims(store: Store, **limits: int) -> tuple[JobId, HandoffClaim, HandoffClaim]:
     job_id = a_job(store, **limits)
     issue(store, job_id, "find.1", "look.1")
     return job_id, granted_claim(store, job_id, "find.1"), granted_claim(store, job_id, "look.1")
@@ -319,7 +319,7 @@ def test_fifty_threads_on_a_budget_of_ten_turns_make_exactly_ten_calls(store: St
     claims = [granted_claim(store, job_id, name) for name in names]
     start, calls = threading.Barrier(50), []
 
-    def spend(claimed: Claim) -> None:
+    def spend(claimed: HandoffClaim) -> None:
         start.wait()
         try:
             while True:

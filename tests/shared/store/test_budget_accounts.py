@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.caps import DailyCaps
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.budget_measures import AMOUNTS, MEASURES
@@ -83,7 +83,7 @@ class BudgetMachine(RuleBasedStateMachine):
                 issue_to_a_child(self.store, *above)
             self.jobs.append(a_job(self.store, tenant, above, **JOB_LIMITS))
             issue(self.store, self.jobs[-1], *HANDOFFS, max_microusd=HANDOFF_LIMITS["max_usd"])
-        self.running: dict[Name, Claim] = {}
+        self.running: dict[Name, HandoffClaim] = {}
         self.in_flight: dict[Name, WorstCase] = {}
         self.unsettled: set[Name] = set()
         """Handoffs whose worker died during a call. The amount stays reserved until the

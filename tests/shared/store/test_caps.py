@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store.caps import DailyCaps
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import LimitReached
@@ -30,7 +30,7 @@ DAY_MS = 86_400_000
 
 def claim_of(
     store: Store, tenant: str = "default", max_microusd: int | None = None, **limits: int
-) -> Claim:
+) -> HandoffClaim:
     job_id = a_job(store, tenant, **limits)
     issue(store, job_id, "find.1", max_microusd=max_microusd)
     return granted_claim(store, job_id, "find.1")
@@ -128,7 +128,7 @@ def test_a_call_over_midnight_is_charged_to_the_day_of_its_reservation(
     claim_of(store).reserve(WORST)
 
 
-def move_to_yesterday(store: Store, claimed: Claim) -> None:
+def move_to_yesterday(store: Store, claimed: HandoffClaim) -> None:
     """Move the reservations of today to yesterday, because a test cannot set the clock of Redis."""
     redis: Any = store.connection.redis
     today = int(store.connection.now() * 1000) // DAY_MS

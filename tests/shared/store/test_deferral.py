@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -41,7 +41,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def deferred_claim(store: Store, job_id: JobId, seconds: float = 60) -> Claim:
+def deferred_claim(store: Store, job_id: JobId, seconds: float = 60) -> HandoffClaim:
     """Return a deferred claim that made one turn and must wait for the next one."""
     claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, EXPECTED) is None

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict, FinishRequest
+from handoff_queue.shared.store.claim import ClaimVerdict, FinishRequest, HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest, FinishedWithCommit
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.job_summary import HandoffTally
@@ -50,7 +50,7 @@ def job_id(store: Store) -> JobId:
 
 
 @pytest.fixture
-def planner_claim(store: Store, job_id: JobId) -> Claim:
+def planner_claim(store: Store, job_id: JobId) -> HandoffClaim:
     """Return the claim of the planner after the model's reply."""
     request = ClaimRequest(
         job_id, FIRST, digest_of(text_of(FIRST)), "supervisor:1", evaluation_id=LOOK
@@ -61,7 +61,7 @@ def planner_claim(store: Store, job_id: JobId) -> Claim:
     return claimed
 
 
-def end_of(planner_claim: Claim) -> FinishRequest:
+def end_of(planner_claim: HandoffClaim) -> FinishRequest:
     result = result_of(planner_claim)
     return planner_claim.finish_request(result, (finished_event(result),))
 
@@ -82,7 +82,7 @@ def next_claim(job_id: JobId) -> ClaimRequest:
     )
 
 
-def end_and_continue(store: Store, planner_claim: Claim) -> FinishedWithCommit:
+def end_and_continue(store: Store, planner_claim: HandoffClaim) -> FinishedWithCommit:
     return store.claims.end_and_commit(
         planner_claim,
         end_of(planner_claim),
@@ -96,7 +96,7 @@ def event_types(store: Store, job_id: JobId) -> list[str]:
 
 
 def test_both_events_are_in_the_journal_in_order(
-    store: Store, job_id: JobId, planner_claim: Claim
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     finished_commit = end_and_continue(store, planner_claim)
 
@@ -107,7 +107,7 @@ def test_both_events_are_in_the_journal_in_order(
 
 
 def test_a_role_that_must_take_a_message_neither_ends_nor_commits(
-    store: Store, job_id: JobId, planner_claim: Claim
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     decision, result = next_decision(store, job_id), result_of(planner_claim)
     event = UserMessageSent(message_id=new_word(), text=ref("Shorter."))
@@ -130,7 +130,7 @@ def test_a_role_that_must_take_a_message_neither_ends_nor_commits(
 
 
 def test_the_next_handoff_is_claimed_in_the_same_step(
-    store: Store, job_id: JobId, planner_claim: Claim
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     finished_commit = end_and_continue(store, planner_claim)
 
@@ -144,7 +144,7 @@ def test_the_next_handoff_is_claimed_in_the_same_step(
 
 
 def test_the_first_handoffs_cost_is_booked_before_the_next_reservation(
-    store: Store, job_id: JobId, planner_claim: Claim
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     end_and_continue(store, planner_claim)
 
@@ -155,7 +155,7 @@ def test_the_first_handoffs_cost_is_booked_before_the_next_reservation(
 
 
 def test_the_evaluation_ends_in_the_same_step(
-    store: Store, job_id: JobId, planner_claim: Claim
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     end_and_continue(store, planner_claim)
 
@@ -163,7 +163,7 @@ def test_the_evaluation_ends_in_the_same_step(
 
 
 def test_an_overtaken_decision_leaves_the_end_and_its_evaluation_recorded(
-    store: Store, job_id: JobId, planner_claim: Claim
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     order = next_decision(store, job_id)
     store.journal.append(job_id, CancelRequested())
@@ -179,7 +179,7 @@ def test_an_overtaken_decision_leaves_the_end_and_its_evaluation_recorded(
 
 
 def test_no_step_is_issued_past_a_result_that_arrived_in_between(
-    store: Store, job_id: JobId, planner_claim: Claim
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     """The wake-ups of the results found nothing to do while the role ran. The next decision must
     include the results.
@@ -194,7 +194,7 @@ def test_no_step_is_issued_past_a_result_that_arrived_in_between(
 
 
 def test_earlier_evaluations_of_other_processes_do_not_stay_recorded(
-    store: Store, job_id: JobId, planner_claim: Claim
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     """A completed evaluation also covers the earlier evaluations of the job."""
     add_unfinished_evaluations(store, job_id, 60, 40, 20)
@@ -203,7 +203,9 @@ def test_earlier_evaluations_of_other_processes_do_not_stay_recorded(
     assert count_unfinished_evaluations(store, job_id) == 0
 
 
-def test_the_counts_of_handoffs_continue(store: Store, job_id: JobId, planner_claim: Claim) -> None:
+def test_the_counts_of_handoffs_continue(
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
+) -> None:
     end_and_continue(store, planner_claim)
 
     assert store.job_summaries.of(job_id).tally == HandoffTally(
@@ -211,7 +213,9 @@ def test_the_counts_of_handoffs_continue(store: Store, job_id: JobId, planner_cl
     )
 
 
-def test_a_lost_claim_writes_nothing(store: Store, job_id: JobId, planner_claim: Claim) -> None:
+def test_a_lost_claim_writes_nothing(
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
+) -> None:
     expire_lease(store, planner_claim)
     claim(store, job_id, FIRST, "supervisor:2")
 
@@ -222,7 +226,7 @@ def test_a_lost_claim_writes_nothing(store: Store, job_id: JobId, planner_claim:
 
 
 def test_a_repeated_request_ends_the_handoff_once_and_decides_once(
-    store: Store, job_id: JobId, planner_claim: Claim
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
 ) -> None:
     """The first answer was lost."""
     end, order = end_of(planner_claim), next_decision(store, job_id)
@@ -239,7 +243,9 @@ def test_a_repeated_request_ends_the_handoff_once_and_decides_once(
     ]
 
 
-def test_the_payloads_of_both_are_stored(store: Store, job_id: JobId, planner_claim: Claim) -> None:
+def test_the_payloads_of_both_are_stored(
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
+) -> None:
     order = replace(next_decision(store, job_id), payloads=["what is decided"])
     store.claims.end_and_commit(planner_claim, end_of(planner_claim), order, None)
 
@@ -247,7 +253,9 @@ def test_the_payloads_of_both_are_stored(store: Store, job_id: JobId, planner_cl
     assert set(store.payloads.get(job_id, digests)) == set(digests)
 
 
-def test_the_end_of_the_job_can_follow(store: Store, job_id: JobId, planner_claim: Claim) -> None:
+def test_the_end_of_the_job_can_follow(
+    store: Store, job_id: JobId, planner_claim: HandoffClaim
+) -> None:
     order = replace(
         next_decision(store, job_id),
         events=[JobEnded(status=JobStatus.OK)],

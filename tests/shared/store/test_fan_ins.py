@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import CountedFanIn
@@ -45,7 +45,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def end_wakes(claimed: Claim, status: ResultStatus = ResultStatus.OK) -> bool:
+def end_wakes(claimed: HandoffClaim, status: ResultStatus = ResultStatus.OK) -> bool:
     result = result_of(claimed).model_copy(
         update={"status": status, "error": "no" if status is ResultStatus.FAILED else None}
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -116,7 +116,7 @@ def test_the_wait_for_the_provider_is_separate_from_work_also_while_deferred(
     assert waiting.defer(0.001, "rate limit")
     first.report_limits(RateLimits(requests=Allowance(100, 100)))
 
-    def back() -> Claim | None:
+    def back() -> HandoffClaim | None:
         again = claim(store, job_id, "b.1")
         return again if again.verdict is ClaimVerdict.GRANTED else None
 

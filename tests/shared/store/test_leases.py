@@ -14,7 +14,7 @@ from structlog.types import EventDict
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.leases import RENEWALS_PER_LEASE, Leases, renews_every_s
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.errors import LeaseLost
@@ -34,7 +34,7 @@ LEASE_S = 0.4
 RENEWALS_IN_TWO_LEASES = 2 * RENEWALS_PER_LEASE
 
 
-def fence_of(store: Store, claimed: Claim) -> bytes:
+def fence_of(store: Store, claimed: HandoffClaim) -> bytes:
     """Return the stored form of the fence that the store accepts for this handoff."""
     stored: bytes = store.connection.redis.hget(
         handoff_key(store, claimed.job_id, claimed.handoff_id), "fence"
@@ -48,7 +48,7 @@ def test_a_lease_that_ran_out_can_be_claimed_by_another(redis_url: str) -> None:
     issue(store, job_id, "find.1")
     first = granted_claim(store, job_id, "find.1")
 
-    def take_over() -> Claim | None:
+    def take_over() -> HandoffClaim | None:
         second = claim(store, job_id, "find.1", "w2")
         return second if second.verdict is ClaimVerdict.GRANTED else None
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store
@@ -68,7 +68,7 @@ def counts_of(store: Store, job_id: JobId) -> list[int]:
     ]
 
 
-def with_lost_reply(store: Store, claim: Claim) -> Claim:
+def with_lost_reply(store: Store, claim: HandoffClaim) -> HandoffClaim:
     """Let the connection lose the next reply to this claim."""
     claim.connection = ConnectionLosingReplies(store.connection.url)
     return claim

@@ -10,7 +10,7 @@ from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store, open_store
@@ -51,7 +51,7 @@ def state_of(
     return info.state, info.claims, info.waits, info.lost
 
 
-def take_turn(claimed: Claim) -> None:
+def take_turn(claimed: HandoffClaim) -> None:
     claimed.checkpoint(model_reply())
     claimed.reserve(WORST)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.rate_limiter import account_of
 from handoff_queue.shared.store.store import Store
@@ -42,12 +42,12 @@ def job_id(store: Store) -> JobId:
     return a_job(store)
 
 
-def claim_named(store: Store, job_id: JobId, name: str) -> Claim:
+def claim_named(store: Store, job_id: JobId, name: str) -> HandoffClaim:
     issue(store, job_id, f"{name}.1")
     return granted_claim(store, job_id, f"{name}.1", worker=name)
 
 
-def report_limits(store: Store, job_id: JobId, limits: RateLimits = NO_RATE_LIMITS) -> Claim:
+def report_limits(store: Store, job_id: JobId, limits: RateLimits = NO_RATE_LIMITS) -> HandoffClaim:
     """Report the first limits of the bucket, and return the claim of the first call."""
     first = claim_named(store, job_id, "first")
     assert first.reserve(WORST, EXPECTED) is None
@@ -55,7 +55,7 @@ def report_limits(store: Store, job_id: JobId, limits: RateLimits = NO_RATE_LIMI
     return first
 
 
-def wait_of(claimed: Claim, expected: ExpectedUsage = EXPECTED) -> Wait:
+def wait_of(claimed: HandoffClaim, expected: ExpectedUsage = EXPECTED) -> Wait:
     wait = claimed.reserve(WORST, expected)
     assert wait is not None
     return wait
@@ -77,7 +77,7 @@ def silence_head_of_line(store: Store) -> None:
     store.connection.redis.hset(keys.bucket(BUCKET), "going_until", 1)
 
 
-def age_half_a_window(store: Store, calls: list[Claim]) -> None:
+def age_half_a_window(store: Store, calls: list[HandoffClaim]) -> None:
     """Make the buckets and the allowed calls half a window older."""
     store.connection.redis.hincrby(keys.bucket(BUCKET), "at", -HALF_A_WINDOW_MS)
     for call in calls:

@@ -10,7 +10,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.claim_requests import ClaimRequest
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.store import Store, open_store
@@ -57,7 +57,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def long_claim(store: Store, job_id: JobId) -> Claim:
+def long_claim(store: Store, job_id: JobId) -> HandoffClaim:
     deadline = store.connection.now() + JOB_S
     return store.claims.claim(
         ClaimRequest(job_id, HANDOFF_ID, digest_of(text_of(HANDOFF_ID)), "w1", deadline=deadline)
@@ -247,14 +247,14 @@ def test_a_handoff_that_its_job_has_left_behind_is_unknown(store: Store, job_id:
 @pytest.mark.parametrize(
     "word",
     [
-        Claim.renew,
+        HandoffClaim.renew,
         lambda claimed: claimed.checkpoint(model_reply()),
         lambda claimed: claimed.reserve(WorstCase(1, 1, 1)),
     ],
     ids=["renewal", "checkpoint", "reservation"],
 )
 def test_a_worker_of_a_deleted_job_gets_an_error_and_writes_nothing(
-    store: Store, job_id: JobId, word: Callable[[Claim], None]
+    store: Store, job_id: JobId, word: Callable[[HandoffClaim], None]
 ) -> None:
     claimed = granted_claim(store, job_id, "find.1")
     store.connection.redis.delete(keys.job(job_id))

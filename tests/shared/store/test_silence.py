@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.due_work import MAX_SWEPT
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import WorstCase
@@ -53,7 +53,7 @@ def short_lease_store(redis_url: str, store: Store) -> Iterator[Store]:
     store.connection.close()
 
 
-def claim_after_silence(store: Store, job_id: JobId) -> Claim:
+def claim_after_silence(store: Store, job_id: JobId) -> HandoffClaim:
     """Return a claim whose lease ended a second ago, after two hours without contact to Redis."""
     own_claim = claim(
         store, job_id, "a.1", first=WorstCase(input_tokens=100, output_tokens=50, microusd=7)
@@ -76,7 +76,7 @@ def test_a_worker_that_could_not_renew_during_the_silence_keeps_its_handoff(
     assert store.due_work.sweep().due == {}
 
 
-FIRST: dict[str, Callable[[Store, JobId, Claim], object]] = {
+FIRST: dict[str, Callable[[Store, JobId, HandoffClaim], object]] = {
     "a sweep": lambda store, job_id, other: store.due_work.sweep(),
     "another's renewal": lambda store, job_id, other: other.renew(),
     "another's turn": lambda store, job_id, other: reservation_verdict(
@@ -89,7 +89,7 @@ FIRST: dict[str, Callable[[Store, JobId, Claim], object]] = {
 
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST.keys())
 def test_no_first_client_after_the_silence_takes_the_handoff_over(
-    store: Store, job_id: JobId, first: Callable[[Store, JobId, Claim], object]
+    store: Store, job_id: JobId, first: Callable[[Store, JobId, HandoffClaim], object]
 ) -> None:
     """The first client, for example a new supervisor, does not know about the silence."""
     other = granted_claim(store, job_id, "b.1")

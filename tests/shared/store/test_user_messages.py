@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.store.user_messages import MAX_MESSAGES, Refusal
@@ -61,7 +61,7 @@ def send(
     return store.user_messages.send(job_id, event, text)
 
 
-def may_call(claimed: Claim) -> bool:
+def may_call(claimed: HandoffClaim) -> bool:
     """Return whether the agent may make its next call, and has no message to take."""
     try:
         claimed.reserve(CALL, takes_messages=True)
@@ -224,7 +224,7 @@ def test_a_waiting_reply_is_stored_before_the_message(store: Store, job_id: JobI
     assert again.earlier_checkpoints() == (model_reply(), *messages)
 
 
-def end(claimed: Claim, *, takes_messages: bool = True) -> None:
+def end(claimed: HandoffClaim, *, takes_messages: bool = True) -> None:
     """End the handoff. `takes_messages`: whether its agent can still change the result."""
     result = result_of(claimed)
     claimed.finish(

@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.claim_requests import MAX_CLAIMS
 from handoff_queue.shared.store.store import Store, open_store
 from handoff_queue.shared.types.checkpoints import AgentPrompted, WorstCase
@@ -37,7 +37,7 @@ def job_id(store: Store) -> JobId:
     return job_id
 
 
-def claim_with_waiting_reply(claimed: Claim) -> Claim:
+def claim_with_waiting_reply(claimed: HandoffClaim) -> HandoffClaim:
     claimed.reserve(WorstCase(10, 10, 0))
     claimed.checkpoint(model_reply(), deferrable=True)
     return claimed

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.pauses import Pause
 from handoff_queue.shared.store.presence import Presence
@@ -165,7 +165,7 @@ def missing_roles_of(store: Store, job_id: JobId) -> list[str]:
     return [f"{role.awaited}: {', '.join(role.steps)}" for role in waiting_reasons]
 
 
-def claim_in_new_job(store: Store) -> Claim:
+def claim_in_new_job(store: Store) -> HandoffClaim:
     job_id = a_job(store)
     issue(store, job_id, "a.1", "b.1")
     return granted_claim(store, job_id, "a.1")

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.api_tokens import StoredToken
-from handoff_queue.shared.store.claim import Claim
+from handoff_queue.shared.store.claim import HandoffClaim
 from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
@@ -249,7 +249,7 @@ def test_the_answer_comes_while_it_is_written(app: FastAPI, jobs: Client) -> Non
     assert texts == ["Qdrant", " is fast."]
 
 
-def say_draft(writer: Claim, text: str) -> None:
+def say_draft(writer: HandoffClaim, text: str) -> None:
     """Let the writer store its draft at once."""
     writer.heartbeat("writes", text)
     writer.renew()

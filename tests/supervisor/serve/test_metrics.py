@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.store.claim import Claim, ClaimVerdict
+from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.commit import Commit
 from handoff_queue.shared.store.metrics import MAX_VALUES
 from handoff_queue.shared.store.redis.connection import Connection
@@ -55,7 +55,7 @@ WORST = WorstCase(1_000, 500, 700, MODEL)
 CALL = {"tenant": "default", "role": "researcher", "model": MODEL}
 
 
-def call_of(claimed: Claim, usage: Usage | None = None) -> None:
+def call_of(claimed: HandoffClaim, usage: Usage | None = None) -> None:
     """Make one model call, without a reply if `usage` is given."""
     assert claimed.reserve(WORST) is None
     if usage is None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.providers.offline.citations import markers_in
-from handoff_queue.shared.providers.offline.conversation import Claim
+from handoff_queue.shared.providers.offline.conversation import OfflineClaim
 from handoff_queue.shared.providers.offline.json_schema_filling import Filled, fill
 from tests.machine_pace import slowdown
 from tests.shared.providers.offline.answer_schemas import SCHEMAS, TREES, object_schema
@@ -28,8 +28,10 @@ AERO = ("The Aero has a weight of 1.1 kg.", "The Aero is waterproof.")
 FJORD = ("The Fjord has a weight of 990 grams.", "It runs for 12 hours.")
 
 
-def claims_of(*texts: str, first: int = 1) -> tuple[Claim, ...]:
-    return tuple(Claim(f"c{number}", text, "a.md") for number, text in enumerate(texts, first))
+def claims_of(*texts: str, first: int = 1) -> tuple[OfflineClaim, ...]:
+    return tuple(
+        OfflineClaim(f"c{number}", text, "a.md") for number, text in enumerate(texts, first)
+    )
 
 
 def fill_form(form: dict[str, Any], *texts: str, **subjects: tuple[str, ...]) -> Filled:

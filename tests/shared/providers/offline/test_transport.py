@@ -9,7 +9,7 @@ import anthropic
 import httpx2
 import pytest
 
-from handoff_queue.shared.providers.offline.conversation import Claim, Conversation, Result
+from handoff_queue.shared.providers.offline.conversation import Conversation, OfflineClaim, Result
 from handoff_queue.shared.providers.offline.transport import OfflineTransport, reply_to
 from tests.shared.providers.offline.offline_requests import (
     EXAMPLES,
@@ -191,7 +191,9 @@ def test_a_request_of_a_megabyte_is_answered_quickly() -> None:
 
 
 def test_an_answer_has_only_the_fields_of_its_schema() -> None:
-    claim = Claim("find.c1", "Qdrant is written in Rust.", "a.md", ("It is written in Rust.",))
+    claim = OfflineClaim(
+        "find.c1", "Qdrant is written in Rust.", "a.md", ("It is written in Rust.",)
+    )
     result = Result("find", "ok", "Qdrant is written in Rust [find.c1].", (claim,))
     schema: dict[str, Any] = {"properties": {"status": {}, "output": {}, "confidence": {}}}
     (block,) = reply_to(Conversation("Write about Qdrant.", (result,), schema=schema))
