@@ -140,7 +140,7 @@ class Verdict(Message):
 ConflictId = Annotated[str, StringConstraints(pattern=r"^k[0-9]{1,4}$")]
 
 
-class Conflict(Message):
+class ClaimConflict(Message):
     """Claims that cannot all be true, with their evidence."""
 
     id: ConflictId
@@ -150,7 +150,7 @@ class Conflict(Message):
 class Conflicts(Message):
     """The conflicts that code has found between the claims of one round."""
 
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[ClaimConflict, ...] = ()
 
 
 class Settlement(Message):

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.events import ConflictsFound, Judged
 from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, claims_by_id, ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.names import Role
-from handoff_queue.shared.types.review import Conflict, Settlement, Settlements
+from handoff_queue.shared.types.review import ClaimConflict, Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.commands import Command, FindConflicts
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts, claim_ids_in
 from handoff_queue.supervisor.lifecycle.routing import ask_role
@@ -124,7 +124,7 @@ def payloads_for_disputes(state: JobState) -> tuple[BlobRef, ...]:
 class Dispute:
     """A conflict, and the judge's settlement."""
 
-    conflict: Conflict
+    conflict: ClaimConflict
     settlement: Settlement
 
     @property

@@ -18,7 +18,7 @@ from handoff_queue.shared.types.handoff import Claim, ResultStatus
 from handoff_queue.shared.types.origins import is_output_of_code
 from handoff_queue.shared.types.review import (
     MAX_WHY_CHARS,
-    Conflict,
+    ClaimConflict,
     Conflicts,
     Settlement,
     Settlements,
@@ -39,9 +39,9 @@ def judge_brief(conflicts: Conflicts) -> str:
     return "\n".join([_JOB, *map(_line, conflicts_in_brief(conflicts))])
 
 
-def conflicts_in_brief(conflicts: Conflicts) -> tuple[Conflict, ...]:
+def conflicts_in_brief(conflicts: Conflicts) -> tuple[ClaimConflict, ...]:
     """Return the first conflicts, as many as fit into the brief."""
-    visible_conflicts: list[Conflict] = []
+    visible_conflicts: list[ClaimConflict] = []
     chars = 0
     for conflict in conflicts.conflicts:
         chars += len(_line(conflict))
@@ -168,7 +168,7 @@ def judge_format_of_schema(schema: Mapping[str, Any], event: ConflictsFound) -> 
     return JudgeFormat(claim_ids)
 
 
-def _line(conflict: Conflict) -> str:
+def _line(conflict: ClaimConflict) -> str:
     """Return the JSON line of a conflict."""
     claims: list[JsonValue] = [*map(show_claim, conflict.claims)]
     return json.dumps({"conflict": conflict.id, "claims": claims}, ensure_ascii=False)

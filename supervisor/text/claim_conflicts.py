@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from handoff_queue.shared.text.word_forms import count_of
 from handoff_queue.shared.types.gates import FactTable, KnownFact
 from handoff_queue.shared.types.handoff import Claim
-from handoff_queue.shared.types.review import Conflict, Conflicts
+from handoff_queue.shared.types.review import ClaimConflict, Conflicts
 from handoff_queue.supervisor.text.claim_subject import ClaimSubject, is_same, subject_of
 from handoff_queue.supervisor.text.claim_values import (
     ClaimValue,
@@ -91,12 +91,12 @@ def conflicts_in(claims: Iterable[Claim]) -> tuple[Conflicts, int]:
     equal_claims = list(by_parts.values())[:MAX_STATEMENTS]
     compared = sum(len(claims_of_statement) for claims_of_statement in equal_claims)
     groups = _groups([statement_of(claims_of_statement[0]) for claims_of_statement in equal_claims])
-    conflicts: list[Conflict] = []
+    conflicts: list[ClaimConflict] = []
     for number, group in enumerate(groups, start=1):
         members: list[Claim] = []
         for index in group:
             members += equal_claims[index]
-        conflicts.append(Conflict(id=f"k{number}", claims=tuple(members)))
+        conflicts.append(ClaimConflict(id=f"k{number}", claims=tuple(members)))
     return Conflicts(conflicts=tuple(conflicts)), len(known) - compared
 
 

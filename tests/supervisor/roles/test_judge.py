@@ -15,7 +15,7 @@ from handoff_queue.shared.providers.offline.conversation import Conversation
 from handoff_queue.shared.providers.offline.transport import reply_to
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import ref
-from handoff_queue.shared.types.review import Conflict, Conflicts, Settlement, Settlements
+from handoff_queue.shared.types.review import ClaimConflict, Conflicts, Settlement, Settlements
 from handoff_queue.supervisor.lifecycle.handoffs import role_handoff
 from handoff_queue.supervisor.roles.briefs import read_role
 from handoff_queue.supervisor.roles.judge import (
@@ -29,8 +29,8 @@ from handoff_queue.supervisor.roles.judge import (
 from tests.doubles.conflicting_claims import a_claim
 from tests.doubles.simulated_job import planned
 
-ONE = Conflict(id="k1", claims=(a_claim("a.c1", "330", "m"), a_claim("b.c1", "984", "feet")))
-TWO = Conflict(id="k2", claims=(a_claim("a.c2", "7.3", "kt"), a_claim("b.c2", "10.1", "kt")))
+ONE = ClaimConflict(id="k1", claims=(a_claim("a.c1", "330", "m"), a_claim("b.c1", "984", "feet")))
+TWO = ClaimConflict(id="k2", claims=(a_claim("a.c2", "7.3", "kt"), a_claim("b.c2", "10.1", "kt")))
 CONFLICTS = Conflicts(conflicts=(ONE, TWO))
 READING = judge_format(CONFLICTS)
 
