@@ -72,7 +72,7 @@ class EarlierCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class RequestParts:
     """The parts of a request on which the reply depends."""
 
     task: str
@@ -102,7 +102,7 @@ class Conversation:
         return claims
 
     @classmethod
-    def from_request(cls, request: Mapping[str, Any]) -> Conversation:
+    def from_request(cls, request: Mapping[str, Any]) -> RequestParts:
         """Read the body of a request.
 
         Raises:
@@ -211,7 +211,7 @@ def _values_of_type(blocks: Iterable[Mapping[str, Any]], kind: str, key: str) ->
     return {block[key] for block in blocks if block["type"] == kind}
 
 
-def _read(request: Mapping[str, Any]) -> Conversation:
+def _read(request: Mapping[str, Any]) -> RequestParts:
     """Return what a valid request says."""
     system = _text_of(request.get("system") or "")
     opening = _text_of(request["messages"][0]["content"])
@@ -226,7 +226,7 @@ def _read(request: Mapping[str, Any]) -> Conversation:
         match = _LISTED.match(line)
         if match:
             paths.append(match[1])
-    return Conversation(
+    return RequestParts(
         task=_tag(opening, "task") or opening.strip(),
         results=tuple(_results(opening)),
         paths=tuple(paths),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from handoff_queue.shared.providers.offline.conversation import (
-    Conversation,
+    RequestParts,
     lines_of_json,
     only_properties,
 )
@@ -36,7 +36,7 @@ _SURE = 1.0
 """
 
 
-def route(conversation: Conversation) -> dict[str, Any]:
+def route(conversation: RequestParts) -> dict[str, Any]:
     """Choose a team for a request with three or more subjects or questions, otherwise one
     specialist.
     """
@@ -55,7 +55,7 @@ def route(conversation: Conversation) -> dict[str, Any]:
     return {"route": "team", "specialist": specialist, "why": why}
 
 
-def plan(conversation: Conversation) -> dict[str, Any]:
+def plan(conversation: RequestParts) -> dict[str, Any]:
     """Plan research steps for the subjects or questions, and a step that writes the answer. If
     the number of steps is too small, a research step takes several subjects or questions.
     """
@@ -83,7 +83,7 @@ def plan(conversation: Conversation) -> dict[str, Any]:
     return {"steps": planned, "synthesis": "merge"}
 
 
-def resolve_needs(conversation: Conversation) -> dict[str, Any]:
+def resolve_needs(conversation: RequestParts) -> dict[str, Any]:
     """Give up on every missing input, because this model knows only the documents, and the
     steps have searched them.
     """
@@ -97,7 +97,7 @@ def resolve_needs(conversation: Conversation) -> dict[str, Any]:
     return {"resolutions": resolutions}
 
 
-def replan(conversation: Conversation) -> dict[str, Any]:
+def replan(conversation: RequestParts) -> dict[str, Any]:
     """Continue while a step runs or has not started, else finalize. Another search would find
     nothing new.
     """

@@ -15,8 +15,8 @@ from handoff_queue.shared.providers.offline.citations import (
     unmarked_statements,
 )
 from handoff_queue.shared.providers.offline.conversation import (
-    Conversation,
     OfflineClaim,
+    RequestParts,
     Result,
     lines_of_json,
     only_properties,
@@ -31,7 +31,7 @@ _LOWEST, _HIGHEST = 1, 5
 _FIGURE = re.compile(r"\d+(?:[.,]\d+)*")
 
 
-def assess(conversation: Conversation) -> dict[str, Any]:
+def assess(conversation: RequestParts) -> dict[str, Any]:
     """Return REVISE if statements lack sources or parts of the request are not covered, else
     PASS. The open points are gaps that the last result does not name.
     """
@@ -60,7 +60,7 @@ def assess(conversation: Conversation) -> dict[str, Any]:
     return only_properties(answer, conversation.schema)
 
 
-def settle_conflicts(conversation: Conversation) -> dict[str, Any]:
+def settle_conflicts(conversation: RequestParts) -> dict[str, Any]:
     """Settle each conflict for the claim with the most sources. No claim stands if several
     claims have this number of sources.
     """
@@ -77,7 +77,7 @@ def settle_conflicts(conversation: Conversation) -> dict[str, Any]:
     return {"settlements": settlements}
 
 
-def rule_on_points(conversation: Conversation) -> dict[str, Any]:
+def rule_on_points(conversation: RequestParts) -> dict[str, Any]:
     """Leave every point undecided, because this model cannot judge a text."""
     why = "The offline model cannot judge a text."
     rulings = []
@@ -86,7 +86,7 @@ def rule_on_points(conversation: Conversation) -> dict[str, Any]:
     return {"rulings": rulings}
 
 
-def grade(conversation: Conversation) -> dict[str, Any]:
+def grade(conversation: RequestParts) -> dict[str, Any]:
     """Return the score of each answer by its share of the words of the right answer. Without a
     right answer, the words of the request count.
     """
@@ -122,7 +122,7 @@ def grade(conversation: Conversation) -> dict[str, Any]:
     return _envelope_of_output(output)
 
 
-def check_facts(conversation: Conversation) -> dict[str, Any]:
+def check_facts(conversation: RequestParts) -> dict[str, Any]:
     """Return VETO if a claim has a figure that its quotes do not have. Without quotes, return
     CANNOT_SAY.
     """
@@ -174,7 +174,7 @@ def _problems_of(result: Result, results: tuple[Result, ...]) -> list[str]:
     return problems
 
 
-def _coverage_problems(conversation: Conversation) -> list[str]:
+def _coverage_problems(conversation: RequestParts) -> list[str]:
     """Return a problem for each part of a comparison that no result mentions, not even as a gap."""
     texts: list[str] = []
     for result in conversation.results:

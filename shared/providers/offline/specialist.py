@@ -21,8 +21,8 @@ from handoff_queue.shared.providers.offline.citations import (
     without_found_words,
 )
 from handoff_queue.shared.providers.offline.conversation import (
-    Conversation,
     OfflineClaim,
+    RequestParts,
     documents_in,
     objects_in,
 )
@@ -59,7 +59,7 @@ _FROM_RESULTS = "the results"
 _RESEARCH = re.compile(r"(?:research|find|look up|search|investigate)\b", re.IGNORECASE)
 
 
-def next_calls(conversation: Conversation) -> list[dict[str, Any]]:
+def next_calls(conversation: RequestParts) -> list[dict[str, Any]]:
     """Return the tool calls of this turn: all new searches, or else all new documents to read.
     The list is empty if the answer is due.
     """
@@ -79,7 +79,7 @@ def next_calls(conversation: Conversation) -> list[dict[str, Any]]:
 
 
 def _new_calls(
-    conversation: Conversation, name: str, inputs: Sequence[dict[str, Any]]
+    conversation: RequestParts, name: str, inputs: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the calls of a tool that no earlier turn has made, each once."""
     earlier_inputs: list[Mapping[str, Any]] = []
@@ -94,7 +94,7 @@ def _new_calls(
     return calls
 
 
-def answer(conversation: Conversation) -> dict[str, Any]:
+def answer(conversation: RequestParts) -> dict[str, Any]:
     """Return the answer envelope. If the output must match a schema, it is filled from the
     claims.
     """
@@ -120,7 +120,7 @@ def answer(conversation: Conversation) -> dict[str, Any]:
     return envelope
 
 
-def _find_claims(conversation: Conversation) -> tuple[list[OfflineClaim], list[Gap], list[Topic]]:
+def _find_claims(conversation: RequestParts) -> tuple[list[OfflineClaim], list[Gap], list[Topic]]:
     """Return the claims that documents support, the gaps, and the topics without any claim."""
     sentences = _sentences(conversation)
     place = _place_read(conversation)
@@ -145,7 +145,7 @@ def _find_claims(conversation: Conversation) -> tuple[list[OfflineClaim], list[G
 
 
 def _envelope_from_documents(
-    conversation: Conversation, claims: list[OfflineClaim], gaps: list[Gap], missing: list[Topic]
+    conversation: RequestParts, claims: list[OfflineClaim], gaps: list[Gap], missing: list[Topic]
 ) -> dict[str, Any]:
     """Return the envelope of an answer from documents. Without any document, its status is
     `needs_input`.
@@ -177,7 +177,7 @@ def _needs_of(missing: Iterable[Topic]) -> str:
     return join_with_and(needs)
 
 
-def _has_searched(conversation: Conversation) -> bool:
+def _has_searched(conversation: RequestParts) -> bool:
     """Return whether a search has covered at least one document."""
     return any(
         re.search(r'"searched":\s*[1-9]|"chars":', call.result) for call in conversation.calls
@@ -185,7 +185,7 @@ def _has_searched(conversation: Conversation) -> bool:
 
 
 def _envelope_from_context(
-    conversation: Conversation, claims: list[OfflineClaim]
+    conversation: RequestParts, claims: list[OfflineClaim]
 ) -> dict[str, Any]:
     """Return the envelope of a text whose markers point to claims of the context."""
     request = request_in(conversation.task)
@@ -230,7 +230,7 @@ def _claims_to_json(claims: Sequence[OfflineClaim]) -> list[dict[str, Any]]:
     return claims_json
 
 
-def _is_writing(conversation: Conversation) -> bool:
+def _is_writing(conversation: RequestParts) -> bool:
     """Return whether the task is to write from results, and not to search for more."""
     if not conversation.results:
         return False
@@ -240,7 +240,7 @@ def _is_writing(conversation: Conversation) -> bool:
     return not has_search or _RESEARCH.match(conversation.task) is None
 
 
-def _why_not(conversation: Conversation) -> str | None:
+def _why_not(conversation: RequestParts) -> str | None:
     """Return the reason why quotes cannot answer the task, or None if they may."""
     texts = [request_in(conversation.task)]
     for topic in topics_of(conversation.task):
@@ -262,7 +262,7 @@ def _queries(topic: Topic) -> list[str]:
     return queries
 
 
-def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
+def _pages(conversation: RequestParts, topic: Topic) -> list[dict[str, Any]]:
     """Return the arguments of `read_document` for a topic: the documents that the task names,
     then the documents with the best hits. They are at most `_MAX_READ` if the topic has
     words.
@@ -291,7 +291,7 @@ def _pages(conversation: Conversation, topic: Topic) -> list[dict[str, Any]]:
     return pages
 
 
-def _paths_in_task(conversation: Conversation) -> list[str]:
+def _paths_in_task(conversation: RequestParts) -> list[str]:
     paths: list[str] = []
     for path in conversation.paths:
         if path in conversation.task:
@@ -299,7 +299,7 @@ def _paths_in_task(conversation: Conversation) -> list[str]:
     return paths
 
 
-def _sentences(conversation: Conversation) -> list[Sentence]:
+def _sentences(conversation: RequestParts) -> list[Sentence]:
     """Return the sentences of the pages that were read.
 
     If the task names documents, only the sentences of these documents are returned.
@@ -312,7 +312,7 @@ def _sentences(conversation: Conversation) -> list[Sentence]:
     return list(distinct.values())
 
 
-def _place_read(conversation: Conversation) -> str:
+def _place_read(conversation: RequestParts) -> str:
     """Return the names of the documents that were read, or `the documents` if a search has no
     hit.
     """
@@ -331,7 +331,7 @@ def _place_read(conversation: Conversation) -> str:
     return join_places(names) or ALL_DOCUMENTS
 
 
-def _pages_in_scope(conversation: Conversation) -> Iterator[tuple[str, int, int, str]]:
+def _pages_in_scope(conversation: RequestParts) -> Iterator[tuple[str, int, int, str]]:
     """Yield the pages that were read. If the task names documents, only their pages count."""
     named_paths = _paths_in_task(conversation)
     for page in _pages_read(conversation):
@@ -339,7 +339,7 @@ def _pages_in_scope(conversation: Conversation) -> Iterator[tuple[str, int, int,
             yield page
 
 
-def _pages_read(conversation: Conversation) -> Iterator[tuple[str, int, int, str]]:
+def _pages_read(conversation: RequestParts) -> Iterator[tuple[str, int, int, str]]:
     """Yield the source, the offset, the length of the document and the text of each page. A short
     document is one page.
     """
@@ -355,7 +355,7 @@ def _pages_read(conversation: Conversation) -> Iterator[tuple[str, int, int, str
             yield page["source"], page["offset"], page["total_chars"], text
 
 
-def _hits(conversation: Conversation) -> Iterator[dict[str, Any]]:
+def _hits(conversation: RequestParts) -> Iterator[dict[str, Any]]:
     for call in conversation.calls:
         if call.name == SEARCH:
             for hit in objects_in(call.result, "source"):

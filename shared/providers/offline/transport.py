@@ -20,15 +20,15 @@ import httpx2
 from handoff_queue.shared.agent.markdown_answer import with_notes
 from handoff_queue.shared.providers.offline import planning, reviewing
 from handoff_queue.shared.providers.offline.conversation import (
-    Conversation,
     RefusedRequest,
+    RequestParts,
     only_properties,
 )
 from handoff_queue.shared.providers.offline.specialist import answer, next_calls
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
 
 Block = dict[str, Any]
-_ROLES: Mapping[frozenset[str], Callable[[Conversation], dict[str, Any]]] = {
+_ROLES: Mapping[frozenset[str], Callable[[RequestParts], dict[str, Any]]] = {
     frozenset({"route", "specialist"}): planning.route,
     frozenset({"steps", "synthesis"}): planning.plan,
     frozenset({"resolutions"}): planning.resolve_needs,
@@ -43,7 +43,7 @@ _ENVELOPE = frozenset({"status", "output"})
 _FACT_CHECK = frozenset({"verdict", "wrong", "why"})
 
 
-def reply_to(conversation: Conversation) -> list[Block]:
+def reply_to(conversation: RequestParts) -> list[Block]:
     """Return the content blocks of the reply: tool calls, or the final text.
 
     Raises:
@@ -69,7 +69,7 @@ def reply_to(conversation: Conversation) -> list[Block]:
     return [_text(only_properties(envelope, conversation.schema))]
 
 
-def _markdown(conversation: Conversation, envelope: dict[str, Any]) -> str:
+def _markdown(conversation: RequestParts, envelope: dict[str, Any]) -> str:
     """Return an answer with the notes that the request asks for."""
     if not conversation.has_notes:
         return str(envelope["output"])
@@ -152,7 +152,7 @@ def _message(request: dict[str, Any], digest: str) -> dict[str, Any]:
     """Return the message that answers a request. Its ids come from the digest of the request's
     body.
     """
-    content = reply_to(Conversation.from_request(request))
+    content = reply_to(RequestParts.from_request(request))
     stop_reason = "end_turn"
     for index, block in enumerate(content):
         if block["type"] == "tool_use":

@@ -11,7 +11,7 @@ import pytest
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
 from handoff_queue.shared.agent.opening_message import LoadedPayloads, opening_of
 from handoff_queue.shared.agent.system_prompt import AnswerForm
-from handoff_queue.shared.providers.offline.conversation import Conversation
+from handoff_queue.shared.providers.offline.conversation import RequestParts
 from handoff_queue.shared.providers.offline.transport import reply_to
 from handoff_queue.shared.types.events import ConflictsFound
 from handoff_queue.shared.types.handoff import ref
@@ -178,7 +178,7 @@ def test_the_offline_judge_takes_the_claim_with_more_sources(
 
 
 def _offline(conflicts: Conflicts) -> Any:
-    conversation = Conversation(task=judge_brief(conflicts), schema=judge_format(conflicts).schema)
+    conversation = RequestParts(task=judge_brief(conflicts), schema=judge_format(conflicts).schema)
     return (
         JudgeFormat({"k1": ("a.c1", "b.c1")})
         .read(reply_to(conversation)[0]["text"], last_try=False)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from handoff_queue.shared.agent.opening_message import BEFORE_NOTES
-from handoff_queue.shared.providers.offline.conversation import Conversation, objects_in
+from handoff_queue.shared.providers.offline.conversation import RequestParts, objects_in
 from tests.machine_pace import slowdown
 
 BACKSLASH = "\\"
@@ -36,7 +36,7 @@ def test_tags_without_an_end_take_little_time(material: str) -> None:
     }
     before = time.process_time()
 
-    conversation = Conversation.from_request(request)
+    conversation = RequestParts.from_request(request)
 
     assert time.process_time() - before < 2 * slowdown()
     assert conversation.task == "Compare the pumps."
@@ -51,7 +51,7 @@ def test_a_result_that_is_nested_too_deeply_is_a_text() -> None:
         "messages": [{"role": "user", "content": text}],
     }
 
-    (result,) = Conversation.from_request(request).results
+    (result,) = RequestParts.from_request(request).results
 
     assert result.output == output
 

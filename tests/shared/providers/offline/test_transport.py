@@ -9,7 +9,7 @@ import anthropic
 import httpx2
 import pytest
 
-from handoff_queue.shared.providers.offline.conversation import Conversation, OfflineClaim, Result
+from handoff_queue.shared.providers.offline.conversation import OfflineClaim, RequestParts, Result
 from handoff_queue.shared.providers.offline.transport import OfflineTransport, reply_to
 from tests.shared.providers.offline.offline_requests import (
     EXAMPLES,
@@ -196,7 +196,7 @@ def test_an_answer_has_only_the_fields_of_its_schema() -> None:
     )
     result = Result("find", "ok", "Qdrant is written in Rust [find.c1].", (claim,))
     schema: dict[str, Any] = {"properties": {"status": {}, "output": {}, "confidence": {}}}
-    (block,) = reply_to(Conversation("Write about Qdrant.", (result,), schema=schema))
+    (block,) = reply_to(RequestParts("Write about Qdrant.", (result,), schema=schema))
     answer = json.loads(block["text"])
     assert sorted(answer) == ["confidence", "output", "status"]
     assert "[find.c1]" in answer["output"]
