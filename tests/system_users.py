@@ -16,16 +16,16 @@ from handoff_queue.shared.local.redis_users import (
     new_users,
 )
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.store.redis.acl import Database
+from handoff_queue.shared.store.redis.acl import RedisDatabase
 from handoff_queue.supervisor.cli.supervisor_and_worker import specialist_names
 
 CLIENT, FLOWER, SUPERVISOR = "client", "flower", "supervisor"
 
 
 @cache
-def _database() -> Database:
+def _database() -> RedisDatabase:
     is_new = version_of(find_server()) >= HAS_KEY_PERMISSIONS
-    return Database(has_key_permissions=is_new)
+    return RedisDatabase(has_key_permissions=is_new)
 
 
 class SystemUsers:

@@ -20,7 +20,7 @@ from handoff_queue.shared.store.redis.acl import (
     ADMIN,
     ADMIN_RULES,
     ANY_SPECIALIST,
-    Database,
+    RedisDatabase,
     rules_of,
     user_line,
     worker_access,
@@ -67,7 +67,10 @@ class RedisUsers:
 
 
 def rules_of_installation(
-    workers: Mapping[str, Sequence[str]], database: Database, *, has_other_workers: bool = False
+    workers: Mapping[str, Sequence[str]],
+    database: RedisDatabase,
+    *,
+    has_other_workers: bool = False,
 ) -> dict[str, list[str]]:
     """Return the rules of each user, by its name.
 
@@ -91,7 +94,7 @@ def rules_of_installation(
 
 def new_users(
     workers: Mapping[str, Sequence[str]],
-    database: Database,
+    database: RedisDatabase,
     passwords: Mapping[str, str] | None = None,
     *,
     has_other_workers: bool = False,
@@ -120,7 +123,7 @@ def users_of_private_redis(workers: Mapping[str, Sequence[str]]) -> RedisUsers:
         UserError: there is no server program.
     """
     is_new = version_of(find_server()) >= HAS_KEY_PERMISSIONS
-    return new_users(workers, Database(has_key_permissions=is_new), has_other_workers=True)
+    return new_users(workers, RedisDatabase(has_key_permissions=is_new), has_other_workers=True)
 
 
 def url_file(folder: Path, name: str) -> Path:
@@ -144,7 +147,7 @@ def write_users(folder: Path, address: str, workers: Mapping[str, Sequence[str]]
         ValueError: the address is wrong.
     """
     redis_address = read_address(address)
-    database = Database(redis_address.database, redis_address.prefix)
+    database = RedisDatabase(redis_address.database, redis_address.prefix)
     names = rules_of_installation(workers, database)
     try:
         with lock_folder(folder):

@@ -16,7 +16,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.local.redis_users import RedisUsers, new_users
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.fleet_load import FleetLoad
-from handoff_queue.shared.store.redis.acl import Database
+from handoff_queue.shared.store.redis.acl import RedisDatabase
 from handoff_queue.shared.store.store import Store, open_store
 
 WORKERS = {"worker-analyst": ["analyst"], "worker-writer": ["writer"]}
@@ -74,7 +74,7 @@ def redis_with_users(folder: Path, prefix: str = "") -> Iterator[Server]:
         folder: gets the files of Redis.
         prefix: the prefix of all keys without its colon; empty: none.
     """
-    users = new_users(WORKERS, Database(prefix=prefix and f"{prefix}:"))
+    users = new_users(WORKERS, RedisDatabase(prefix=prefix and f"{prefix}:"))
     with Processes(folder) as processes:
         private = PrivateRedis(processes, folder, append_only=False, users=users.lines())
         address = private.start()

@@ -26,7 +26,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.acl import (
     CONNECTION,
     DATA,
-    Database,
+    RedisDatabase,
     rules_of,
     worker_access,
 )
@@ -140,7 +140,7 @@ def test_a_worker_can_store_values_of_one_type_only_in_each_key(server: Server) 
 
 
 def test_a_user_works_on_the_database_of_its_installation_only(server: Server) -> None:
-    rules = rules_of(worker_access(["analyst"]), Database(number=3))
+    rules = rules_of(worker_access(["analyst"]), RedisDatabase(number=3))
     with redis.Redis.from_url(server.address) as admin:
         admin.execute_command("ACL", "SETUSER", "other", "on", ">word", *rules)
         port = admin.connection_pool.connection_kwargs["port"]
@@ -190,7 +190,7 @@ def test_a_sweep_looks_for_unknown_handoffs_after_each_write_of_a_user(
 @pytest.fixture(scope="module")
 def oldest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Return the oldest Redis that we support, which has no rules for reading and writing."""
-    users = new_users(WORKERS, Database(has_key_permissions=False))
+    users = new_users(WORKERS, RedisDatabase(has_key_permissions=False))
     folder = tmp_path_factory.mktemp("oldest")
     port = free_port()
     configuration = folder / "redis.conf"
@@ -226,7 +226,9 @@ def test_a_user_may_not_run_commands_of_administrators_on_redis_6(
 def private(server: Server) -> Iterator[redis.Redis]:
     """Yield the user with all rights. The other users have the rights that `handoff up` gives."""
     with redis.Redis.from_url(server.address) as admin:
-        for user, rules in new_users(WORKERS, Database(), has_other_workers=True).rules.items():
+        for user, rules in new_users(
+            WORKERS, RedisDatabase(), has_other_workers=True
+        ).rules.items():
             if user != "admin":
                 admin.execute_command("ACL", "SETUSER", f"private-{user}", "on", *rules)
         yield admin
@@ -260,7 +262,7 @@ def test_the_users_of_a_private_redis_may_use_the_queue_of_any_specialist(
 def test_no_rule_names_a_command_that_redis_7_0_does_not_know() -> None:
     """Redis refuses all users of an ACL file with an unknown command."""
     newer = {"client|setinfo", "client|no-touch", "cluster|myshardid", "waitaof"}
-    for rules in new_users(WORKERS, Database()).rules.values():
+    for rules in new_users(WORKERS, RedisDatabase()).rules.values():
         named = set(re.findall(r"[+-]([a-z|-]+)", " ".join(rules)))
         assert not named & newer
 
@@ -287,7 +289,7 @@ def test_no_user_has_a_command_that_no_process_runs() -> None:
 
 def test_each_key_of_the_store_has_a_user() -> None:
     """A new key of the store needs a place in `acl.py`."""
-    users = new_users(WORKERS, Database())
+    users = new_users(WORKERS, RedisDatabase())
     patterns: list[str] = []
     for name, rules in users.rules.items():
         if name != "admin":

@@ -568,7 +568,7 @@ ACCESS: Mapping[str, Callable[[Sequence[str]], RedisRights]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class RedisDatabase:
     """The part of a Redis that an installation uses."""
 
     number: int = 0
@@ -580,7 +580,7 @@ class Database:
     """
 
 
-def rules_of(access: RedisRights, database: Database) -> list[str]:
+def rules_of(access: RedisRights, database: RedisDatabase) -> list[str]:
     """Return the rules of a user in the order of the ACL file, without name and passwords."""
     rules = ["resetkeys", "resetchannels", "-@all", *_allow_rules(access.commands)]
     # Another installation may use another database of the server, with the same keys.
@@ -620,21 +620,21 @@ def _allow_rules(commands: Iterable[str]) -> list[str]:
     return [f"+{command}" for command in commands]
 
 
-def _keys(mark: str, patterns: Iterable[str], database: Database) -> list[str]:
+def _keys(mark: str, patterns: Iterable[str], database: RedisDatabase) -> list[str]:
     rules: list[str] = []
     for pattern in patterns:
         rules.append(f"{mark}{database.prefix}{pattern.replace('{prefix}', database.prefix)}")
     return rules
 
 
-def _channels(patterns: Iterable[str], database: Database) -> list[str]:
+def _channels(patterns: Iterable[str], database: RedisDatabase) -> list[str]:
     rules: list[str] = []
     for pattern in patterns:
         rules.append(f"&{pattern.format(database=database.number, prefix=database.prefix)}")
     return rules
 
 
-def _selector(selector: Selector, database: Database) -> str:
+def _selector(selector: Selector, database: RedisDatabase) -> str:
     rules = ["-@all", *_allow_rules(selector.commands), *_channels(selector.channels, database)]
     if selector is ANY_SCRIPT:
         rules.append("~*")
