@@ -32,7 +32,7 @@ ON_TIME_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ScheduleDecision:
     """The next state of a schedule, and the jobs to cancel."""
 
     schedule: Schedule
@@ -92,7 +92,7 @@ def _note_on_missed_slots(schedule: Schedule, newest: int, is_newest_taken: bool
 
 def decide_next(
     schedule: Schedule, ended_jobs: Collection[JobId], spent_microusd: int, now: float
-) -> Decision:
+) -> ScheduleDecision:
     """Return the decision about the first waiting slot: start it, skip it, or let it wait.
 
     Args:
@@ -102,18 +102,20 @@ def decide_next(
     running = tuple(job_id for job_id in schedule.running if job_id not in ended_jobs)
     slot = schedule.waiting[0]
     if running and schedule.overlap is Overlap.SKIP:
-        return Decision(skip_slot(schedule, slot, f"{running[0]} has not ended"))
+        return ScheduleDecision(skip_slot(schedule, slot, f"{running[0]} has not ended"))
     if running:
         to_cancel = running if schedule.overlap is Overlap.CANCEL else ()
-        return Decision(schedule, tuple(map(JobId, to_cancel)))
+        return ScheduleDecision(schedule, tuple(map(JobId, to_cancel)))
     if is_spent(schedule, spent_microusd):
-        return Decision(skip_slot(schedule, slot, note_on_spent_month(schedule, spent_microusd)))
+        return ScheduleDecision(
+            skip_slot(schedule, slot, note_on_spent_month(schedule, spent_microusd))
+        )
     start = SlotStart(
         slot=slot,
         month=month_of(schedule.timezone, now),
         after=schedule.last_job if schedule.follows_last else None,
     )
-    return Decision(
+    return ScheduleDecision(
         _change_schedule(schedule, waiting=schedule.waiting[1:], starting=start, running=running)
     )
 

@@ -76,7 +76,7 @@ evaluations a second.
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class JobDecision:
     """The decisions on a state, ready for the commit."""
 
     before: JobState
@@ -132,7 +132,7 @@ class DecisionMaker:
         )
         self._lease_s = attempts.settings.lease_s
 
-    def decide(self, state: JobState, suspects: Sequence[HandoffId] = ()) -> Decision:
+    def decide(self, state: JobState, suspects: Sequence[HandoffId] = ()) -> JobDecision:
         """Make decisions until no more follow or a batch is full, as if each decision had been
         recorded immediately.
 
@@ -174,7 +174,7 @@ class DecisionMaker:
                 if later.ended and due_at is not None and due_at <= now:
                     waited_s = now - max(due_at, later.as_of)
                     due_at = now + seconds_until_next_try(waited_s)
-                return Decision(state, later, prepared, due_at)
+                return JobDecision(state, later, prepared, due_at)
             if observations.handoffs:
                 observations = replace(observations, handoffs={})  # the repairs are ordered
         raise AssertionError("the decisions on one state never end")
@@ -211,7 +211,7 @@ class DecisionMaker:
 
     def commit(
         self,
-        decision: Decision,
+        decision: JobDecision,
         evaluation: EvaluationLease,
         *,
         runs_role_here: bool,
@@ -277,7 +277,7 @@ class DecisionMaker:
 
     def _following(
         self, committed: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
-    ) -> tuple[Decision, Commit, PreparedAttempt | None] | None:
+    ) -> tuple[JobDecision, Commit, PreparedAttempt | None] | None:
         """Return the decision on a result that the journal does not hold yet, its commit, and
         the role's attempt that it issues. None: no decision follows, or it failed.
         """
@@ -302,7 +302,7 @@ class DecisionMaker:
             return None
 
     def _prepare_role(
-        self, decision: Decision, evaluation: EvaluationLease
+        self, decision: JobDecision, evaluation: EvaluationLease
     ) -> PreparedAttempt | None:
         """Prepare the role's handoff that a decision issues. None: it issues no role's handoff."""
         role = decision.prepared.role
@@ -313,7 +313,7 @@ class DecisionMaker:
         return None
 
     def _commit(
-        self, decision: Decision, journaled: JobState, evaluation: EvaluationLease
+        self, decision: JobDecision, journaled: JobState, evaluation: EvaluationLease
     ) -> Commit:
         """Return the commit of a decision.
 
@@ -349,7 +349,10 @@ class DecisionMaker:
         )
 
     def _complete_commit(
-        self, decision: Decision, recorded: Sequence[RecordedEvent], role: ClaimedRole | None = None
+        self,
+        decision: JobDecision,
+        recorded: Sequence[RecordedEvent],
+        role: ClaimedRole | None = None,
     ) -> CommittedDecision:
         state = decision.state
         # Otherwise results of steps came first in the journal. The next evaluation reads them.
@@ -440,7 +443,7 @@ def _steps_with_unreadable_results(state: JobState, prepared: UnitOfWork) -> set
     return step_ids
 
 
-def _handoffs_that_decision_closes(decision: Decision) -> tuple[HandoffId, ...]:
+def _handoffs_that_decision_closes(decision: JobDecision) -> tuple[HandoffId, ...]:
     """Return the handoffs that the decision closes, sorted."""
     open_handoffs = decision.state.open
     dropped_handoffs: list[HandoffId] = []

@@ -150,7 +150,7 @@ MAX_EARLIER_RESULT_CHARS = 300
 """Characters of an earlier result in the message about a repeated request."""
 
 
-class Decision(StrEnum):
+class ReplannerDecision(StrEnum):
     """The replanner's answer without a tool call."""
 
     GO_ON = "go_on"
@@ -236,7 +236,7 @@ class PatchFormat:
     def schema(self) -> Mapping[str, Any]:
         """Return the JSON Schema of a decision without tool calls."""
         properties = {
-            "decision": {"type": "string", "enum": values_of(Decision)},
+            "decision": {"type": "string", "enum": values_of(ReplannerDecision)},
             "why": {
                 "type": "string",
                 "description": "one sentence for readers of the plan",
@@ -260,13 +260,14 @@ class PatchFormat:
         """
         answer = parse(DecisionAnswer, text)
         try:
-            decision = Decision(name_of(answer.decision))
+            decision = ReplannerDecision(name_of(answer.decision))
         except ValueError as error:
             raise InvalidAnswer(
-                f"decision must be {Decision.GO_ON} or {Decision.FINALIZE}; or call a tool"
+                f"decision must be {ReplannerDecision.GO_ON} or {ReplannerDecision.FINALIZE};"
+                " or call a tool"
             ) from error
         why = clip(answer.why or "", MAX_PLAN_WHY_CHARS)
-        return _accept_patch(Patch(finalize=decision is Decision.FINALIZE, why=why))
+        return _accept_patch(Patch(finalize=decision is ReplannerDecision.FINALIZE, why=why))
 
     def read_calls(self, calls: Sequence[Block], *, last_try: bool) -> AcceptedAnswer:
         """Read the calls as a patch.
