@@ -24,19 +24,19 @@ _SEED = 20_261_122
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class IntervalEstimate:
     """A figure and its 95 % confidence interval."""
 
     value: float
     low: float
     high: float
 
-    def overlaps(self, other: Estimate) -> bool:
+    def overlaps(self, other: IntervalEstimate) -> bool:
         """Return whether the two intervals overlap."""
         return self.low <= other.high and other.low <= self.high
 
 
-def rate(good: int, n: int) -> Estimate | None:
+def rate(good: int, n: int) -> IntervalEstimate | None:
     """Return the share of good trials among `n`; None without trials.
 
     Raises:
@@ -53,10 +53,10 @@ def rate(good: int, n: int) -> Estimate | None:
     half = Z95 * sqrt(share * (1 - share) / n + z_squared / (4 * n * n)) / scale
     low = max(0.0, min(share, middle - half))
     high = min(1.0, max(share, middle + half))
-    return Estimate(share, low, high)
+    return IntervalEstimate(share, low, high)
 
 
-def mean(groups: Sequence[Sequence[float]]) -> Estimate | None:
+def mean(groups: Sequence[Sequence[float]]) -> IntervalEstimate | None:
     """Return the mean of all values, or None without values. The interval of a single group is
     a point.
 
@@ -78,7 +78,7 @@ def mean(groups: Sequence[Sequence[float]]) -> Estimate | None:
     value = _mean_of(sums)
     low = means[round(0.025 * (DRAWS - 1))]
     high = means[round(0.975 * (DRAWS - 1))]
-    return Estimate(value, min(value, low), max(value, high))
+    return IntervalEstimate(value, min(value, low), max(value, high))
 
 
 def _mean_of(sums: Sequence[tuple[float, int]]) -> float:

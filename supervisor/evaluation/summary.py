@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from handoff_queue.supervisor.evaluation.confidence_intervals import Estimate, mean, rate
+from handoff_queue.supervisor.evaluation.confidence_intervals import IntervalEstimate, mean, rate
 from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, times
 from handoff_queue.supervisor.evaluation.trials import TrialOutcome, Variant
 
@@ -25,9 +25,9 @@ class SummaryRow:
     cut: int
     """Trials that were cut short, in addition to `trials`."""
     passed: int
-    passing: Estimate | None
+    passing: IntervalEstimate | None
     """Share of passing trials; None without trials."""
-    score: Estimate | None
+    score: IntervalEstimate | None
     """Mean of the grader's scores, 1 to 5. None: nothing was graded."""
     ungraded: int
     """Answers whose grader failed."""
@@ -92,7 +92,7 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
     The advice is the variant with the fewest tokens among the best variant and those whose
     interval overlaps its interval.
     """
-    rows_with_rate: list[tuple[SummaryRow, Estimate]] = []
+    rows_with_rate: list[tuple[SummaryRow, IntervalEstimate]] = []
     for row in rows:
         if row.passing is not None:
             rows_with_rate.append((row, row.passing))
@@ -128,7 +128,7 @@ def advice_on(rows: Sequence[SummaryRow]) -> str | None:
 _tokens = attrgetter("tokens")
 
 
-def _rate_and_thrift(row_and_rate: tuple[SummaryRow, Estimate]) -> tuple[float, float]:
+def _rate_and_thrift(row_and_rate: tuple[SummaryRow, IntervalEstimate]) -> tuple[float, float]:
     """Return the key of the best variant: the highest rate, and then the fewest tokens."""
     row, passing = row_and_rate
     return passing.value, -row.tokens

@@ -11,7 +11,7 @@ from handoff_queue.shared.types.review import Score
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.display.tables import table
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
-from handoff_queue.supervisor.evaluation.confidence_intervals import Estimate
+from handoff_queue.supervisor.evaluation.confidence_intervals import IntervalEstimate
 from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, total_usage
 from handoff_queue.supervisor.evaluation.summary import SummaryRow, advice_on, by_kind, row_of
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
@@ -165,7 +165,7 @@ def _row_json(row: SummaryRow) -> dict[str, Any]:
     }
 
 
-def _estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
+def _estimate_json(estimate: IntervalEstimate | None) -> dict[str, float] | None:
     if estimate is None:
         return None
     return asdict(estimate)
@@ -221,7 +221,7 @@ def _cells(row: SummaryRow) -> list[str]:
     ]
 
 
-def _interval(estimate: Estimate | None, *, percent: bool = False) -> str:
+def _interval(estimate: IntervalEstimate | None, *, percent: bool = False) -> str:
     if estimate is None:
         return "-"
     form = ".0%" if percent else ".2f"
