@@ -29,7 +29,7 @@ def add_marker(text: str, marker: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class MissingFact:
     """A fact that was not found, and the documents that were read for it."""
 
     text: str
@@ -54,27 +54,27 @@ def join_places(places: Sequence[str]) -> str:
     return join_with_and(named)
 
 
-def lines_of_gaps(gaps: Iterable[Gap]) -> list[str]:
+def lines_of_gaps(gaps: Iterable[MissingFact]) -> list[str]:
     """Return one line for each place. It names the gaps of the place."""
     by_place: dict[str, list[str]] = {}
     for gap in gaps:
         by_place.setdefault(gap.place, []).append(gap.text)
-    return [f"{Gap('; '.join(texts), place)}." for place, texts in by_place.items()]
+    return [f"{MissingFact('; '.join(texts), place)}." for place, texts in by_place.items()]
 
 
-def gaps_in(output: str) -> list[Gap]:
+def gaps_in(output: str) -> list[MissingFact]:
     """Return the gaps that an output names. See `lines_of_gaps`."""
-    gaps: list[Gap] = []
+    gaps: list[MissingFact] = []
     for line in _GAP_LINE.finditer(output):
         if MARKER.search(line[0]):
             continue  # a document says so
         for text in line[2].rstrip().removesuffix(".").split(";"):
             if text.strip():
-                gaps.append(Gap(text.strip(), line[1]))
+                gaps.append(MissingFact(text.strip(), line[1]))
     return gaps
 
 
-def open_gaps(results: Sequence[Result]) -> list[Gap]:
+def open_gaps(results: Sequence[Result]) -> list[MissingFact]:
     """Return the gaps that the outputs of all results name, each once with all its places.
 
     A word counts as found if the claim of a result has it.
@@ -88,7 +88,7 @@ def open_gaps(results: Sequence[Result]) -> list[Gap]:
         for gap in gaps_in(result.text):
             if text := without_found_words(gap.text, statements):
                 places.setdefault(text, []).append(gap.place)
-    return [Gap(text, join_places(named)) for text, named in places.items()]
+    return [MissingFact(text, join_places(named)) for text, named in places.items()]
 
 
 def without_found_words(gap_text: str, statements: Iterable[str]) -> str:

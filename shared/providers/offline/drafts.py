@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from handoff_queue.shared.providers.offline.citations import Gap, add_marker, lines_of_gaps
+from handoff_queue.shared.providers.offline.citations import MissingFact, add_marker, lines_of_gaps
 from handoff_queue.shared.providers.offline.conversation import OfflineClaim
 from handoff_queue.shared.providers.offline.request_text import understand
 from handoff_queue.shared.providers.offline.words import join_with_and, mentions
@@ -16,7 +16,7 @@ _MAX_COLUMNS = 3
 _EMPTY_CELL = "not found"
 
 
-def draft(request: str, claims: Sequence[OfflineClaim], gaps: Sequence[Gap]) -> str:
+def draft(request: str, claims: Sequence[OfflineClaim], gaps: Sequence[MissingFact]) -> str:
     """Return the Markdown of an answer. Every statement has the marker of its claim."""
     claims = distinct(claims)
     asking = understand(request)

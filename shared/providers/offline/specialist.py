@@ -13,7 +13,7 @@ from typing import Any
 
 from handoff_queue.shared.providers.offline.citations import (
     ALL_DOCUMENTS,
-    Gap,
+    MissingFact,
     gaps_in,
     join_places,
     markers_in,
@@ -120,7 +120,9 @@ def answer(conversation: RequestParts) -> dict[str, Any]:
     return envelope
 
 
-def _find_claims(conversation: RequestParts) -> tuple[list[OfflineClaim], list[Gap], list[Topic]]:
+def _find_claims(
+    conversation: RequestParts,
+) -> tuple[list[OfflineClaim], list[MissingFact], list[Topic]]:
     """Return the claims that documents support, the gaps, and the topics without any claim."""
     sentences = _sentences(conversation)
     place = _place_read(conversation)
@@ -128,14 +130,14 @@ def _find_claims(conversation: RequestParts) -> tuple[list[OfflineClaim], list[G
     for _, _, _, text in _pages_in_scope(conversation):
         lines += text.splitlines()
     claims_by_text: dict[str, OfflineClaim] = {}
-    gaps: list[Gap] = []
+    gaps: list[MissingFact] = []
     missing: list[Topic] = []
     for topic in topics_of(conversation.task):
         claims, topic_gaps = find_claims(topic, sentences)
         for topic_gap in topic_gaps:
             # A line without a sentence, such as a line of code, may have the word.
             if text := without_found_words(topic_gap, lines):
-                gaps.append(Gap(text, place))
+                gaps.append(MissingFact(text, place))
         if not claims:
             missing.append(topic)
         for claim in claims:
@@ -145,7 +147,10 @@ def _find_claims(conversation: RequestParts) -> tuple[list[OfflineClaim], list[G
 
 
 def _envelope_from_documents(
-    conversation: RequestParts, claims: list[OfflineClaim], gaps: list[Gap], missing: list[Topic]
+    conversation: RequestParts,
+    claims: list[OfflineClaim],
+    gaps: list[MissingFact],
+    missing: list[Topic],
 ) -> dict[str, Any]:
     """Return the envelope of an answer from documents. Without any document, its status is
     `needs_input`.
@@ -193,14 +198,16 @@ def _envelope_from_context(
     for result in conversation.results:
         states_nothing = not result.claims and not markers_in(result.text)
         if states_nothing and not gaps_in(result.text):
-            gaps.append(Gap(f"anything from {result.step} ({result.status})", _FROM_RESULTS))
+            gaps.append(
+                MissingFact(f"anything from {result.step} ({result.status})", _FROM_RESULTS)
+            )
     missing: list[str] = []
-    unnamed_subjects: list[Gap] = []
+    unnamed_subjects: list[MissingFact] = []
     for subject, about in claims_by_subject(understand(request).subjects, claims).items():
         if not about:
             missing.append(subject)
             if not any(subject in gap.text for gap in gaps):
-                unnamed_subjects.append(Gap(subject, _FROM_RESULTS))
+                unnamed_subjects.append(MissingFact(subject, _FROM_RESULTS))
     gaps += unnamed_subjects
     output = draft(request, claims, list(dict.fromkeys(gaps)))
     if not claims:

@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.providers.offline.citations import (
     ALL_DOCUMENTS,
-    Gap,
+    MissingFact,
     gaps_in,
     lines_of_gaps,
 )
@@ -105,11 +105,15 @@ def test_a_word_in_a_block_of_code_is_not_missing() -> None:
 def test_a_gap_in_a_long_document_says_that_a_part_was_read() -> None:
     answer = work("<task>Are the apples red or yellow?</task>", LONG)
 
-    assert gaps_in(answer["output"]) == [Gap('the words "yellow"', "a part of long.md")]
+    assert gaps_in(answer["output"]) == [MissingFact('the words "yellow"', "a part of long.md")]
 
 
 def test_gaps_are_read_from_the_lines_that_name_them() -> None:
-    gaps = [Gap('the words "store"', "a.md and b.md"), Gap("Oracle"), Gap("Milvus")]
+    gaps = [
+        MissingFact('the words "store"', "a.md and b.md"),
+        MissingFact("Oracle"),
+        MissingFact("Milvus"),
+    ]
 
     assert gaps_in("\n\n".join(["- A claim [c1].", *lines_of_gaps(gaps)])) == gaps
 

@@ -11,7 +11,7 @@ import pytest
 
 from handoff_queue.shared.providers.offline.citations import (
     CANNOT_ANSWER,
-    Gap,
+    MissingFact,
     gaps_in,
     markers_in,
     unmarked_statements,
@@ -116,7 +116,7 @@ def test_a_word_of_the_question_that_no_document_has_is_named() -> None:
     answer = work("<task>What was decided about the charging station?</task>", FARM)
 
     assert "charging station" in texts_of(answer)[0]
-    assert gaps_in(answer["output"]) == [Gap('the words "decided"', "meeting.txt")]
+    assert gaps_in(answer["output"]) == [MissingFact('the words "decided"', "meeting.txt")]
 
 
 def test_without_documents_the_specialist_asks_for_some() -> None:
