@@ -47,8 +47,8 @@ from handoff_queue.supervisor.cli.doctor_models import (
     specialists_by_option,
 )
 from handoff_queue.supervisor.cli.doctor_processes import (
+    CheckLevel,
     Finding,
-    Level,
     brokers,
     live_processes,
     processes_with_announcement,
@@ -88,7 +88,7 @@ START_ALL = (
     "start the whole system: `handoff up`, or `handoff supervisor` and `handoff worker --all`"
 )
 UNASKED = "its workers are unknown while Redis takes no writes"
-_STYLE = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+_STYLE = {CheckLevel.OK: "green", CheckLevel.WARN: "yellow", CheckLevel.FAIL: "red"}
 
 
 def doctor(as_json: AsJson = False) -> int:
@@ -107,7 +107,7 @@ def doctor(as_json: AsJson = False) -> int:
             if finding.fix:
                 line.append(f" -> {finding.fix}", style="bold")
             console.print(line, soft_wrap=True)
-    if any(finding.level is Level.FAIL for finding in findings):
+    if any(finding.level is CheckLevel.FAIL for finding in findings):
         return FAILED
     return OK
 
@@ -139,14 +139,14 @@ def _check_shell(
     if settings.policy_file is not None:
         yield _policy(settings.policy_file)
     level, report, fix = model_access(settings)
-    finding = Finding(Level(level), "this shell: model", report, fix)
+    finding = Finding(CheckLevel(level), "this shell: model", report, fix)
     if is_fleet_live:
         report = f"{report}; only processes that are started from this shell would use it"
-        finding = replace(finding, level=Level.WARN, report=report)
+        finding = replace(finding, level=CheckLevel.WARN, report=report)
         if level == "ok":
-            finding = replace(finding, level=Level.OK)
+            finding = replace(finding, level=CheckLevel.OK)
         if settings.is_offline:
-            finding = replace(finding, level=Level.OK, fix="")
+            finding = replace(finding, level=CheckLevel.OK, fix="")
     yield finding
     if level != "ok":
         return
@@ -169,23 +169,23 @@ def _policy(file: Path) -> Finding:
     try:
         rules = rules_in(file)
     except UserError as error:
-        return Finding(Level.FAIL, about, str(error), "correct this file")
-    return Finding(Level.OK, about, f"{file}: {count_text(len(rules.rules), 'rule')}")
+        return Finding(CheckLevel.FAIL, about, str(error), "correct this file")
+    return Finding(CheckLevel.OK, about, f"{file}: {count_text(len(rules.rules), 'rule')}")
 
 
 def _without_broker() -> Iterator[Finding]:
     yield Finding(
-        Level.OK,
+        CheckLevel.OK,
         "broker",
         "HANDOFF_REDIS_URL is not set: `handoff run` starts a private Redis and private workers",
     )
     try:
         server = find_server()
     except UserError as error:
-        yield Finding(Level.FAIL, "private Redis", "there is no server binary", str(error))
+        yield Finding(CheckLevel.FAIL, "private Redis", "there is no server binary", str(error))
     else:
         number = ".".join(str(part) for part in version_of(server))
-        yield Finding(Level.OK, "private Redis", f"{server}, version {number}")
+        yield Finding(CheckLevel.OK, "private Redis", f"{server}, version {number}")
 
 
 def _broker(settings: Settings) -> Iterator[Finding]:
@@ -200,9 +200,9 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         refusal = jobs.store.health.refusal()
         processes = jobs.store.presence.processes()
         if not processes and refusal is None:
-            yield Finding(Level.FAIL, "fleet", NOBODY_LIVE, START_ALL)
+            yield Finding(CheckLevel.FAIL, "fleet", NOBODY_LIVE, START_ALL)
         if refusal is None:
-            yield Finding(Level.OK, "broker and backend", "answers commands")
+            yield Finding(CheckLevel.OK, "broker and backend", "answers commands")
         else:
             yield _make_broker_finding(refusal)
         yield from persistence(facts)
@@ -235,50 +235,53 @@ def _signatures(jobs: Client) -> Finding:
     trust = jobs.store.trust
     if not trust.is_on:
         return Finding(
-            Level.OK, "signatures", NOT_SIGNED, "handoff keys init DIR, and set HANDOFF_KEYS"
+            CheckLevel.OK, "signatures", NOT_SIGNED, "handoff keys init DIR, and set HANDOFF_KEYS"
         )
     try:
-        return Finding(Level.OK, "signatures", f"this shell signs as {trust.signer.name}")
+        return Finding(CheckLevel.OK, "signatures", f"this shell signs as {trust.signer.name}")
     except UserError as error:
-        return Finding(Level.WARN, "signatures", str(error))
+        return Finding(CheckLevel.WARN, "signatures", str(error))
 
 
 def _make_broker_finding(why: str) -> Finding:
     problem, _, fix = why.partition(": ")
-    return Finding(Level.FAIL, "broker", problem, fix or "check HANDOFF_REDIS_URL")
+    return Finding(CheckLevel.FAIL, "broker", problem, fix or "check HANDOFF_REDIS_URL")
 
 
 def persistence(facts: RedisFacts) -> Iterator[Finding]:
     """Yield findings about Redis: its version, role, persistence, eviction and memory. Pure."""
     version = ".".join(map(str, facts.version)) or "unknown"
     if facts.version >= OLDEST:
-        yield Finding(Level.OK, "version", version)
+        yield Finding(CheckLevel.OK, "version", version)
     else:
-        yield Finding(Level.FAIL, "version", version, "install Redis 6.2 or newer, or Valkey")
+        yield Finding(CheckLevel.FAIL, "version", version, "install Redis 6.2 or newer, or Valkey")
     if not facts.is_primary:
         yield Finding(
-            Level.FAIL, "role", "this Redis is a replica", "point HANDOFF_REDIS_URL at the primary"
+            CheckLevel.FAIL,
+            "role",
+            "this Redis is a replica",
+            "point HANDOFF_REDIS_URL at the primary",
         )
     if facts.append_only:
-        yield Finding(Level.OK, "persistence", "append-only file")
+        yield Finding(CheckLevel.OK, "persistence", "append-only file")
     else:
         report = "appendonly is off: a restart of Redis loses jobs"
         fix = "redis-cli CONFIG SET appendonly yes, and in redis.conf"
-        yield Finding(Level.WARN, "persistence", report, fix)
+        yield Finding(CheckLevel.WARN, "persistence", report, fix)
     policy = f"maxmemory-policy {facts.eviction}"
     if facts.eviction == "noeviction":
-        yield Finding(Level.OK, "eviction", policy)
+        yield Finding(CheckLevel.OK, "eviction", policy)
     else:
         fix = "CONFIG SET maxmemory-policy noeviction: an evicted journal is a lost job"
-        yield Finding(Level.FAIL, "eviction", policy, fix)
+        yield Finding(CheckLevel.FAIL, "eviction", policy, fix)
     limit = facts.max_memory_bytes
     if limit:
         percent = f"{100 * facts.used_memory_bytes // limit} % of maxmemory"
         if facts.used_memory_bytes > FULL * limit:
             fix = "raise maxmemory, or delete old jobs (handoff delete)"
-            yield Finding(Level.WARN, "memory", percent, fix)
+            yield Finding(CheckLevel.WARN, "memory", percent, fix)
         else:
-            yield Finding(Level.OK, "memory", percent)
+            yield Finding(CheckLevel.OK, "memory", percent)
 
 
 def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> Iterator[Finding]:
@@ -290,25 +293,25 @@ def _supervisors(jobs: Client, nodes: Mapping[str, Collection[str]] | None) -> I
     queue_names = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
     for queue, waiting in jobs.store.health.count_messages(queue_names).items():
         if nodes is None:
-            yield Finding(Level.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
+            yield Finding(CheckLevel.WARN, f"queue {queue}", f"{waiting} waiting; {UNASKED}")
             continue
         serving = sum(queue in queues for queues in nodes.values())
         report = f"{count_text(serving, 'process')}, {waiting} waiting"
         if serving:
-            yield Finding(Level.OK, f"queue {queue}", report)
+            yield Finding(CheckLevel.OK, f"queue {queue}", report)
         else:
-            yield Finding(Level.FAIL, f"queue {queue}", report, START_A_SUPERVISOR)
+            yield Finding(CheckLevel.FAIL, f"queue {queue}", report, START_A_SUPERVISOR)
 
 
 def _workers(jobs: Client, *, can_announce: bool) -> Iterator[Finding]:
     served = jobs.store.presence.load_served_specialists()
     if not served and not can_announce:
-        yield Finding(Level.WARN, "workers", UNASKED)
+        yield Finding(CheckLevel.WARN, "workers", UNASKED)
     elif not served:
-        yield Finding(Level.FAIL, "workers", "no worker serves any specialist", START_WORKERS)
+        yield Finding(CheckLevel.FAIL, "workers", "no worker serves any specialist", START_WORKERS)
     for name, specialist in served.items():
         workers = f"{count_text(len(specialist.workers), 'process')} with {specialist.slots} slots"
-        yield Finding(Level.OK, f"queue {name}", f"{workers}, {specialist.queued} waiting")
+        yield Finding(CheckLevel.OK, f"queue {name}", f"{workers}, {specialist.queued} waiting")
     announcements = jobs.store.presence.announcements()
     yield from find_lost_slots(announcements)
     yield from find_not_served(announcements)
@@ -323,7 +326,7 @@ def find_not_served(announcements: Iterable[Announcement]) -> Iterator[Finding]:
     for worker in announcements:
         for name, reason in sorted(worker.not_served.items()):
             yield Finding(
-                Level.WARN,
+                CheckLevel.WARN,
                 f"worker {plain(worker.worker)}",
                 f"it cannot serve {plain(name)}: {plain(reason)}",
                 "correct this on its machine, or take `sandbox` or `runner` out of the"
@@ -336,7 +339,7 @@ def find_lost_slots(announcements: Iterable[Announcement]) -> Iterator[Finding]:
     for worker in announcements:
         if not worker.lost_slots:
             continue
-        level = Level.FAIL if worker.lost_slots >= worker.slots else Level.WARN
+        level = CheckLevel.FAIL if worker.lost_slots >= worker.slots else CheckLevel.WARN
         slots = count_text(worker.slots, "slot")
         report = f"{worker.lost_slots} of {slots} are lost: their tasks never ended"
         yield Finding(level, f"worker {plain(worker.worker)}", report, "start this worker again")
@@ -347,7 +350,7 @@ def find_ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
     for name in NAME_A_BROKER:
         if name in environment:
             yield Finding(
-                Level.OK,
+                CheckLevel.OK,
                 f"this shell: variable {name}",
                 "set, and ignored: HANDOFF_REDIS_URL names the broker",
             )
@@ -360,7 +363,7 @@ def find_paused_roles(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
         if pause.reason:
             why = f": {plain(pause.reason)}"
         yield Finding(
-            Level.WARN,
+            CheckLevel.WARN,
             f"role {plain(role)}",
             f"paused since {clock(pause.at)}{why}",
             f"`handoff unpause {plain(role)}`",
@@ -391,16 +394,16 @@ def check_memory(notes: int) -> Iterator[Finding]:
     if notes >= MAX_NOTES:
         report += ": agents keep no new facts"
     fix = "`handoff memory` lists them, `handoff memory delete PATH` removes one"
-    yield Finding(Level.WARN, f"memory of tenant {DEFAULT_TENANT}", report, fix)
+    yield Finding(CheckLevel.WARN, f"memory of tenant {DEFAULT_TENANT}", report, fix)
 
 
 def _open_jobs(today: TodaysBudgets) -> Finding:
     about = f"open jobs, tenant {DEFAULT_TENANT}"
     count = f"{today.open_jobs:,} of {today.most_open_jobs:,}"
     if today.open_jobs < today.most_open_jobs:
-        return Finding(Level.OK, about, count)
+        return Finding(CheckLevel.OK, about, count)
     fix = "wait until jobs end, or raise HANDOFF_TENANT_OPEN_JOBS for supervisors"
-    return Finding(Level.WARN, about, f"{count}: no more jobs are accepted", fix)
+    return Finding(CheckLevel.WARN, about, f"{count}: no more jobs are accepted", fix)
 
 
 def _budget(about: str, spending: DaySpending, settings: str, today: TodaysBudgets) -> Finding:
@@ -410,14 +413,14 @@ def _budget(about: str, spending: DaySpending, settings: str, today: TodaysBudge
         settings: beginning of the names of the settings that limit it.
     """
     if not spending.is_capped and not spending.reached:
-        return Finding(Level.OK, about, f"{spending}, no cap")
+        return Finding(CheckLevel.OK, about, f"{spending}, no cap")
     if not spending.reached:
-        return Finding(Level.OK, about, f"{spending}")
+        return Finding(CheckLevel.OK, about, f"{spending}")
     fix = (
         f"{today.more}; or raise {settings}USD or {settings}TOKENS for supervisors, and start one"
         " again"
     )
-    return Finding(Level.WARN, about, f"{spending}: spent{spending.need}", fix)
+    return Finding(CheckLevel.WARN, about, f"{spending}: spent{spending.need}", fix)
 
 
 def find_unserved_queues(
@@ -436,7 +439,7 @@ def find_unserved_queues(
             )
         else:
             fix = f"their jobs have ended: `redis-cli DEL {name}` removes them"
-        yield Finding(Level.WARN, f"queue {name}", report, fix)
+        yield Finding(CheckLevel.WARN, f"queue {name}", report, fix)
 
 
 def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
@@ -452,7 +455,7 @@ def _waiting_jobs(jobs: Client) -> Iterator[Finding]:
     if asked_at:
         since = f", the first since {clock(min(asked_at))}"
     yield Finding(
-        Level.OK,
+        CheckLevel.OK,
         "waiting for a person",
         f"{count_text(len(waiting), 'job')}{since}",
         "`handoff list --status waiting` shows the reasons",
@@ -464,17 +467,17 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
     unrouted = jobs.store.health.count_messages([UNROUTED_QUEUE])[UNROUTED_QUEUE]
     if unrouted:
         yield Finding(
-            Level.WARN,
+            CheckLevel.WARN,
             f"queue {UNROUTED_QUEUE}",
             f"{unrouted} messages without a queue",
             "find the program that publishes them",
         )
     letters = len(jobs.store.dead_letters.newest())
     if not letters:
-        yield Finding(Level.OK, "dead letters", "none")
+        yield Finding(CheckLevel.OK, "dead letters", "none")
         return
     yield Finding(
-        Level.WARN,
+        CheckLevel.WARN,
         "dead letters",
         f"{count_text(letters, 'message')} could not be handled",
         "`handoff dead` lists them, `handoff dead show ID` shows one, `handoff dead drop --all`"

@@ -30,7 +30,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.origins import CODE_EXECUTION
 from handoff_queue.shared.types.presence import Announcement
 from handoff_queue.shared.types.specialist import SpecialistSpec, Tier
-from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
+from handoff_queue.supervisor.cli.doctor_processes import CheckLevel, Finding
 from handoff_queue.supervisor.text.sanitizing import plain
 
 Place = tuple[str, ...]
@@ -108,7 +108,7 @@ def check_managed_context(facts: object, name: str, users: Collection[str]) -> I
             f"{plain(name)} has no {' and no '.join(lacking)}; the workers do it themselves for"
             f" {', '.join(users)}"
         )
-        yield Finding(Level.OK, "this shell: model", report, "")
+        yield Finding(CheckLevel.OK, "this shell: model", report, "")
 
 
 def check_models(
@@ -134,14 +134,14 @@ def check_models(
         lacking = [place[0] for place in (EFFORT, THINKING) if lacks(facts, place)]
         if lacking:
             report = f"{plain(name)} has no {' and no '.join(lacking)}; its calls leave it out"
-            yield Finding(Level.OK, "this shell: model", report, "")
+            yield Finding(CheckLevel.OK, "this shell: model", report, "")
         for place, askers in options.get(name, {}).items():
             if place[0] not in lacking and lacks(facts, place):
                 report = (
                     f"{plain(name)} has no `{place[0]}: {place[-1]}`; the calls for"
                     f" {', '.join(askers)} leave it out"
                 )
-                yield Finding(Level.OK, "this shell: model", report, "")
+                yield Finding(CheckLevel.OK, "this shell: model", report, "")
         yield from check_managed_context(facts, name, managed.get(name, ()))
 
 
@@ -154,7 +154,7 @@ def _retirement(name: str, facts: Mapping[str, Any], users: Collection[str]) -> 
     fix = "choose another model: HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL"
     if users:
         fix = f"choose another model in the files of these specialists: {', '.join(users)}"
-    yield Finding(Level.WARN, "this shell: model", report, fix)
+    yield Finding(CheckLevel.WARN, "this shell: model", report, fix)
 
 
 def check_code_execution(
@@ -167,7 +167,7 @@ def check_code_execution(
         choices = Models(settings).choices_of(settings.job_model, spec)
         for model, remedy in without_code(server, [choice.name for choice in choices]):
             report = f"{plain(model)} has no code execution, which `sandbox: provider` needs"
-            yield Finding(Level.WARN, f"specialist {spec.name}", report, plain(remedy))
+            yield Finding(CheckLevel.WARN, f"specialist {spec.name}", report, plain(remedy))
 
 
 def check_contexts(
@@ -219,7 +219,7 @@ def _check_context(spec: SpecialistSpec, model: str, prices: Prices) -> list[Fin
             fix += ", or set HANDOFF_PRICE_AS to a known model with the same window"
         if problem is not None:
             report = f"context.{field} is {tokens:,} tokens; {plain(model)} {problem}"
-            findings.append(Finding(Level.WARN, f"specialist {spec.name}", report, fix))
+            findings.append(Finding(CheckLevel.WARN, f"specialist {spec.name}", report, fix))
     return findings
 
 

@@ -26,7 +26,7 @@ some ms, but the number of nodes is unknown.
 """
 
 
-class Level(StrEnum):
+class CheckLevel(StrEnum):
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
@@ -36,7 +36,7 @@ class Level(StrEnum):
 class Finding:
     """One line of the report."""
 
-    level: Level
+    level: CheckLevel
     about: str
     report: str
     fix: str = ""
@@ -91,14 +91,14 @@ def live_processes(
             "start workers and supervisors with ANTHROPIC_API_KEY, or with ANTHROPIC_BASE_URL for a"
             " server of your own"
         )
-        yield Finding(Level.WARN, "model of the fleet", OFFLINE, fix)
+        yield Finding(CheckLevel.WARN, "model of the fleet", OFFLINE, fix)
 
 
 def _unreadable(processes: Iterable[LiveProcess]) -> Iterator[Finding]:
     for process in processes:
         if process.node is None:
             yield Finding(
-                Level.WARN,
+                CheckLevel.WARN,
                 f"{process.kind} {shorten(process.name, 100)}",
                 "its announcement cannot be read: another version may have written it",
                 "start it again with the version of this command",
@@ -131,7 +131,7 @@ def _facts(processes: Iterable[AnnouncedProcess], now: float) -> Iterator[Findin
         ]
         if len(group) > 1:
             parts.append(_join_names([process.name for process in group]))
-        yield Finding(Level.OK, _process_names(group), shorten(", ".join(parts), 1_000))
+        yield Finding(CheckLevel.OK, _process_names(group), shorten(", ".join(parts), 1_000))
 
 
 def _newest_call(group: Iterable[AnnouncedProcess], now: float) -> str:
@@ -160,7 +160,7 @@ def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterato
             if calls.failures:
                 alike[process.kind, calls.model, calls.error].append((process, calls))
     for (_, model, error), group in alike.items():
-        level = Level.WARN
+        level = CheckLevel.WARN
         failures = 0
         newest = 0.0
         failing: list[AnnouncedProcess] = []
@@ -169,7 +169,7 @@ def failing_models(processes: Iterable[AnnouncedProcess], now: float) -> Iterato
             failures += calls.failures
             newest = max(newest, calls.failed_at or 0.0)
             if _is_failure(process, calls, now):
-                level = Level.FAIL
+                level = CheckLevel.FAIL
         yield Finding(
             level,
             f"model {shorten(model, 100)}",
@@ -193,7 +193,7 @@ def refused_queue(queue: str, who: str) -> Finding:
     """Return the finding that a process leaves out a queue. `who`: the process, in words."""
     name = shorten(queue, 100)
     return Finding(
-        Level.WARN,
+        CheckLevel.WARN,
         f"queue {name}",
         f"Redis does not let {who} use this queue, so its steps fail",
         f"`handoff keys init DIR --redis URL --specialist {name}` adds a specialist to the Redis"
@@ -222,14 +222,14 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
     if len(versions) > 1:
         fix = "start all processes again with one version"
         yield Finding(
-            Level.WARN,
+            CheckLevel.WARN,
             "versions",
             f"processes differ: {_group_by_value(processes, 'version')}",
             fix,
         )
     elif versions and own_version not in versions:
         yield Finding(
-            Level.WARN,
+            CheckLevel.WARN,
             "this shell: version",
             f"{own_version}, and the fleet runs {_join_names(sorted(versions))}",
             "use the version of the fleet here",
@@ -237,12 +237,15 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
     if len(_values(processes, "model")) > 1:
         fix = "give all processes the same key, or HANDOFF_OFFLINE=true"
         yield Finding(
-            Level.WARN, "providers", f"processes differ: {_group_by_value(processes, 'model')}", fix
+            CheckLevel.WARN,
+            "providers",
+            f"processes differ: {_group_by_value(processes, 'model')}",
+            fix,
         )
     elif len(_values(processes, "server")) > 1:
         fix = "give all processes the same ANTHROPIC_BASE_URL"
         yield Finding(
-            Level.WARN,
+            CheckLevel.WARN,
             "model servers",
             f"processes differ: {_group_by_value(processes, 'server')}",
             fix,
@@ -253,7 +256,7 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
             "give all processes the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
             " HANDOFF_REVIEW_MODEL"
         )
-        yield Finding(Level.WARN, "models", f"processes differ: {_join_names(differing)}", fix)
+        yield Finding(CheckLevel.WARN, "models", f"processes differ: {_join_names(differing)}", fix)
 
 
 def _values(processes: Iterable[AnnouncedProcess], field: str) -> set[str]:
@@ -290,14 +293,14 @@ def brokers(processes: Iterable[AnnouncedProcess], answering: Collection[str]) -
             broker_urls.add(shorten(node.broker, 200))
             continue
         yield Finding(
-            Level.WARN,
+            CheckLevel.WARN,
             f"process {shorten(node.node, 100)}",
             "does not answer on this broker; it takes its messages from"
             f" {shorten(node.broker, 200)}",
             "start it again, with the HANDOFF_REDIS_URL of this command",
         )
     if broker_urls:
-        yield Finding(Level.OK, "broker of processes", ", ".join(sorted(broker_urls)))
+        yield Finding(CheckLevel.OK, "broker of processes", ", ".join(sorted(broker_urls)))
 
 
 def _group_by_value(processes: Sequence[AnnouncedProcess], field: str) -> str:

@@ -9,7 +9,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.cli.doctor import examine
-from handoff_queue.supervisor.cli.doctor_processes import Level
+from handoff_queue.supervisor.cli.doctor_processes import CheckLevel
 from handoff_queue.workers.assembly import make_workers_app
 
 
@@ -125,9 +125,9 @@ def test_a_worker_does_not_start_with_a_faulty_policy(tmp_path: Path) -> None:
 def test_doctor_reads_the_policy(tmp_path: Path) -> None:
     good = Settings(offline=True, policy_file=written(tmp_path, "rules: []"))
     bad = Settings(offline=True, policy_file=tmp_path / "none.yaml")
-    levels: list[Level] = []
+    levels: list[CheckLevel] = []
     for settings in (good, bad):
         for finding in examine(settings):
             if finding.about == "this shell: policy of tools":
                 levels.append(finding.level)
-    assert levels == [Level.OK, Level.FAIL]
+    assert levels == [CheckLevel.OK, CheckLevel.FAIL]

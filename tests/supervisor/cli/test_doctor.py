@@ -25,7 +25,12 @@ from handoff_queue.supervisor.cli.doctor import (
     model_access,
     persistence,
 )
-from handoff_queue.supervisor.cli.doctor_processes import AnnouncedProcess, Finding, Level, brokers
+from handoff_queue.supervisor.cli.doctor_processes import (
+    AnnouncedProcess,
+    CheckLevel,
+    Finding,
+    brokers,
+)
 from tests.doubles.handoffs import a_spec
 from tests.doubles.jobs import a_job, issue
 from tests.workers.tools.servers import Page, serving
@@ -40,11 +45,11 @@ SOUND_REDIS = RedisFacts(
 )
 
 
-def problems_with(facts: RedisFacts) -> dict[str, Level]:
+def problems_with(facts: RedisFacts) -> dict[str, CheckLevel]:
     return {
         finding.about: finding.level
         for finding in persistence(facts)
-        if finding.level is not Level.OK
+        if finding.level is not CheckLevel.OK
     }
 
 
@@ -56,19 +61,19 @@ def test_a_sound_redis_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("facts", "about", "level"),
     [
-        (replace(SOUND_REDIS, version=(6, 0, 16)), "version", Level.FAIL),
-        (replace(SOUND_REDIS, version=()), "version", Level.FAIL),
-        (replace(SOUND_REDIS, is_primary=False), "role", Level.FAIL),
-        (replace(SOUND_REDIS, append_only=False), "persistence", Level.WARN),
-        (replace(SOUND_REDIS, eviction="allkeys-lru"), "eviction", Level.FAIL),
-        (replace(SOUND_REDIS, used_memory_bytes=701), "memory", Level.WARN),
+        (replace(SOUND_REDIS, version=(6, 0, 16)), "version", CheckLevel.FAIL),
+        (replace(SOUND_REDIS, version=()), "version", CheckLevel.FAIL),
+        (replace(SOUND_REDIS, is_primary=False), "role", CheckLevel.FAIL),
+        (replace(SOUND_REDIS, append_only=False), "persistence", CheckLevel.WARN),
+        (replace(SOUND_REDIS, eviction="allkeys-lru"), "eviction", CheckLevel.FAIL),
+        (replace(SOUND_REDIS, used_memory_bytes=701), "memory", CheckLevel.WARN),
     ],
 )
 def test_settings_that_would_lose_jobs_are_reported_with_a_fix(
-    facts: RedisFacts, about: str, level: Level
+    facts: RedisFacts, about: str, level: CheckLevel
 ) -> None:
     assert problems_with(facts) == {about: level}
-    assert all(finding.fix for finding in persistence(facts) if finding.level is not Level.OK)
+    assert all(finding.fix for finding in persistence(facts) if finding.level is not CheckLevel.OK)
 
 
 def test_an_unserved_queue_is_named_with_its_messages() -> None:
@@ -76,7 +81,7 @@ def test_an_unserved_queue_is_named_with_its_messages() -> None:
         [QueueDepth("poet", 3, 2), QueueDepth("writer", 5, 5), QueueDepth("old", 0, 0)], {"writer"}
     )
 
-    assert (finding.level, finding.about) == (Level.WARN, "queue poet")
+    assert (finding.level, finding.about) == (CheckLevel.WARN, "queue poet")
     assert finding.report.startswith("3 messages waiting")
     assert "`handoff worker poet`" in finding.fix
 
@@ -88,8 +93,8 @@ def test_messages_of_ended_jobs_can_be_removed() -> None:
     assert "`redis-cli DEL poet`" in finding.fix
 
 
-@pytest.mark.parametrize(("lost", "level"), [(1, Level.WARN), (2, Level.FAIL)])
-def test_a_worker_whose_slots_are_lost_is_named(lost: int, level: Level) -> None:
+@pytest.mark.parametrize(("lost", "level"), [(1, CheckLevel.WARN), (2, CheckLevel.FAIL)])
+def test_a_worker_whose_slots_are_lost_is_named(lost: int, level: CheckLevel) -> None:
     announcement = Announcement(worker="host:7", specialists=(), slots=2, model="offline")
 
     assert list(find_lost_slots([announcement])) == []
@@ -105,7 +110,7 @@ def test_a_specialist_that_a_worker_cannot_serve_is_named_with_the_reason() -> N
     )
 
     (finding,) = find_not_served([announcement])
-    assert (finding.level, finding.about) == (Level.WARN, "worker host:7")
+    assert (finding.level, finding.about) == (CheckLevel.WARN, "worker host:7")
     assert finding.report == "it cannot serve coder: no sandbox: no bubblewrap"
 
 
@@ -125,7 +130,7 @@ def test_messages_of_a_queue_that_no_worker_announced_are_found_in_redis(
 
     finding = findings_of(redis_url)["queue poet"]
 
-    assert (finding.level, finding.report.split(",")[0]) == (Level.WARN, "1 message waiting")
+    assert (finding.level, finding.report.split(",")[0]) == (CheckLevel.WARN, "1 message waiting")
 
 
 @pytest.mark.slow
@@ -134,7 +139,7 @@ def test_dead_letters_are_reported_with_the_commands_for_them(store: Store, redi
 
     finding = findings_of(redis_url)["dead letters"]
 
-    assert finding.level is Level.WARN
+    assert finding.level is CheckLevel.WARN
     assert "`handoff dead show ID`" in finding.fix
     assert "`handoff dead drop --all`" in finding.fix
 
@@ -142,7 +147,7 @@ def test_dead_letters_are_reported_with_the_commands_for_them(store: Store, redi
 def test_a_memory_is_a_warning_when_it_is_almost_full() -> None:
     assert list(check_memory(MAX_NOTES * 9 // 10 - 1)) == []
     (almost,), (full,) = check_memory(MAX_NOTES * 9 // 10), check_memory(MAX_NOTES)
-    assert (almost.level, almost.report) == (Level.WARN, "900 of 1,000 notes")
+    assert (almost.level, almost.report) == (CheckLevel.WARN, "900 of 1,000 notes")
     assert full.report == "1,000 of 1,000 notes: agents keep no new facts"
 
 
@@ -153,7 +158,7 @@ def test_the_spending_of_today_is_shown_with_its_limits() -> None:
                 DaySpending(1_200, 500_000, 0, 2_000_000), DaySpending(1_200, 500_000, 0, 0), 60.0
             )
         )
-    ) == [Finding(Level.OK, "budget of the day", "$0.5 of $2, 1,200 tokens")]
+    ) == [Finding(CheckLevel.OK, "budget of the day", "$0.5 of $2, 1,200 tokens")]
     assert [
         finding.report
         for finding in budgets(
@@ -167,9 +172,9 @@ def test_a_spent_daily_budget_is_reported_with_its_end_and_its_setting() -> None
         TodaysBudgets(DaySpending(900, 7, 1_000, 0), DaySpending(900, 7, 900, 0), 3_600.0)
     )
 
-    assert everybody.level is Level.OK
+    assert everybody.level is CheckLevel.OK
     assert (tenant.level, tenant.about, tenant.report) == (
-        Level.WARN,
+        CheckLevel.WARN,
         "budget of the day, tenant default",
         "$0.000007, 900 of 900 tokens: spent",
     )
@@ -189,7 +194,7 @@ def test_a_daily_budget_with_too_little_left_counts_as_spent() -> None:
     )
 
     assert (everybody.level, everybody.report) == (
-        Level.WARN,
+        CheckLevel.WARN,
         "$0.324 of $0.5, 900 tokens: spent, and a call may need $0.2",
     )
 
@@ -207,9 +212,9 @@ def test_a_process_that_takes_its_messages_from_another_broker_is_named() -> Non
 
     warning, ok = brokers([here, away], {"here@h", "supervisor@h"})
 
-    assert (warning.level, warning.about) == (Level.WARN, "process away@h")
+    assert (warning.level, warning.about) == (CheckLevel.WARN, "process away@h")
     assert "redis://b:6379/1" in warning.report
-    assert ok == Finding(Level.OK, "broker of processes", "redis://:**@a:6379/0")
+    assert ok == Finding(CheckLevel.OK, "broker of processes", "redis://:**@a:6379/0")
 
 
 def test_supervisors_and_workers_announce_their_brokers(store: Store) -> None:
@@ -240,7 +245,7 @@ def test_a_broker_variable_of_other_applications_is_reported_as_ignored() -> Non
     (finding,) = find_ignored_variables({"CELERY_BROKER_URL", "PATH"})
 
     assert (finding.level, finding.about) == (
-        Level.OK,
+        CheckLevel.OK,
         "this shell: variable CELERY_BROKER_URL",
     )
     assert "HANDOFF_REDIS_URL" in finding.report
@@ -256,7 +261,7 @@ def test_the_limits_of_a_served_specialist_are_compared_with_its_model(
     store.presence.announce(
         Announcement(worker="h:1", specialists=(spec,), slots=1, model="anthropic")
     )
-    assert findings_of(redis_url)["specialist reader"].level is Level.WARN
+    assert findings_of(redis_url)["specialist reader"].level is CheckLevel.WARN
 
 
 def test_the_password_of_a_gateway_is_not_shown() -> None:

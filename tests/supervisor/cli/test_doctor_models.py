@@ -25,7 +25,7 @@ from handoff_queue.supervisor.cli.doctor_models import (
     specialists_by_model,
     specialists_by_option,
 )
-from handoff_queue.supervisor.cli.doctor_processes import Finding, Level
+from handoff_queue.supervisor.cli.doctor_processes import CheckLevel, Finding
 from tests.doubles.handoffs import a_spec
 from tests.workers.tools.servers import Page, serving
 
@@ -36,7 +36,7 @@ def test_a_model_that_retires_is_a_warning_with_its_day() -> None:
     facts = {"lifecycle": "deprecated", "retires_at": "2026-11-30T00:00:00Z"}
     with serving({"/v1/models/old": Page(json.dumps(facts).encode())}) as server:
         (finding,) = check_models(ModelServer(f"http://127.0.0.1:{server.port}", {}), {"old": []})
-    assert finding.level is Level.WARN
+    assert finding.level is CheckLevel.WARN
     assert finding.report == "old is deprecated and retires on 2026-11-30"
     assert "HANDOFF_SPECIALIST_MODEL" in finding.fix
 
@@ -59,7 +59,7 @@ def test_a_model_that_lacks_effort_is_named() -> None:
     facts = {"lifecycle": "active", "capabilities": {"effort": LACKING, "thinking": SUPPORTED}}
     with serving({"/v1/models/small": Page(json.dumps(facts).encode())}) as server:
         (finding,) = check_models(ModelServer(f"http://127.0.0.1:{server.port}", {}), {"small": []})
-    assert finding.level is Level.OK
+    assert finding.level is CheckLevel.OK
     assert finding.report == "small has no effort; its calls leave it out"
 
 
@@ -109,7 +109,7 @@ def test_a_model_without_the_providers_edits_is_named_for_the_files_that_ask_for
         at = ModelServer(f"http://127.0.0.1:{server.port}", {})
         (finding,) = check_models(at, {"small": [], "large": []}, models)
         gateway = list(check_models(at, {}, {"unknown": ["reader"]}))
-    assert finding.level is Level.OK
+    assert finding.level is CheckLevel.OK
     assert finding.report == "small has no compaction; the workers do it themselves for reader"
     assert gateway[0].report.startswith("unknown has no context editing and no compaction;")
 
@@ -134,7 +134,7 @@ def test_a_specialist_whose_model_has_no_code_execution_is_a_warning_with_able_m
         assert list(check_code_execution(at, settings, [able])) == []
 
     assert finding == Finding(
-        Level.WARN,
+        CheckLevel.WARN,
         "specialist coder",
         "small has no code execution, which `sandbox: provider` needs",
         "write `sandbox: local`, or name another model: large",
@@ -198,7 +198,7 @@ def findings(
 def test_a_limit_above_the_window_of_the_model_is_one_warning_for_all_workers() -> None:
     (finding,) = findings(WINDOW_200K, clear_tools_at=150_000, compact_at=200_000)
     assert finding == Finding(
-        Level.WARN,
+        CheckLevel.WARN,
         "specialist reader",
         "context.compact_at is 200,000 tokens; claude-haiku-4-5 has a context window of 200,000, so"
         " the server refuses requests first",

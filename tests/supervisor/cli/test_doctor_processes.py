@@ -8,7 +8,7 @@ import pytest
 
 from handoff_queue.shared.store.presence import LiveProcess
 from handoff_queue.shared.types.presence import ModelCalls, Node
-from handoff_queue.supervisor.cli.doctor_processes import Finding, Level, live_processes
+from handoff_queue.supervisor.cli.doctor_processes import CheckLevel, Finding, live_processes
 
 NOW = 1_000.0
 ERROR = "the key was refused (401): invalid x-api-key"
@@ -35,15 +35,17 @@ def findings_of(*processes: LiveProcess, version: str = "1.0") -> list[Finding]:
     return list(live_processes(processes, NOW, version))
 
 
-def problems_of(*processes: LiveProcess, version: str = "1.0") -> list[tuple[Level, str]]:
+def problems_of(*processes: LiveProcess, version: str = "1.0") -> list[tuple[CheckLevel, str]]:
     findings = findings_of(*processes, version=version)
-    return [(finding.level, finding.about) for finding in findings if finding.level is not Level.OK]
+    return [
+        (finding.level, finding.about) for finding in findings if finding.level is not CheckLevel.OK
+    ]
 
 
 def test_a_process_is_reported_with_its_version_slots_broker_model_and_server() -> None:
     (finding,) = findings_of(live_process())
 
-    assert (finding.level, finding.about) == (Level.OK, "worker h:1")
+    assert (finding.level, finding.about) == (CheckLevel.OK, "worker h:1")
     assert finding.report == (
         "version 1.0, 8 slots, broker redis://:**@a:6379/0,"
         " model anthropic (small) at https://models.example, no model call yet"
@@ -62,7 +64,7 @@ def test_failed_calls_are_a_failure_with_the_servers_words_and_when() -> None:
     facts, failure = findings_of(live_process(calls=(FAILED,)))
 
     assert "last model call failed 10 s ago" in facts.report
-    assert (failure.level, failure.about) == (Level.FAIL, "model small")
+    assert (failure.level, failure.about) == (CheckLevel.FAIL, "model small")
     assert failure.report == f"the last 4 calls of worker h:1 failed, the newest 10 s ago: {ERROR}"
 
 
@@ -80,19 +82,21 @@ def test_the_same_failure_of_many_workers_is_one_line() -> None:
 def test_a_model_that_one_job_asked_for_is_a_warning_once_other_calls_succeed() -> None:
     typo = FAILED.model_copy(update={"model": "smal"})
 
-    assert problems_of(live_process(calls=(typo,))) == [(Level.FAIL, "model smal")]
-    assert problems_of(live_process(calls=(typo, SUCCEEDED))) == [(Level.WARN, "model smal")]
+    assert problems_of(live_process(calls=(typo,))) == [(CheckLevel.FAIL, "model smal")]
+    assert problems_of(live_process(calls=(typo, SUCCEEDED))) == [(CheckLevel.WARN, "model smal")]
 
 
 def test_a_failing_default_model_is_a_failure_though_other_calls_succeed() -> None:
     other = SUCCEEDED.model_copy(update={"model": "large"})
 
-    assert problems_of(live_process(calls=(FAILED, other))) == [(Level.FAIL, "model small")]
+    assert problems_of(live_process(calls=(FAILED, other))) == [(CheckLevel.FAIL, "model small")]
 
 
-@pytest.mark.parametrize(("since", "level"), [(NOW - 5, Level.WARN), (NOW - 500, Level.FAIL)])
+@pytest.mark.parametrize(
+    ("since", "level"), [(NOW - 5, CheckLevel.WARN), (NOW - 500, CheckLevel.FAIL)]
+)
 def test_a_short_overload_is_a_warning_and_a_lasting_one_a_failure(
-    since: float, level: Level
+    since: float, level: CheckLevel
 ) -> None:
     busy = FAILED.model_copy(update={"is_busy": True, "failing_since": since})
 
@@ -113,8 +117,8 @@ def test_a_mixed_fleet_is_a_warning_that_names_the_difference(
 ) -> None:
     findings = findings_of(live_process("h:1"), live_process("h:2", **facts))
 
-    (warning,) = [finding for finding in findings if finding.level is not Level.OK]
-    assert (warning.level, warning.about) == (Level.WARN, about)
+    (warning,) = [finding for finding in findings if finding.level is not CheckLevel.OK]
+    assert (warning.level, warning.about) == (CheckLevel.WARN, about)
     assert names in warning.report
     assert warning.fix
 
@@ -124,18 +128,18 @@ def test_different_models_for_different_roles_are_not_a_mixture() -> None:
 
 
 def test_a_fleet_of_another_version_than_this_shell_is_a_warning_about_this_shell() -> None:
-    assert problems_of(live_process(), version="2.0") == [(Level.WARN, "this shell: version")]
+    assert problems_of(live_process(), version="2.0") == [(CheckLevel.WARN, "this shell: version")]
 
 
 def test_the_report_of_an_offline_fleet_names_the_setting_for_a_model() -> None:
     findings = findings_of(live_process(model="offline", server="", models={"writer": "offline"}))
 
-    assert (findings[-1].level, findings[-1].about) == (Level.WARN, "model of the fleet")
+    assert (findings[-1].level, findings[-1].about) == (CheckLevel.WARN, "model of the fleet")
     assert "ANTHROPIC_API_KEY" in findings[-1].fix
 
 
 def test_an_announcement_that_cannot_be_read_is_a_warning_that_names_its_process() -> None:
-    assert problems_of(LiveProcess("worker", "h:9", None)) == [(Level.WARN, "worker h:9")]
+    assert problems_of(LiveProcess("worker", "h:9", None)) == [(CheckLevel.WARN, "worker h:9")]
 
 
 def test_no_terminal_escape_of_an_announcement_reaches_the_report() -> None:
@@ -159,6 +163,6 @@ def test_a_queue_that_processes_leave_out_is_one_warning_with_the_remedy() -> No
 
     findings = {finding.about: finding for finding in findings_of(*processes)}
     finding = findings["queue orders"]
-    assert finding.level is Level.WARN
+    assert finding.level is CheckLevel.WARN
     assert finding.report == ("Redis does not let 2 supervisors use this queue, so its steps fail")
     assert finding.fix.startswith("`handoff keys init DIR --redis URL --specialist orders`")

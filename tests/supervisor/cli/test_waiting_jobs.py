@@ -16,7 +16,7 @@ from handoff_queue.supervisor.cli.commands import load_command
 from handoff_queue.supervisor.cli.display.job_status import headline
 from handoff_queue.supervisor.cli.display.job_view import JobView, with_events, with_fresh_info
 from handoff_queue.supervisor.cli.doctor import examine
-from handoff_queue.supervisor.cli.doctor_processes import Level
+from handoff_queue.supervisor.cli.doctor_processes import CheckLevel
 from handoff_queue.supervisor.cli.errors import NOT_ENDED, OK
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
@@ -110,7 +110,7 @@ def test_doctor_counts_waiting_jobs_and_names_the_command(
     (finding,) = (
         finding for finding in examine(settings) if finding.about == "waiting for a person"
     )
-    assert finding.level is Level.OK
+    assert finding.level is CheckLevel.OK
     assert finding.report.startswith("1 job, the first since 2026-02-0")
     assert "handoff list --status waiting" in finding.fix
 
