@@ -95,7 +95,7 @@ class TimelineBar:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedStep:
+class UnstartedStep:
     """A step of the plan without a handoff."""
 
     handoff_id: str
@@ -138,7 +138,7 @@ def steps_without_handoff(
     journal: Sequence[RecordedEvent],
     steps: Sequence[Mapping[str, Any]],
     bars: Sequence[TimelineBar],
-) -> tuple[PlannedStep, ...]:
+) -> tuple[UnstartedStep, ...]:
     """Return the steps of a plan that have no handoff, each after the steps that it depends on,
     or else after the planner.
 
@@ -156,14 +156,14 @@ def steps_without_handoff(
     for step_id, step in steps_by_id.items():
         names[step_id] = f"{PLANNED}{step_id}"
         sorter.add(step_id, *[name for name in step["depends_on"] if name in steps_by_id])
-    planned_steps: list[PlannedStep] = []
+    planned_steps: list[UnstartedStep] = []
     for step_id in sorter.static_order():
         step = steps_by_id[step_id]
         state, why = ends.get(step_id, (NOT_BEGUN, ""))
         before = step["depends_on"] or PLANNERS
         after = tuple(names[name] for name in before if name in names)
         planned_steps.append(
-            PlannedStep(names[step_id], StepId(step_id), step["specialist"], state, why, after)
+            UnstartedStep(names[step_id], StepId(step_id), step["specialist"], state, why, after)
         )
     return tuple(planned_steps)
 

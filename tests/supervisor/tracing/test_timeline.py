@@ -20,7 +20,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import ref
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.supervisor.tracing.timeline import (
-    PlannedStep,
+    UnstartedStep,
     steps_without_handoff,
     timeline_of,
 )
@@ -188,7 +188,7 @@ def test_the_critical_path_is_one_chain_from_a_beginning_to_the_handoff_that_end
         assert earlier.handoff_id in later.after
 
 
-def planned_steps(*later: Event, **dependencies: str) -> dict[str, PlannedStep]:
+def planned_steps(*later: Event, **dependencies: str) -> dict[str, UnstartedStep]:
     """Return the steps without a handoff of a job whose planner and step a have ended.
 
     Args:
