@@ -85,9 +85,9 @@ from handoff_queue.supervisor.lifecycle.commands import (
     PatchPlan,
     PublishAgain,
     RemindUser,
-    Route,
     RunRole,
     SendEndTask,
+    SetMode,
     SkipFactCheck,
     SkipReview,
     SkipSteps,
@@ -238,7 +238,7 @@ class DecisionRecorder:
                 self._make_plan(state, command, writes)
             case PatchPlan():
                 self._patch_plan(state, command, writes)
-            case Route() | MakeQuote() | TryAgain() | SkipReview() | SkipFactCheck():
+            case SetMode() | MakeQuote() | TryAgain() | SkipReview() | SkipFactCheck():
                 writes.events.append(self._event_of(state, command))
             case IssueRole() | IssueGroup() | IssueToChild():
                 self._issue(state, command, writes)
@@ -316,11 +316,11 @@ class DecisionRecorder:
         writes.effects.append(command)
 
     def _event_of(
-        self, state: JobState, command: Route | MakeQuote | TryAgain | SkipReview | SkipFactCheck
+        self, state: JobState, command: SetMode | MakeQuote | TryAgain | SkipReview | SkipFactCheck
     ) -> Event:
         """Return the event of a command that adds exactly one event."""
         match command:
-            case Route():
+            case SetMode():
                 return Routed(mode=command.mode, specialist=command.specialist)
             case MakeQuote():
                 return Quoted(quote=make_quote(state, self._store))

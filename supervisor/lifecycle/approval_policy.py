@@ -36,9 +36,9 @@ from handoff_queue.supervisor.lifecycle.commands import (
     PatchPlan,
     PublishAgain,
     RemindUser,
-    Route,
     RunRole,
     SendEndTask,
+    SetMode,
     SkipFactCheck,
     SkipReview,
     SkipSteps,
@@ -86,7 +86,7 @@ def _approvals_of(command: Command) -> tuple[ApprovalOf, ...]:
         case EndJob(status=JobStatus.OK | JobStatus.PARTIAL):
             return (ApprovalOf.ANSWER,)
         case (
-            Route()
+            SetMode()
             | MakePlan()
             | PatchPlan()
             | MakeQuote()

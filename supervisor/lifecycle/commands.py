@@ -14,7 +14,7 @@ from handoff_queue.shared.types.names import Role
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class SetMode:
     """Set the mode of a job by code, without a call of the router."""
 
     mode: Mode
@@ -252,7 +252,7 @@ Effect = (
 )
 """Commands that a supervisor executes after the commit."""
 Command = (
-    Route
+    SetMode
     | MakePlan
     | PatchPlan
     | MakeQuote

@@ -10,7 +10,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, Role
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import OnFailure, Step
-from handoff_queue.supervisor.lifecycle.commands import Command, IssueRole, MakePlan, Route
+from handoff_queue.supervisor.lifecycle.commands import Command, IssueRole, MakePlan, SetMode
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.state import JobState
 
@@ -28,7 +28,7 @@ def route(state: JobState, observations: Observations) -> tuple[Command, ...]:
     if state.has_open(Role.ROUTER) or not observations.specialists:
         return ()
     if len(observations.specialists) == 1:  # a call could not choose otherwise
-        return (Route(Mode.SINGLE, *observations.specialists),)
+        return (SetMode(Mode.SINGLE, *observations.specialists),)
     return (ask_role(state, Role.ROUTER),)
 
 

@@ -29,7 +29,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     IssueGroup,
     IssueRole,
     MakePlan,
-    Route,
+    SetMode,
 )
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
 from handoff_queue.supervisor.lifecycle.state import Phase
@@ -122,7 +122,7 @@ def test_a_router_that_failed_leaves_the_job_to_a_team_and_the_answer_says_so() 
 def test_with_only_one_specialist_no_router_is_asked() -> None:
     job = job_in_mode(Mode.AUTO, frozenset({"legal"}))
 
-    assert [type(command) for command in job.advance()] == [Route, MakePlan, IssueGroup]
+    assert [type(command) for command in job.advance()] == [SetMode, MakePlan, IssueGroup]
 
 
 @pytest.mark.parametrize("mode", [Mode.AUTO, Mode.SINGLE, Mode.PIPELINE, Mode.TEAM])
