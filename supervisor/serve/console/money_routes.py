@@ -32,7 +32,7 @@ router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MoneyRow:
     """One row of a table."""
 
     name: str
@@ -48,7 +48,7 @@ class Table:
     """The spending by one label."""
 
     label: str
-    rows: tuple[Row, ...]
+    rows: tuple[MoneyRow, ...]
     more: int
     """Rows that `rows` does not have."""
 
@@ -155,10 +155,10 @@ def _sum_by_day(spending: Iterable[Spending]) -> Table:
     sums: dict[int, Amounts] = {}
     for entry in spending:
         sums.setdefault(entry.day, Amounts()).add(entry.amounts)
-    rows: list[Row] = []
+    rows: list[MoneyRow] = []
     for number in sorted(sums, reverse=True):
         name = time.strftime("%Y-%m-%d", time.gmtime(number * DAY_S))
-        rows.append(Row(name, sums[number]))
+        rows.append(MoneyRow(name, sums[number]))
     return Table("Day", tuple(rows), 0)
 
 
@@ -168,7 +168,7 @@ def _table(label: str, spending: Iterable[Spending], name_of: Callable[[Spending
     for entry in spending:
         sums.setdefault(name_of(entry), Amounts()).add(entry.amounts)
     ordered = sorted(sums, key=lambda name: (-sums[name].usd, -sums[name].tokens, name))
-    rows = tuple(Row(name, sums[name]) for name in ordered[:MAX_ROWS])
+    rows = tuple(MoneyRow(name, sums[name]) for name in ordered[:MAX_ROWS])
     return Table(label, rows, len(ordered) - len(rows))
 
 
