@@ -27,7 +27,7 @@ MAX_INSTRUCTIONS_CHARS = 8_000
 """Characters, about 2,000 tokens. They are paid at every turn of every handoff."""
 
 
-class Rule(StrEnum):
+class LintRule(StrEnum):
     """Name of a check, which is at the end of its warning."""
 
     OVERLAP = "overlap"
@@ -46,7 +46,7 @@ class LintWarning:
     """
 
     specialist: str
-    rule: Rule
+    rule: LintRule
     message: str
 
     def __str__(self) -> str:
@@ -120,13 +120,13 @@ def _find_overlaps(specs: Sequence[SpecialistSpec]) -> Iterator[LintWarning]:
             f"its description overlaps with {second.name}'s ({cosine:.2f}; both say:"
             f" {', '.join(sorted(words))}); describe the work that only this one does"
         )
-        yield LintWarning(first.name, Rule.OVERLAP, message)
+        yield LintWarning(first.name, LintRule.OVERLAP, message)
 
 
 def _check_boundary(spec: SpecialistSpec) -> Iterator[LintWarning]:
     if not _NOT_FOR.search(spec.description):
         message = "its description excludes no work; add `Not for ...: that is NAME`"
-        yield LintWarning(spec.name, Rule.NO_BOUNDARY, message)
+        yield LintWarning(spec.name, LintRule.NO_BOUNDARY, message)
 
 
 def _check_lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
@@ -135,13 +135,13 @@ def _check_lengths(spec: SpecialistSpec) -> Iterator[LintWarning]:
             f"its description has {len(spec.description)} characters, {MAX_DESCRIPTION_CHARS} are"
             " enough for a planner to choose by"
         )
-        yield LintWarning(spec.name, Rule.LONG_DESCRIPTION, message)
+        yield LintWarning(spec.name, LintRule.LONG_DESCRIPTION, message)
     if len(spec.instructions) > MAX_INSTRUCTIONS_CHARS:
         message = (
             f"its instructions have {len(spec.instructions):,} characters, paid at every turn;"
             f" {MAX_INSTRUCTIONS_CHARS:,} should do"
         )
-        yield LintWarning(spec.name, Rule.LONG_INSTRUCTIONS, message)
+        yield LintWarning(spec.name, LintRule.LONG_INSTRUCTIONS, message)
 
 
 def _check_sections(spec: SpecialistSpec) -> Iterator[LintWarning]:
@@ -151,7 +151,7 @@ def _check_sections(spec: SpecialistSpec) -> Iterator[LintWarning]:
     for name, words in _WANTED_SECTIONS.items():
         if not re.search(words, headings):
             yield LintWarning(
-                spec.name, Rule.MISSING_SECTION, f"no section says {name}; add one (`## ...`)"
+                spec.name, LintRule.MISSING_SECTION, f"no section says {name}; add one (`## ...`)"
             )
 
 
@@ -160,7 +160,7 @@ def _check_tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
     for tool in sorted(mentioned_tools & _KNOWN_TOOLS - set(spec.tools)):
         yield LintWarning(
             spec.name,
-            Rule.TOOL_NOT_GRANTED,
+            LintRule.TOOL_NOT_GRANTED,
             f"is told to use `{tool}`, but its tools do not name it; add or drop it",
         )
     search = _SEARCHES.search(spec.instructions)
@@ -169,13 +169,13 @@ def _check_tools(spec: SpecialistSpec) -> Iterator[LintWarning]:
             f"is told to {search.group(0).lower()!r}, but has no tools; name them in `tools` or"
             " drop it"
         )
-        yield LintWarning(spec.name, Rule.TOOL_NOT_GRANTED, message)
+        yield LintWarning(spec.name, LintRule.TOOL_NOT_GRANTED, message)
     for tool in spec.tools:
         if tool not in spec.instructions:
             message = (
                 f"may use {tool}, but its instructions never say when; say it or take the tool away"
             )
-            yield LintWarning(spec.name, Rule.TOOL_NOT_USED, message)
+            yield LintWarning(spec.name, LintRule.TOOL_NOT_USED, message)
 
 
 _CHECKS = (_check_boundary, _check_lengths, _check_sections, _check_tools)

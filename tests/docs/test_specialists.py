@@ -72,7 +72,7 @@ def test_every_reserved_name_is_named() -> None:
 
 
 def test_every_rule_of_the_lint_is_there_with_its_figures() -> None:
-    assert column("Lint") == [rule.value for rule in lint.Rule]
+    assert column("Lint") == [rule.value for rule in lint.LintRule]
     assert f"{lint.MAX_DESCRIPTION_CHARS} characters" in SECTIONS["Lint"]
     assert f"{lint.MAX_INSTRUCTIONS_CHARS:,} characters" in SECTIONS["Lint"]
 

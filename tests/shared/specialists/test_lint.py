@@ -11,7 +11,7 @@ from handoff_queue.shared.specialists.lint import (
     MAX_DESCRIPTION_CHARS,
     MAX_INSTRUCTIONS_CHARS,
     OVERLAP,
-    Rule,
+    LintRule,
     lint,
     sections_of,
     similarity,
@@ -34,7 +34,7 @@ def spec(
     )
 
 
-def rules(*specs: SpecialistSpec) -> list[Rule]:
+def rules(*specs: SpecialistSpec) -> list[LintRule]:
     return [remark.rule for remark in lint(specs)]
 
 
@@ -46,7 +46,9 @@ def test_two_specialists_with_reworded_descriptions_overlap_once() -> None:
     remarks = lint(
         [spec(), spec("tally", "Counting words in any text, and letters. Not for essays.")]
     )
-    assert [(remark.specialist, remark.rule) for remark in remarks] == [("counter", Rule.OVERLAP)]
+    assert [(remark.specialist, remark.rule) for remark in remarks] == [
+        ("counter", LintRule.OVERLAP)
+    ]
     assert "overlaps with tally's" in str(remarks[0])
 
 
@@ -58,7 +60,7 @@ def test_exclusions_in_a_description_do_not_count_as_overlap() -> None:
 
 
 def test_a_description_must_name_its_exclusions() -> None:
-    assert rules(spec(description="Counts the words of a text.")) == [Rule.NO_BOUNDARY]
+    assert rules(spec(description="Counts the words of a text.")) == [LintRule.NO_BOUNDARY]
 
 
 def test_a_missing_section_is_named() -> None:
@@ -74,25 +76,25 @@ def test_too_long_texts_are_remarked_on() -> None:
         description="Counts words. Not for writing. " + "x" * MAX_DESCRIPTION_CHARS,
         instructions=SECTIONS + "x" * MAX_INSTRUCTIONS_CHARS,
     )
-    assert rules(long) == [Rule.LONG_DESCRIPTION, Rule.LONG_INSTRUCTIONS]
+    assert rules(long) == [LintRule.LONG_DESCRIPTION, LintRule.LONG_INSTRUCTIONS]
 
 
 def test_a_tool_named_in_the_instructions_must_be_granted() -> None:
     assert rules(spec(instructions=SECTIONS + "Begin with `web_search`.", tools=("now",))) == [
-        Rule.TOOL_NOT_GRANTED,
-        Rule.TOOL_NOT_USED,
+        LintRule.TOOL_NOT_GRANTED,
+        LintRule.TOOL_NOT_USED,
     ]
 
 
 def test_instructions_without_tools_cannot_ask_for_a_search() -> None:
     assert rules(spec(instructions=SECTIONS + "Search for the newest version.")) == [
-        Rule.TOOL_NOT_GRANTED
+        LintRule.TOOL_NOT_GRANTED
     ]
     assert rules(spec(instructions=SECTIONS + "Do not search for anything.")) == []
 
 
 def test_a_granted_tool_that_the_instructions_never_mention_is_superfluous() -> None:
-    assert rules(spec(tools=("fetch_url",))) == [Rule.TOOL_NOT_USED]
+    assert rules(spec(tools=("fetch_url",))) == [LintRule.TOOL_NOT_USED]
 
 
 def test_sections_are_split_at_headings_outside_code() -> None:
