@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from operator import itemgetter
 
-from handoff_queue.shared.agent.quote_verification import FoldedText, Span
+from handoff_queue.shared.agent.quote_verification import FoldedText, QuoteSpan
 from handoff_queue.shared.types.citation_markers import MARKER, split_claim_ids
 from handoff_queue.shared.types.handoff import Claim
 
@@ -102,7 +102,7 @@ def _end_of_first(phrases: Iterable[str], folded: FoldedText) -> int | None:
     return None
 
 
-def _is_of_whole_words(span: Span, text: str) -> bool:
+def _is_of_whole_words(span: QuoteSpan, text: str) -> bool:
     """Return whether the span cuts no word at its beginning or at its end."""
     before = text[max(0, span.start - 1) : span.start]
     after = text[span.end : span.end + 1]

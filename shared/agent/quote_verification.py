@@ -84,7 +84,7 @@ _EDGE = re.compile(rf"[\s*_`]*+(?:-++(?={_LETTER}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class QuoteSpan:
     start: int
     end: int
 
@@ -107,22 +107,22 @@ class _Pass:
         self._new_ends = _ends(pieces)
         self.text = "".join(pieces)
 
-    def source(self, span: Span) -> Span:
+    def source(self, span: QuoteSpan) -> QuoteSpan:
         """Return the span in the old text of a non-empty span in the new text."""
-        return Span(self._source(span.start).start, self._source(span.end - 1).end)
+        return QuoteSpan(self._source(span.start).start, self._source(span.end - 1).end)
 
-    def _source(self, index: int) -> Span:
+    def _source(self, index: int) -> QuoteSpan:
         piece = bisect_right(self._new_ends, index)
         old_start = 0
         if piece:
             old_start = self._old_ends[piece - 1]
         if piece % 2:
-            return Span(old_start, self._old_ends[piece])
+            return QuoteSpan(old_start, self._old_ends[piece])
         new_start = 0
         if piece:
             new_start = self._new_ends[piece - 1]
         start = old_start + index - new_start
-        return Span(start, start + 1)
+        return QuoteSpan(start, start + 1)
 
 
 class FoldedText:
@@ -139,7 +139,7 @@ class FoldedText:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def find(self, quote: str) -> Span | None:
+    def find(self, quote: str) -> QuoteSpan | None:
         """Return the span of the quote in the document, or None.
 
         The span holds the document's own characters, at most MAX_QUOTE_CHARS. A quote without
@@ -150,7 +150,7 @@ class FoldedText:
         plain = quote.strip()
         start = _position(plain, self.text)
         if start >= 0:
-            return _cap_quote_length(Span(start, start + len(plain)))
+            return _cap_quote_length(QuoteSpan(start, start + len(plain)))
         folded_quote = _fold_quote(quote)
         if not folded_quote:
             return None
@@ -162,9 +162,9 @@ class FoldedText:
                 start = _word_position(with_other_case, folded_text)
         if start < 0:
             return None
-        return self._source(Span(start, start + len(folded_quote)))
+        return self._source(QuoteSpan(start, start + len(folded_quote)))
 
-    def find_passage(self, quote: str) -> Span | None:
+    def find_passage(self, quote: str) -> QuoteSpan | None:
         """Return the span of a passage of which the quote has only the first and the last words,
         with an ellipsis between them: "Three pumps ... in 2019." None: no paragraph has such a
         passage, or there are several.
@@ -181,7 +181,7 @@ class FoldedText:
             return spans[0]
         return None
 
-    def _passages(self, begin: str, end: str) -> Iterator[Span]:
+    def _passages(self, begin: str, end: str) -> Iterator[QuoteSpan]:
         """Yield each passage of a paragraph between folded words."""
         passages = _passages(self._passes[-1].text, begin, end)
         for passage in islice(passages, _MAX_PASSAGES):
@@ -189,7 +189,7 @@ class FoldedText:
             if not _BLANK_LINE.search(self.text, span.start, span.end):
                 yield span
 
-    def _source(self, span: Span) -> Span:
+    def _source(self, span: QuoteSpan) -> QuoteSpan:
         """Return the span in the document of a span in the folded text."""
         for step in reversed(self._passes):
             span = step.source(span)
@@ -216,7 +216,7 @@ def _count_letters(text: str) -> int:
     return sum(map(str.isalnum, text))
 
 
-def _passages(text: str, begin: str, end: str) -> Iterator[Span]:
+def _passages(text: str, begin: str, end: str) -> Iterator[QuoteSpan]:
     """Yield each shortest passage of a folded text from these words to those, which are whole. Each
     character is searched once for either side, so the time is linear in the length.
     """
@@ -230,7 +230,7 @@ def _passages(text: str, begin: str, end: str) -> Iterator[Span]:
         stop = last + len(end)
         has_shorter = following >= 0 and following + len(begin) <= last
         if not has_shorter and stop - start <= MAX_PASSAGE_CHARS:
-            yield Span(start, stop)
+            yield QuoteSpan(start, stop)
         start = following
 
 
@@ -389,8 +389,8 @@ def _word_position(quote: str, text: str) -> int:
     return start
 
 
-def _cap_quote_length(span: Span) -> Span:
-    return Span(span.start, min(span.end, span.start + MAX_QUOTE_CHARS))
+def _cap_quote_length(span: QuoteSpan) -> QuoteSpan:
+    return QuoteSpan(span.start, min(span.end, span.start + MAX_QUOTE_CHARS))
 
 
 @dataclass(frozen=True, slots=True)

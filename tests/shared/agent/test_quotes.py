@@ -12,7 +12,7 @@ from handoff_queue.shared.agent.quote_verification import (
     MAX_PASSAGE_CHARS,
     MAX_QUOTE_CHARS,
     FoldedText,
-    Span,
+    QuoteSpan,
 )
 from tests.machine_pace import slowdown
 
@@ -24,7 +24,7 @@ words = st.lists(
 spaces = st.sampled_from([" ", "  ", "\n", "\n   ", "\t", "\u00a0"])
 
 
-def find_quote(quote: str, text: str) -> Span | None:
+def find_quote(quote: str, text: str) -> QuoteSpan | None:
     return FoldedText(text).find(quote)
 
 
