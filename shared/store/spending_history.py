@@ -80,7 +80,7 @@ class Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class LabelledSpending:
     """The model calls of one day with the same labels. A label is `metrics.OTHER` for all values
     beyond the first ones.
     """
@@ -102,7 +102,7 @@ class SpendingHistory:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def days(self, numbers: Iterable[int]) -> list[Spending]:
+    def days(self, numbers: Iterable[int]) -> list[LabelledSpending]:
         """Return the spending of these days, in two round trips. A field that cannot be read is
         skipped.
 
@@ -114,13 +114,13 @@ class SpendingHistory:
         """
         day_numbers = list(numbers)
         hashes = read_count_hashes(self._connection, list(map(keys.spending, day_numbers)))
-        spending: list[Spending] = []
+        spending: list[LabelledSpending] = []
         for number, fields in zip(day_numbers, hashes, strict=True):
             spending += _spendings_of_day(number, fields)
         return spending
 
 
-def _spendings_of_day(number: int, fields: Mapping[bytes, bytes]) -> list[Spending]:
+def _spendings_of_day(number: int, fields: Mapping[bytes, bytes]) -> list[LabelledSpending]:
     amounts_by_labels: dict[tuple[str, ...], Amounts] = {}
     for field, value in fields.items():
         name, *labels = name_in(field).split(_SEPARATOR)
@@ -130,7 +130,7 @@ def _spendings_of_day(number: int, fields: Mapping[bytes, bytes]) -> list[Spendi
             continue
         amounts = amounts_by_labels.setdefault(tuple(labels), Amounts())
         setattr(amounts, name, amount)
-    spending: list[Spending] = []
+    spending: list[LabelledSpending] = []
     for (tenant, role, model, mode), amounts in amounts_by_labels.items():
-        spending.append(Spending(number, tenant, role, model, mode, amounts))
+        spending.append(LabelledSpending(number, tenant, role, model, mode, amounts))
     return spending

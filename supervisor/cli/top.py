@@ -57,7 +57,7 @@ KEYS = "123456789"
 
 
 @dataclass
-class Spending:
+class MinuteSpending:
     """Spending over the last minute, in money and tokens."""
 
     _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
@@ -140,7 +140,7 @@ class TopScreen:
 
     def __init__(self, jobs: Client) -> None:
         self._jobs = jobs
-        self._spending = Spending()
+        self._spending = MinuteSpending()
         self._rows: tuple[RunningHandoff, ...] = ()
         self._job_view: JobView | None = None
 
@@ -218,7 +218,7 @@ class FleetOverview:
     fleet_stats: FleetStats
     at: float
     rows: tuple[RunningHandoff, ...]
-    spending: Spending
+    spending: MinuteSpending
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = self.rows[:MAX_HANDOFFS]

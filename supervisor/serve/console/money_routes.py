@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.store.caps import DaySpending
 from handoff_queue.shared.store.metrics import OTHER
-from handoff_queue.shared.store.spending_history import DAY_S, MAX_DAYS, Amounts, Spending
+from handoff_queue.shared.store.spending_history import DAY_S, MAX_DAYS, Amounts, LabelledSpending
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.serve.authentication import Access
@@ -150,7 +150,7 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
     return MoneyPage(total, tuple(tables), budgets, left_s)
 
 
-def _sum_by_day(spending: Iterable[Spending]) -> Table:
+def _sum_by_day(spending: Iterable[LabelledSpending]) -> Table:
     """Return the sums of the days with a model call, the newest first."""
     sums: dict[int, Amounts] = {}
     for entry in spending:
@@ -162,7 +162,9 @@ def _sum_by_day(spending: Iterable[Spending]) -> Table:
     return Table("Day", tuple(rows), 0)
 
 
-def _table(label: str, spending: Iterable[Spending], name_of: Callable[[Spending], str]) -> Table:
+def _table(
+    label: str, spending: Iterable[LabelledSpending], name_of: Callable[[LabelledSpending], str]
+) -> Table:
     """Return the sums by a label, the largest first."""
     sums: dict[str, Amounts] = {}
     for entry in spending:
@@ -173,7 +175,7 @@ def _table(label: str, spending: Iterable[Spending], name_of: Callable[[Spending
 
 
 def _budgets(
-    access: Access, spending: Iterable[Spending], today: int, tenant: str | None
+    access: Access, spending: Iterable[LabelledSpending], today: int, tenant: str | None
 ) -> tuple[tuple[Budget, ...], float]:
     """Return the budgets of today that the user may see, and the seconds until the next day."""
     budgets = access.store.daily_budgets

@@ -6,7 +6,7 @@ import pytest
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.metrics import OTHER
-from handoff_queue.shared.store.spending_history import DAY_S, Amounts, Spending
+from handoff_queue.shared.store.spending_history import DAY_S, Amounts, LabelledSpending
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.handoff import SharedRun
@@ -33,7 +33,7 @@ def today(store: Store) -> int:
     return int(store.connection.now()) // DAY_S
 
 
-def spending(store: Store) -> list[Spending]:
+def spending(store: Store) -> list[LabelledSpending]:
     return store.spending.days([today(store)])
 
 
@@ -53,10 +53,10 @@ def test_calls_count_by_tenant_role_model_and_mode(store: Store) -> None:
     call(store, "globex", "writer", "single")
 
     acme, other = sorted(spending(store), key=lambda spent: spent.tenant)
-    assert acme == Spending(
+    assert acme == LabelledSpending(
         today(store), "acme", "researcher", MODEL, "team", Amounts(2, 10, 200, 40)
     )
-    assert other == Spending(
+    assert other == LabelledSpending(
         today(store), "globex", "writer", MODEL, "single", Amounts(1, 5, 100, 20)
     )
 

@@ -21,7 +21,7 @@ from handoff_queue.shared.types.rate_limits import Allowance
 from handoff_queue.supervisor.cli.stats import StatsColumns, headline
 from handoff_queue.supervisor.cli.top import (
     FleetOverview,
-    Spending,
+    MinuteSpending,
     TopScreen,
     job_of,
     sort_by_start,
@@ -79,8 +79,8 @@ def test_the_statistics_have_the_calls_in_batches_of_today() -> None:
     assert (stats.as_json()["batch_calls"], stats.as_json()["batch_saved_usd"]) == (2, 0.25)
 
 
-def spending_of(*samples: tuple[float, int, int]) -> Spending:
-    spending = Spending()
+def spending_of(*samples: tuple[float, int, int]) -> MinuteSpending:
+    spending = MinuteSpending()
     for sample in samples:
         spending.add(*sample)
     return spending
