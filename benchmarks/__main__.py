@@ -17,11 +17,11 @@ from dataclasses import replace
 from benchmarks.arguments import names_with, one_or_more
 from benchmarks.fleets import BENCH, ROWS, SLOTS, rows_here
 from benchmarks.table import lines, measure, targets
-from benchmarks.timed_model import Call, Way
+from benchmarks.timed_model import TimedCall, Way
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
 
-_CALLS = [Call(0), *(Call(1, way) for way in Way)]
+_CALLS = [TimedCall(0), *(TimedCall(1, way) for way in Way)]
 CRITICAL_PATH_CALLS = {Synthesis.MERGE: 3, Synthesis.RECONCILE: 4}
 
 
@@ -72,7 +72,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=one_or_more, default=3)
     parser.add_argument(
         "--calls",
-        type=Call.parse,
+        type=TimedCall.parse,
         nargs="+",
         default=_CALLS,
         help="seconds of a model call: 0, 1, 1:streamed, 1:whole",

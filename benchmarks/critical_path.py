@@ -19,15 +19,17 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.arguments import one_or_more, seconds
-from benchmarks.fleets import SLOTS, Part, environment_of, fleet, private_redis
+from benchmarks.fleets import SLOTS, ProcessKind, environment_of, fleet, private_redis
 from benchmarks.handoff_jobs import HandoffJobs
 from benchmarks.uneven_model import CALL_S, Dag, dag_of
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
 
 PARTS = (
-    Part("supervisor", "benchmarks.uneven_supervisor", "supervisor,submissions,roles", SLOTS),
-    Part("worker", "benchmarks.uneven_worker", "researcher", SLOTS),
+    ProcessKind(
+        "supervisor", "benchmarks.uneven_supervisor", "supervisor,submissions,roles", SLOTS
+    ),
+    ProcessKind("worker", "benchmarks.uneven_worker", "researcher", SLOTS),
 )
 
 

@@ -23,7 +23,7 @@ FOLDER = "BENCH_FOLDER"
 """Environment: where a row may keep its files."""
 
 
-class Runner(Protocol):
+class SystemRunner(Protocol):
     """A system that runs jobs."""
 
     def warm_up(self) -> None:
@@ -41,31 +41,31 @@ class Runner(Protocol):
         """Stop the system."""
 
 
-def _handoff() -> Runner:
+def _handoff() -> SystemRunner:
     from benchmarks.handoff_jobs import HandoffJobs
 
     return HandoffJobs(os.environ["HANDOFF_REDIS_URL"])
 
 
-def _canvas() -> Runner:
+def _canvas() -> SystemRunner:
     from benchmarks.canvas_jobs import Canvas
 
     return Canvas(os.environ["HANDOFF_REDIS_URL"])
 
 
-def _threads() -> Runner:
+def _threads() -> SystemRunner:
     from benchmarks.langgraph_jobs import InThreads
 
     return InThreads(Path(os.environ[FOLDER]))
 
 
-def _event_loop() -> Runner:
+def _event_loop() -> SystemRunner:
     from benchmarks.langgraph_jobs import InAnEventLoop
 
     return InAnEventLoop(Path(os.environ[FOLDER]))
 
 
-RUNNERS: dict[str, Callable[[], Runner]] = {
+RUNNERS: dict[str, Callable[[], SystemRunner]] = {
     "handoff": _handoff,
     "canvas": _canvas,
     "langgraph": _threads,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.driver import FOLDER, Driver
 from benchmarks.peers_model import WAY
-from benchmarks.timed_model import DELAY, SYNTHESIS, Call
+from benchmarks.timed_model import DELAY, SYNTHESIS, TimedCall
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.local.redis_server import PrivateRedis
@@ -26,7 +26,7 @@ SLOTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProcessKind:
     """Celery processes of one kind."""
 
     name: str
@@ -39,13 +39,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SystemRow:
     """A row of the table: one system that runs the jobs."""
 
     name: str
     driver: str
     """See `driver.RUNNERS`."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ProcessKind, ...] = ()
     copies: int = 1
     """Processes of each part."""
 
@@ -54,25 +54,29 @@ class Row:
         return not self.parts
 
 
-SUPERVISOR = Part(
+SUPERVISOR = ProcessKind(
     "supervisor", "benchmarks.handoff_supervisor", "supervisor,submissions,roles", 1_000
 )
 """Half of its slots may hold a call, which is one for each job."""
-WORKER = Part("worker", "benchmarks.handoff_worker", "researcher", 1_500)
-CANVAS_SUPERVISOR = Part("canvas_supervisor", "benchmarks.canvas_tasks", "canvas_supervisor", 500)
-CANVAS_WORKER = Part("canvas_worker", "benchmarks.canvas_tasks", "canvas_worker", 1_500)
+WORKER = ProcessKind("worker", "benchmarks.handoff_worker", "researcher", 1_500)
+CANVAS_SUPERVISOR = ProcessKind(
+    "canvas_supervisor", "benchmarks.canvas_tasks", "canvas_supervisor", 500
+)
+CANVAS_WORKER = ProcessKind("canvas_worker", "benchmarks.canvas_tasks", "canvas_worker", 1_500)
 
-BARE_CANVAS = Row("bare canvas", "canvas", (CANVAS_SUPERVISOR, CANVAS_WORKER))
-LANGGRAPH = Row("LangGraph, threads", "langgraph")
-LANGGRAPH_ASYNC = Row("LangGraph, async", "langgraph_async")
-THIS_PROJECT = Row("this project, 1 worker", "handoff", (SUPERVISOR, WORKER))
-THIS_PROJECT_TWO_WORKERS = Row("this project, 2 workers", "handoff", (SUPERVISOR, WORKER), copies=2)
+BARE_CANVAS = SystemRow("bare canvas", "canvas", (CANVAS_SUPERVISOR, CANVAS_WORKER))
+LANGGRAPH = SystemRow("LangGraph, threads", "langgraph")
+LANGGRAPH_ASYNC = SystemRow("LangGraph, async", "langgraph_async")
+THIS_PROJECT = SystemRow("this project, 1 worker", "handoff", (SUPERVISOR, WORKER))
+THIS_PROJECT_TWO_WORKERS = SystemRow(
+    "this project, 2 workers", "handoff", (SUPERVISOR, WORKER), copies=2
+)
 ROWS = (BARE_CANVAS, LANGGRAPH, LANGGRAPH_ASYNC, THIS_PROJECT, THIS_PROJECT_TWO_WORKERS)
 
 
-def rows_here() -> tuple[Row, ...]:
+def rows_here() -> tuple[SystemRow, ...]:
     """Return the rows whose packages are installed."""
-    rows: list[Row] = []
+    rows: list[SystemRow] = []
     for row in ROWS:
         if BENCH.exists() or not row.is_peer:
             rows.append(row)
@@ -95,7 +99,7 @@ def environment_of(url: str, delay_s: float, synthesis: Synthesis) -> dict[str, 
 def fleet(
     folder: Path,
     environment: Mapping[str, str],
-    parts: Sequence[Part],
+    parts: Sequence[ProcessKind],
     copies: int = 1,
     slots: int = 0,
     fork_server: ForkServer | None = None,
@@ -162,7 +166,7 @@ def messages_server(folder: Path, *arguments: str) -> Iterator[str]:
 
 @contextmanager
 def running(
-    row: Row, call: Call, synthesis: Synthesis, fork_server: ForkServer | None = None
+    row: SystemRow, call: TimedCall, synthesis: Synthesis, fork_server: ForkServer | None = None
 ) -> Iterator[tuple[Driver, dict[str, int]]]:
     """Start the row's processes; they end with the block. Gives the driver and the process
     ids. The HTTP server is not included, because it stands for the provider.

@@ -42,7 +42,7 @@ QUEUE = "generalist"
 
 
 @dataclass(frozen=True, slots=True)
-class CallsInFlight:
+class PoolLoad:
     """Calls in flight of one process with this pool."""
 
     pool: str
@@ -63,7 +63,7 @@ class CallsInFlight:
 
 def measure(
     folder: Path, pool: str, slots: int, turns: int, handoffs: int, takes_s: float
-) -> CallsInFlight:
+) -> PoolLoad:
     """Measure a pool.
 
     Args:
@@ -88,7 +88,7 @@ def measure(
         jobs.store.connection.close()
         seen = _count(url)
         assert seen["all"] == calls, f"{seen['all']} calls, and not {calls}"
-        return CallsInFlight(
+        return PoolLoad(
             pool,
             slots,
             turns,

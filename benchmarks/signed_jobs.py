@@ -24,7 +24,7 @@ from benchmarks.fleets import (
     SLOTS,
     SUPERVISOR,
     WORKER,
-    Part,
+    ProcessKind,
     environment_of,
     fleet,
     messages_server,
@@ -40,7 +40,7 @@ IDENTITIES = {SUPERVISOR.name: "supervisor", WORKER.name: "worker"}
 WARM_UP_JOBS = 20
 
 
-def variables_of(part: Part, keys: Path | None) -> dict[str, str]:
+def variables_of(part: ProcessKind, keys: Path | None) -> dict[str, str]:
     """Return the variables with the keys of a process."""
     if keys is None:
         return {}

@@ -34,7 +34,7 @@ _USAGE = {"input_tokens": 500, "output_tokens": 100}
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SentReply:
     """A reply in the form in which it is sent."""
 
     first: bytes
@@ -47,11 +47,11 @@ class Reply:
     """The whole reply, for a request without a stream."""
 
 
-Choose = Callable[[bytes], Reply]
+Choose = Callable[[bytes], SentReply]
 """A function that returns the reply to a request's body."""
 
 
-class Server:
+class StreamingServer:
     """A server that parses only the length of a request and whether it asks for a stream.
     `choose` reads the rest.
     """
@@ -94,7 +94,7 @@ class Server:
         await writer.drain()
 
     async def _reply(
-        self, writer: asyncio.StreamWriter, reply: Reply, *, is_streamed: bool
+        self, writer: asyncio.StreamWriter, reply: SentReply, *, is_streamed: bool
     ) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
@@ -114,7 +114,7 @@ class Server:
             self.now -= 1
 
 
-def reply_of(text: str, events: int, *, calls: bool = False) -> Reply:
+def reply_of(text: str, events: int, *, calls: bool = False) -> SentReply:
     """Return a reply.
 
     Args:
@@ -154,7 +154,7 @@ def reply_of(text: str, events: int, *, calls: bool = False) -> Reply:
     over = _event("message_delta", delta=stop, usage=_USAGE) + _event("message_stop")
     end = _event("content_block_stop", index=0) + call + over + b"0\r\n\r\n"
     whole_message = {**message, **stop, "content": [{"type": "text", "text": text}, *tools]}
-    return Reply(
+    return SentReply(
         start,
         tuple(_event("content_block_delta", **delta) for delta in deltas),
         end,
@@ -197,7 +197,7 @@ def for_jobs(synthesis: str) -> Choose:
             json.dumps(answer_to({"properties": {field: {}}}, Synthesis(synthesis))), 10
         )
 
-    def choose(body: bytes) -> Reply:
+    def choose(body: bytes) -> SentReply:
         properties = answer_properties(json.loads(body))
         for field, reply in by_field.items():
             if field in properties:
@@ -214,4 +214,4 @@ KINDS: dict[str, Callable[[str], Choose]] = {
 
 if __name__ == "__main__":
     kind, seconds, argument = sys.argv[1:]
-    asyncio.run(Server(float(seconds), KINDS[kind](argument)).serve())
+    asyncio.run(StreamingServer(float(seconds), KINDS[kind](argument)).serve())

@@ -8,9 +8,15 @@ from operator import attrgetter
 from statistics import median, quantiles
 
 from benchmarks.driver import Driver
-from benchmarks.fleets import BARE_CANVAS, THIS_PROJECT, THIS_PROJECT_TWO_WORKERS, Row, running
+from benchmarks.fleets import (
+    BARE_CANVAS,
+    THIS_PROJECT,
+    THIS_PROJECT_TWO_WORKERS,
+    SystemRow,
+    running,
+)
 from benchmarks.processor_time import cpu_s, forget_peak, peak_mb
-from benchmarks.timed_model import Call
+from benchmarks.timed_model import TimedCall
 from handoff_queue.shared.local.fork_server import ForkServer
 from handoff_queue.shared.types.plan import Synthesis
 
@@ -22,7 +28,7 @@ JOBS_AT_LEAST = 20
 class Load:
     """Jobs that a row must run."""
 
-    call: Call
+    call: TimedCall
     at_once: int
 
     @property
@@ -57,7 +63,7 @@ class Measured:
         return self.each_s[0]
 
 
-Table = dict[tuple[Load, Row], list[Measured]]
+Table = dict[tuple[Load, SystemRow], list[Measured]]
 """Measurements of each row under each load, one for each repeat."""
 
 
@@ -89,8 +95,8 @@ def measure_load(driver: Driver, pids: Mapping[str, int], load: Load) -> Measure
 
 
 def measure(
-    rows: Sequence[Row],
-    calls: Iterable[Call],
+    rows: Sequence[SystemRow],
+    calls: Iterable[TimedCall],
     at_once: Sequence[int],
     synthesis: Synthesis,
     repeats: int,
@@ -114,7 +120,7 @@ def measure(
                 yield table
 
 
-def ratio(table: Table, load: Load, row: Row, to: Iterable[Row]) -> float | None:
+def ratio(table: Table, load: Load, row: SystemRow, to: Iterable[SystemRow]) -> float | None:
     """Return the jobs a second relative to the best other row: the median of the repeats'
     ratios. None: there is no other row.
     """
@@ -195,7 +201,7 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
             waiting.append(load)
         else:
             instant.append(load)
-    max_at_once: dict[Call, Load] = {}
+    max_at_once: dict[TimedCall, Load] = {}
     by_function: list[Load] = []
     for load in waiting:
         max_at_once[load.call] = load
@@ -233,7 +239,12 @@ def targets(table: Table, critical_path_calls: int) -> Iterator[str]:
 
 
 def _best_ratio(
-    table: Table, load: Load, rows: Sequence[Row], to: Sequence[Row], of: str, target: str
+    table: Table,
+    load: Load,
+    rows: Sequence[SystemRow],
+    to: Sequence[SystemRow],
+    of: str,
+    target: str,
 ) -> str:
     candidates: list[tuple[float, str]] = []
     for row in rows:

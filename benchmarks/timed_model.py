@@ -47,7 +47,7 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Call:
+class TimedCall:
     """`1`, `1:streamed` or `1:whole` on the command line."""
 
     seconds: float

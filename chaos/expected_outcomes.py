@@ -38,7 +38,7 @@ _SPENT = frozenset(reason.value for reason in BUDGETS)
 
 
 @dataclass(frozen=True, slots=True)
-class JobRecord:
+class StoredJob:
     """The store's record of one job at the end of the run. Times are Unix seconds."""
 
     status: str
@@ -88,10 +88,10 @@ class JobRecord:
         return self.reason.startswith(FROZE)
 
 
-NO_RECORD = JobRecord("")
+NO_RECORD = StoredJob("")
 
 
-def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
+def wrong_end(job: PlannedJob, job_records: Mapping[str, StoredJob]) -> str:
     """Return the deviation from the expected end; '' if there is none.
 
     Args:
@@ -122,7 +122,7 @@ def wrong_end(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> str:
     )
 
 
-def _may_be_cancelled(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> bool:
+def _may_be_cancelled(job: PlannedJob, job_records: Mapping[str, StoredJob]) -> bool:
     """Return whether the job is a child whose parent has ended, or has abandoned its step."""
     above = job_records.get(job.parent, NO_RECORD)
     return job_records[job.name].reason.endswith(NOT_WAITED_FOR) and (
@@ -149,7 +149,7 @@ def _children_by_handoff(job: PlannedJob) -> dict[str, PlannedJob]:
     return teams
 
 
-def _incomplete_children(job: PlannedJob, job_records: Mapping[str, JobRecord]) -> set[str]:
+def _incomplete_children(job: PlannedJob, job_records: Mapping[str, StoredJob]) -> set[str]:
     """Return the handoffs that children did in part or not at all. The checks of the children
     decide whether that is permitted.
     """
@@ -163,7 +163,7 @@ def _incomplete_children(job: PlannedJob, job_records: Mapping[str, JobRecord]) 
 
 
 def _wrong_handoff(
-    job: PlannedJob, job_records: Mapping[str, JobRecord], early_ends: set[str]
+    job: PlannedJob, job_records: Mapping[str, StoredJob], early_ends: set[str]
 ) -> str:
     """Return the first handoff with a wrong end, or which was not planned; '' if there is
     none.
@@ -201,7 +201,7 @@ def _wrong_handoff(
     return ""
 
 
-def _wrong_join(job: PlannedJob, job_record: JobRecord, killed: set[str]) -> str:
+def _wrong_join(job: PlannedJob, job_record: StoredJob, killed: set[str]) -> str:
     """Return a fault of a join, or ''. A step that began must have had enough results, and
     each dependency without a result must have been abandoned or killed.
     """
@@ -222,7 +222,7 @@ def _first_attempts(step: PlannedStep) -> list[str]:
     return [f"{dependency}.1" for dependency in step.after]
 
 
-def _wrong_reason(job: PlannedJob, job_record: JobRecord, killed: set[str]) -> str:
+def _wrong_reason(job: PlannedJob, job_record: StoredJob, killed: set[str]) -> str:
     """Return a fault of the reason of the job's end, as far as it is about budgets, or ''."""
     is_spent = job_record.reason.startswith(
         (SPENT, SPENT_ABOVE, SHARE_SPENT) if job.parent else SPENT
@@ -234,7 +234,7 @@ def _wrong_reason(job: PlannedJob, job_record: JobRecord, killed: set[str]) -> s
     return ""
 
 
-def _wrong_status(job: PlannedJob, job_record: JobRecord, early_ends: set[str]) -> str:
+def _wrong_status(job: PlannedJob, job_record: StoredJob, early_ends: set[str]) -> str:
     """Return a fault of the job's status, or ''."""
     if not early_ends:
         planned = "ok"

@@ -19,7 +19,7 @@ CLIENT = "client"
 """A client's process that submits or cancels a job: `handoff submit` and `handoff cancel`."""
 
 
-class Action(StrEnum):
+class FailpointAction(StrEnum):
     """Action at a point."""
 
     KILL = "kill"
@@ -93,7 +93,7 @@ class Case:
 
     kind: str
     point: str
-    action: Action
+    action: FailpointAction
     trigger: Trigger = Trigger.NOTHING
 
     def __str__(self) -> str:
@@ -194,7 +194,7 @@ def cases() -> list[Case]:
     of_redis: list[Case] = []
     others: list[Case] = []
     for case in sorted(_cases(), key=_rank):
-        if case.action is Action.REDIS and case.trigger is Trigger.NOTHING:
+        if case.action is FailpointAction.REDIS and case.trigger is Trigger.NOTHING:
             of_redis.append(case)
         else:
             others.append(case)
@@ -210,7 +210,7 @@ def _rank(case: Case) -> tuple[bool, bool, str, bool, str, str, str]:
         case.trigger.is_met_by_jobs,
         case.trigger is Trigger.NOTHING,
         case.trigger,
-        case.action is Action.REDIS,
+        case.action is FailpointAction.REDIS,
         case.point,
         case.kind,
         case.action,
@@ -221,7 +221,7 @@ def _cases() -> Iterator[Case]:
     for script in STOPPED_BEFORE:
         for kind in (WORKER, SUPERVISOR):
             if kind in SCRIPTS[script]:
-                yield Case(kind, f"script.{script}.{BEFORE}", Action.STOP)
+                yield Case(kind, f"script.{script}.{BEFORE}", FailpointAction.STOP)
     for prefix, table in (("script.", SCRIPTS), ("publish.", PUBLISHES), ("", OTHER_POINTS)):
         for name, kinds in table.items():
             for kind, trigger in kinds.items():
@@ -229,11 +229,11 @@ def _cases() -> Iterator[Case]:
 
 
 def _cases_of_failpoint(name: str, kind: str, trigger: Trigger) -> Iterator[Case]:
-    yield Case(kind, f"{name}.{BEFORE}", Action.KILL, trigger)
-    yield Case(kind, f"{name}.{AFTER}", Action.KILL, trigger)
+    yield Case(kind, f"{name}.{BEFORE}", FailpointAction.KILL, trigger)
+    yield Case(kind, f"{name}.{AFTER}", FailpointAction.KILL, trigger)
     if name != "chord.part":  # several requests, so no single answer can be lost
-        yield Case(kind, f"{name}.{AFTER}", Action.DROP, trigger)
+        yield Case(kind, f"{name}.{AFTER}", FailpointAction.DROP, trigger)
     if kind != CLIENT and trigger.is_met_often and name != "chord.part":
-        yield Case(kind, f"{name}.{AFTER}", Action.REDIS, trigger)
+        yield Case(kind, f"{name}.{AFTER}", FailpointAction.REDIS, trigger)
         if name.startswith("script."):
-            yield Case(kind, f"{name}.{BEFORE}", Action.REDIS, trigger)
+            yield Case(kind, f"{name}.{BEFORE}", FailpointAction.REDIS, trigger)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from handoff_queue.chaos.cli_user import CommandRun, make_unreadable
-from handoff_queue.chaos.failpoint_cases import CLIENT, Action, Case, Trigger
+from handoff_queue.chaos.failpoint_cases import CLIENT, Case, FailpointAction, Trigger
 from handoff_queue.chaos.faults import EVERYBODY, Fault, Stops, Strike, delete_queue
 from handoff_queue.chaos.fleet import CONSOLE, REDIS, SUPERVISOR, WORKER, arm, points_in
 from handoff_queue.chaos.handoff_system import HandoffProject
@@ -197,7 +197,7 @@ class FailpointRun:
         return False
 
     def _arm(self, case: Case) -> None:
-        if case.action is Action.REDIS:
+        if case.action is FailpointAction.REDIS:
             order = f"kill {self.bed.fleet.look()[REDIS]}"
         else:
             order = case.action.value
@@ -228,7 +228,7 @@ class FailpointRun:
             armed.is_tried = True
             pid = int(mark.name.partition("@")[2])
             strike = self._strike(case, pid, mark.stat().st_ctime)
-            if case.action is Action.STOP:
+            if case.action is FailpointAction.STOP:
                 self._stops.add(pid, strike)
             else:
                 self.strikes.append(strike)
@@ -244,11 +244,11 @@ class FailpointRun:
         else:
             name = self.bed.fleet.name_of(pid)
         match case.action:
-            case Action.REDIS:
+            case FailpointAction.REDIS:
                 return Strike(Fault.KILL_REDIS, EVERYBODY, at, f"{case.point} of {name}")
-            case Action.DROP:
+            case FailpointAction.DROP:
                 return Strike(Fault.DROP, name, at, case.point)
-            case Action.STOP:
+            case FailpointAction.STOP:
                 return Strike(
                     Fault.STOP,
                     name,
@@ -256,7 +256,7 @@ class FailpointRun:
                     case.point,
                     lasts_s=self.bed.fleet.size.lease_s * STOPPED_LEASES,
                 )
-            case Action.KILL:
+            case FailpointAction.KILL:
                 return Strike(KILLS.get(case.kind, Fault.KILL_WORKER), name, at, case.point)
 
     def _needs(self, trigger: Trigger) -> bool:
@@ -319,7 +319,7 @@ def _exclude_each_other(case: Case, other: Case) -> bool:
     is_same_action = case.kind == other.kind and case.trigger is other.trigger
     if is_same_action and not case.trigger.is_met_by_jobs:
         return True
-    return case.action is Action.REDIS and other.action is Action.REDIS
+    return case.action is FailpointAction.REDIS and other.action is FailpointAction.REDIS
 
 
 def _endless(seed: int, draw: Draw, number: int = 0) -> Iterator[PlannedJob]:

@@ -21,7 +21,7 @@ from handoff_queue.chaos.api_records import (
 from handoff_queue.chaos.api_user import ACTOR, ApiUser, Follower
 from handoff_queue.chaos.equal_user import EqualUser
 from handoff_queue.chaos.expected_handoffs import INSTEAD, Ended, compute_expected_handoffs
-from handoff_queue.chaos.expected_outcomes import NO_RECORD, JobRecord
+from handoff_queue.chaos.expected_outcomes import NO_RECORD, StoredJob
 from handoff_queue.chaos.features import (
     BATCH_DEADLINE_S,
     FeatureRecords,
@@ -292,7 +292,7 @@ class HandoffProject:
                 holders[whose] = (pid, int(claims))
         return holders
 
-    def job_record(self, name: str) -> JobRecord:
+    def job_record(self, name: str) -> StoredJob:
         job_id = self.ids[name]
         events = self.client.store.journal.read(job_id)
         if not events:
@@ -315,7 +315,7 @@ class HandoffProject:
             notes = self.client.result(job_id).notes
         stop_reasons = sorted({end.stop_reason for end in results.values()})
         cancels = _events_of_type(events, CancelRequested)
-        return JobRecord(
+        return StoredJob(
             status=status,
             submitted_at=events[0].at,
             ended_at=tuple(at for at, _ in ends),

@@ -14,7 +14,7 @@ from math import inf
 
 from handoff_queue.chaos.api_records import ApiRecords
 from handoff_queue.chaos.expected_handoffs import compute_expected_handoffs, keys_of
-from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, JobRecord, wrong_end
+from handoff_queue.chaos.expected_outcomes import NO_RECORD, TOO_MANY_CLAIMS, StoredJob, wrong_end
 from handoff_queue.chaos.faults import Fault, Strike
 from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.fleet import CONSOLE
@@ -28,7 +28,7 @@ from handoff_queue.shared.types.limits import JobLimits
 
 
 def overruns_of(
-    jobs: Sequence[PlannedJob], calls: Sequence[Call], job_records: Mapping[str, JobRecord]
+    jobs: Sequence[PlannedJob], calls: Sequence[Call], job_records: Mapping[str, StoredJob]
 ) -> list[str]:
     """Return one line for each limit that a job and its children have exceeded."""
     overruns: list[str] = []
@@ -44,7 +44,7 @@ def overruns_of(
     return overruns
 
 
-def _limits(job: PlannedJob, job_record: JobRecord) -> JobLimits:
+def _limits(job: PlannedJob, job_record: StoredJob) -> JobLimits:
     """Return the limits of the job. Those of a child are its slice of its parent's budget."""
     if job.parent and job_record.limits:
         return job_record.limits
@@ -79,7 +79,7 @@ class RunRecords:
     """Jobs that users submitted; `everyone` adds their children."""
     calls: Sequence[Call]
     strikes: Sequence[Strike]
-    job_records: Mapping[str, JobRecord]
+    job_records: Mapping[str, StoredJob]
     """Records by job's name, including children."""
     lease_s: float
     left_behind: Sequence[str] = ()

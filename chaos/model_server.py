@@ -21,8 +21,8 @@ from handoff_queue.chaos.planned_jobs import (
     FORK_SUFFIX,
     STORM_S,
     CallKey,
+    ModelRefusal,
     PlannedJob,
-    Refusal,
     Trouble,
     price_of,
 )
@@ -188,7 +188,7 @@ class UncountedCall:
     """Its messages as JSON."""
 
 
-class Model(MessagesServer):
+class ChaosModel(MessagesServer):
     """Answers every call of its jobs. Jobs can be added while it runs."""
 
     raises = False
@@ -275,7 +275,7 @@ class Model(MessagesServer):
             self.calls.append(call)
         return replace(reply, on_sent=lambda was_heard: self._on_sent(number, was_heard=was_heard))
 
-    def refusal_of(self, job: PlannedJob, key: CallKey, model: str) -> Refusal | None:
+    def refusal_of(self, job: PlannedJob, key: CallKey, model: str) -> ModelRefusal | None:
         """Return how the model turns this call away, or None. A storm refuses one call of a
         handoff.
         """
@@ -303,14 +303,14 @@ def _writers_of(job: PlannedJob, key: CallKey, request: Json) -> tuple[str, ...]
     return writers_in(json.dumps(replies))
 
 
-def _refusal_reply(refusal: Refusal) -> Reply:
+def _refusal_reply(refusal: ModelRefusal) -> Reply:
     wait = str(STORM_S)
     match refusal:
-        case Refusal.BUSY:
+        case ModelRefusal.BUSY:
             return error_reply(429, "slow down", "rate_limit_error", retry_after=wait)
-        case Refusal.OVERLOADED:
+        case ModelRefusal.OVERLOADED:
             return error_reply(529, "overloaded", "overloaded_error", retry_after=wait)
-        case Refusal.DECLINED:
+        case ModelRefusal.DECLINED:
             return text_reply("No.", stop_reason="refusal")
 
 

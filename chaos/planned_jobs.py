@@ -85,7 +85,7 @@ class Trouble(StrEnum):
     CUT = "cut"
 
 
-class Refusal(StrEnum):
+class ModelRefusal(StrEnum):
     """How a model turns a call away that another model can serve."""
 
     BUSY = "429"
@@ -97,7 +97,7 @@ class Refusal(StrEnum):
 
     @property
     def is_storm(self) -> bool:
-        return self is not Refusal.DECLINED
+        return self is not ModelRefusal.DECLINED
 
 
 class PlannedOutcome(StrEnum):
@@ -287,7 +287,7 @@ class PlannedJob:
         step_id = handoff.rpartition(".")[0]
         return any(step.id == step_id and step.specialist == EXTERNAL for step in self.steps)
 
-    def refusal(self, key: CallKey, model: str) -> Refusal | None:
+    def refusal(self, key: CallKey, model: str) -> ModelRefusal | None:
         """Return how the model turns this call away, or None. One model of each handoff with
         several models turns calls away, from one turn on.
         """
@@ -297,7 +297,7 @@ class PlannedJob:
         refusing, first_turn = dice.choice(REFUSING), dice.choice((1, 2))
         if model != refusing or key.turn < first_turn:
             return None
-        return dice.choice(list(Refusal))
+        return dice.choice(list(ModelRefusal))
 
     def _draw_trouble(self, key: CallKey) -> Trouble | None:
         dice = random.Random(f"{self.seed} {key.job} {key.handoff} {key.turn}")  # noqa: S311 - a seed is the point

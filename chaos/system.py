@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from handoff_queue.chaos.api_records import ApiRecords
-from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.expected_outcomes import StoredJob
 from handoff_queue.chaos.features import FeatureRecords
 from handoff_queue.chaos.fleet import Fleet, Member, Size
 from handoff_queue.chaos.job_generator import Draw
@@ -76,7 +76,7 @@ class System(Protocol):
         the process that holds the claim, number of claims in a row without progress).
         """
 
-    def job_record(self, name: str) -> JobRecord:
+    def job_record(self, name: str) -> StoredJob:
         """Return the record of a job at the end of the run."""
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0], /) -> str | None:

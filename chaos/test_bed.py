@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic
 
-from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.expected_outcomes import StoredJob
 from handoff_queue.chaos.faults import Strike, with_outages
 from handoff_queue.chaos.fleet import Fleet, Size, running_fleet
 from handoff_queue.chaos.invariants import Handoff, RunRecords
 from handoff_queue.chaos.killer import QUEUES
 from handoff_queue.chaos.leaks import find_leaks
 from handoff_queue.chaos.metric_counts import find_wrong_counts
-from handoff_queue.chaos.model_server import Model
+from handoff_queue.chaos.model_server import ChaosModel
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
 from handoff_queue.chaos.system import Kind, Made_co
 from handoff_queue.chaos.unwanted_calls import SeenClaim
@@ -39,7 +39,7 @@ class TestBed(Generic[Made_co]):
     """A fleet, its model, the system on it, and the jobs that were given to it."""
 
     fleet: Fleet
-    model: Model
+    model: ChaosModel
     system: Made_co
     jobs: dict[str, PlannedJob] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
@@ -151,7 +151,7 @@ class TestBed(Generic[Made_co]):
             not_happened: as in `RunRecords`.
         """
         rest = self._tidy(was_struck=bool(strikes))
-        job_records: dict[str, JobRecord] = {}
+        job_records: dict[str, StoredJob] = {}
         for job in self.jobs.values():
             for member in job.family:
                 job_records[member.name] = self.system.job_record(member.name)
@@ -196,7 +196,7 @@ def running_test_bed(
     """
     with (
         RunDirectory() as folder,
-        Model() as model,
+        ChaosModel() as model,
         running_fleet(folder.path, size, model.url, kind.members(size), fork_server) as fleet,
     ):
         system = kind.make(fleet)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.expected_outcomes import StoredJob
 from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.model_server import Call
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob
@@ -203,7 +203,7 @@ class UnneededPeriods:
     """The periods in which no job needs a call."""
 
     jobs: Mapping[str, PlannedJob]
-    job_records: Mapping[str, JobRecord]
+    job_records: Mapping[str, StoredJob]
 
     def since(self, key: CallKey, at: float) -> float | None:
         """Return the time since which no job needs a call that arrived at `at`. Return None if

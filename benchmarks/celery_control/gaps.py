@@ -34,7 +34,7 @@ in this run, so no process can hold a message longer.
 GIVEN_UP_AFTER_S = 60.0
 
 
-class Gap(StrEnum):
+class CeleryGap(StrEnum):
     """Gaps of Celery, as chaos/RESULTS.md numbers them."""
 
     H1 = "H1: a pool's child is killed after it has stored its result, before the part is counted"
@@ -54,28 +54,28 @@ class Gap(StrEnum):
             counted_at: see `System`.
         """
         match self:
-            case Gap.H1 | Gap.H2:
+            case CeleryGap.H1 | CeleryGap.H2:
                 return (("chord.part.before", "kill"),)
-            case Gap.H3:
+            case CeleryGap.H3:
                 return ((f"publish.{SUPERVISOR_QUEUE}.{BEFORE}", "kill"),)
-            case Gap.H4:
+            case CeleryGap.H4:
                 return ((counted_at, "drop"),)
-            case Gap.H5:
+            case CeleryGap.H5:
                 return ()
 
     @property
     def pool(self) -> str:
-        if self in (Gap.H1, Gap.H3):
+        if self in (CeleryGap.H1, CeleryGap.H3):
             return "prefork"
         return "threads"
 
 
 QUEUES = {
-    Gap.H1: "generalist",
-    Gap.H2: "analyst",
-    Gap.H3: "writer",
-    Gap.H4: "researcher",
-    Gap.H5: "coder",
+    CeleryGap.H1: "generalist",
+    CeleryGap.H2: "analyst",
+    CeleryGap.H3: "writer",
+    CeleryGap.H4: "researcher",
+    CeleryGap.H5: "coder",
 }
 """Queue of each gap. Only the worker of the gap serves it."""
 
@@ -87,7 +87,7 @@ def _kind_of(kind: Kind[Made_co], app: str, make: Callable[[Fleet], Made_co]) ->
         app: the workers' app.
         make: makes the system on a running fleet.
     """
-    environments = {Gap.H2: {DEDUPLICATES: "1"}}
+    environments = {CeleryGap.H2: {DEDUPLICATES: "1"}}
     workers: list[Member] = []
     for gap, queue in QUEUES.items():
         workers.append(
@@ -115,7 +115,7 @@ PLAIN_WITH_GAPS = _kind_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GapOutcome:
     """Outcome of the two jobs of one gap. The result of the second counts only if `calm` and
     `was_hit` are True.
     """
@@ -128,31 +128,31 @@ class Outcome:
     """True if the job with the fault ended."""
 
 
-def try_gaps(bed: TestBed[System], tell: Progress) -> dict[Gap, Outcome]:
+def try_gaps(bed: TestBed[System], tell: Progress) -> dict[CeleryGap, GapOutcome]:
     """Run each gap's job of one step twice: without the fault, then with it. H5 runs first and
     alone, because the others publish, too.
     """
-    for gap in Gap:
+    for gap in CeleryGap:
         _begin(bed, gap, _calm(gap))
-    calm = _ends(bed, {gap: _calm(gap) for gap in Gap})
+    calm = _ends(bed, {gap: _calm(gap) for gap in CeleryGap})
     was_lost = _lose_a_message(bed)
-    for gap in Gap:
+    for gap in CeleryGap:
         for point, action in gap.orders(bed.system.counted_at):
             arm(bed.fleet.points(gap.key), point, action)
-        if gap is not Gap.H5:
+        if gap is not CeleryGap.H5:
             _begin(bed, gap, gap.key)
-    ends = _ends(bed, {gap: gap.key for gap in Gap})
+    ends = _ends(bed, {gap: gap.key for gap in CeleryGap})
     outcomes = {}
-    for gap in Gap:
-        outcomes[gap] = Outcome(
-            calm[gap], was_lost if gap is Gap.H5 else _was_hit(bed, gap), ends[gap]
+    for gap in CeleryGap:
+        outcomes[gap] = GapOutcome(
+            calm[gap], was_lost if gap is CeleryGap.H5 else _was_hit(bed, gap), ends[gap]
         )
     for gap, outcome in outcomes.items():
         tell(f"{gap}: {'goes on' if outcome.has_ended else 'stuck'}")
     return outcomes
 
 
-def _begin(bed: TestBed[System], gap: Gap, name: str) -> None:
+def _begin(bed: TestBed[System], gap: CeleryGap, name: str) -> None:
     job = PlannedJob(
         name, Shape.PARALLEL, (PlannedStep("a", QUEUES[gap]),), seed=1, trouble_share=0.0
     )
@@ -160,22 +160,22 @@ def _begin(bed: TestBed[System], gap: Gap, name: str) -> None:
         time.sleep(CHECK_EVERY_S)
 
 
-def _calm(gap: Gap) -> str:
+def _calm(gap: CeleryGap) -> str:
     return f"{gap.key}-calm"
 
 
-def _was_hit(bed: TestBed[System], gap: Gap) -> bool:
+def _was_hit(bed: TestBed[System], gap: CeleryGap) -> bool:
     return any(bed.fleet.points(gap.key).glob("*@*"))
 
 
-def _ends(bed: TestBed[System], names: dict[Gap, str]) -> dict[Gap, bool]:
+def _ends(bed: TestBed[System], names: dict[CeleryGap, str]) -> dict[CeleryGap, bool]:
     """Return whether each job ended."""
     until = time.monotonic() + GIVEN_UP_AFTER_S
     while bed.open and time.monotonic() < until:
         bed.observe()
         time.sleep(CHECK_EVERY_S)
     with translate_errors():
-        ends: dict[Gap, bool] = {}
+        ends: dict[CeleryGap, bool] = {}
         for gap, name in names.items():
             ends[gap] = name in bed.system.find_ended_jobs([name])
         return ends
@@ -188,7 +188,11 @@ def _lose_a_message(bed: TestBed[System]) -> bool:
     Return True if this happened: the worker was stopped, the message was published, and Redis
     did not hold it any more.
     """
-    pid, points, queue = bed.fleet.look()[Gap.H5.key], bed.fleet.points(SUPERVISOR), QUEUES[Gap.H5]
+    pid, points, queue = (
+        bed.fleet.look()[CeleryGap.H5.key],
+        bed.fleet.points(SUPERVISOR),
+        QUEUES[CeleryGap.H5],
+    )
     before, after = (
         bed.system.point(f"publish.part.{moment}", SUPERVISOR, queue) for moment in (BEFORE, AFTER)
     )
@@ -199,7 +203,7 @@ def _lose_a_message(bed: TestBed[System]) -> bool:
     def is_published() -> bool:
         return _is_stopped(pid) and any(points.glob(f"{after}@*"))
 
-    _begin(bed, Gap.H5, Gap.H5.key)
+    _begin(bed, CeleryGap.H5, CeleryGap.H5.key)
     _wait_until(is_published)
     was_lost = is_published() and _is_nowhere(bed, queue)
     os.kill(pid, signal.SIGKILL)

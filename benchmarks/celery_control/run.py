@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmarks.celery_control import gaps
-from benchmarks.celery_control.gaps import Gap, Outcome
+from benchmarks.celery_control.gaps import CeleryGap, GapOutcome
 from benchmarks.celery_control.system import PLAIN
-from handoff_queue.chaos.failpoint_cases import Action, Case, cases
+from handoff_queue.chaos.failpoint_cases import Case, FailpointAction, cases
 from handoff_queue.chaos.failpoint_run import FailpointRun
 from handoff_queue.chaos.fleet import Size
 from handoff_queue.chaos.invariants import RunRecords
@@ -30,7 +30,7 @@ class Control:
 
     kills: RunRecords
     failpoints: RunRecords
-    gaps: dict[str, dict[Gap, Outcome]]
+    gaps: dict[str, dict[CeleryGap, GapOutcome]]
     """Outcomes by system: plain Celery's, and this project's for comparison."""
 
 
@@ -51,7 +51,7 @@ def run_control(options: Options, tell: Progress) -> Control:
 
 
 def try_failpoints(
-    options: Options, tell: Progress, actions: Collection[Action] = tuple(Action)
+    options: Options, tell: Progress, actions: Collection[FailpointAction] = tuple(FailpointAction)
 ) -> RunRecords:
     """Try the failpoints of the project in plain Celery, as far as it has them, with these
     actions.
@@ -85,7 +85,7 @@ def _cases_of(system: System, wanted_cases: Collection[Case]) -> tuple[list[Case
 
 def try_gaps(
     kind: Kind[System], tell: Progress, fork_server: ForkServer | None = None
-) -> dict[Gap, Outcome]:
+) -> dict[CeleryGap, GapOutcome]:
     """Try the five gaps of chords in one system.
 
     Args:
@@ -132,16 +132,16 @@ def is_everything_kept(control: Control) -> bool:
     return True
 
 
-def gap_table(by_system: Mapping[str, Mapping[Gap, Outcome]]) -> str:
+def gap_table(by_system: Mapping[str, Mapping[CeleryGap, GapOutcome]]) -> str:
     """Return a table with a line for each gap, and a column for each system."""
     lines = [f"| | {' | '.join(by_system)} |", f"|---|{'---|' * len(by_system)}"]
-    for gap in Gap:
+    for gap in CeleryGap:
         words = [_word(outcomes[gap]) for outcomes in by_system.values()]
         lines.append(f"| {gap} | {' | '.join(words)} |")
     return "\n".join(lines)
 
 
-def _word(outcome: Outcome) -> str:
+def _word(outcome: GapOutcome) -> str:
     if not outcome.calm:
         return "says nothing: the job does not end without the fault either"
     if not outcome.was_hit:

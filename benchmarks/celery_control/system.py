@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 
 from benchmarks.celery_control import tasks as control
 from handoff_queue.chaos.expected_handoffs import OK
-from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.expected_outcomes import StoredJob
 from handoff_queue.chaos.fleet import SUPERVISOR, WORKER, Fleet, Member, Size
 from handoff_queue.chaos.job_generator import ONLY_CHORDS
 from handoff_queue.chaos.job_shapes import Shape
@@ -122,11 +122,11 @@ class Plain(WithoutApi):
     def holders(self, _jobs: Collection[PlannedJob]) -> Mapping[tuple[str, str], tuple[int, int]]:
         return {}
 
-    def job_record(self, name: str) -> JobRecord:
+    def job_record(self, name: str) -> StoredJob:
         end_times = self._end_times(name)
         ended_at = end_times.pop("", ())
         status = "ok" if ended_at else "running"
-        return JobRecord(status, ended_at, end_times, dict.fromkeys(end_times, OK))
+        return StoredJob(status, ended_at, end_times, dict.fromkeys(end_times, OK))
 
     def point(self, point: str, kind: str, to: str = SPECIALISTS[0]) -> str | None:
         name, _, moment = point.rpartition(".")

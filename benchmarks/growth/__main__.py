@@ -20,7 +20,7 @@ import redis
 
 from benchmarks.arguments import one_or_more, zero_or_more
 from benchmarks.growth.queued import ROUNDS, operation_times, submit_jobs
-from benchmarks.growth.steps import EXTRA_STEPS, Fleet, Steps, steps_fleet
+from benchmarks.growth.steps import EXTRA_STEPS, RowFleet, Steps, steps_fleet
 from handoff_queue.shared.local.child_process_restarts import Processes
 from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.store import keys
@@ -213,7 +213,7 @@ def fill(redis: Any, real: JobId, jobs: int) -> None:
         pipe.execute()
 
 
-def run_finished_job(fleet: Fleet) -> JobId:
+def run_finished_job(fleet: RowFleet) -> JobId:
     """Run a job of one agent with one call."""
     fleet.small()
     return fleet.jobs.newest(1)[0].job_id

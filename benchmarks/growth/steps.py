@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, Part, environment_of, fleet
+from benchmarks.fleets import SLOTS, SUPERVISOR, WORKER, ProcessKind, environment_of, fleet
 from benchmarks.growth.queued import ROUNDS, measure_ms
 from benchmarks.memory import bytes_by_kind
 from benchmarks.trips import cpu_of
@@ -97,7 +97,7 @@ def measure_display_ms(display: Callable[[], object]) -> float:
         return measure_ms(display)
 
 
-class Fleet:
+class RowFleet:
     """A supervisor and a worker for the rows. Other jobs have another worker and another
     tenant, so only shared resources delay them.
     """
@@ -210,16 +210,16 @@ class Fleet:
             thread.join()
 
 
-PARTS = (SUPERVISOR, WORKER, Part("writer", "benchmarks.handoff_worker", "writer", SLOTS))
+PARTS = (SUPERVISOR, WORKER, ProcessKind("writer", "benchmarks.handoff_worker", "writer", SLOTS))
 
 
 @contextmanager
 def steps_fleet(
     folder: Path, url: str, redis: Any, server: Mapping[str, int], shape: str
-) -> Iterator[Fleet]:
+) -> Iterator[RowFleet]:
     with fleet(
         folder / "handoff", environment_of(url, 0.0, Synthesis.MERGE), PARTS, slots=SLOTS
     ) as pids:
-        steps = Fleet(folder, url, redis, {**pids, **server}, shape)
+        steps = RowFleet(folder, url, redis, {**pids, **server}, shape)
         steps.wait_for_workers()
         yield steps

@@ -72,7 +72,7 @@ def _arguments(source: str) -> object:
 Arguments = Annotated[dict[str, Any], BeforeValidator(_arguments)]
 
 
-class Case(BaseModel):
+class SuiteCase(BaseModel):
     """A case of the suite."""
 
     model_config = ConfigDict(frozen=True)
@@ -122,7 +122,7 @@ class Toolkit(BaseModel):
 class InjecAgentSituation:
     """The environment of one running case. The tools return the texts of the suite."""
 
-    def __init__(self, case: Case, *, is_attacked: bool, tools: Tools) -> None:
+    def __init__(self, case: SuiteCase, *, is_attacked: bool, tools: Tools) -> None:
         self._case = case
         self._is_attacked = is_attacked
         self._tools = tools
@@ -260,10 +260,10 @@ def injecagent(folder: Path) -> Suite:
         _read(folder, "tools.json", list[Toolkit]),
         _read(folder, "attacker_simulated_responses.json", dict[str, str]),
     )
-    cases: dict[str, list[Case]] = {}
+    cases: dict[str, list[SuiteCase]] = {}
     tools_by_part: dict[str, dict[str, SuiteTool]] = {}
     for part in PARTS:
-        cases[part] = _read(folder, f"test_cases_{part}.json", list[Case])
+        cases[part] = _read(folder, f"test_cases_{part}.json", list[SuiteCase])
         names: set[str] = set()
         for case in cases[part]:
             names |= {case.user_tool, *case.attacker_tools}

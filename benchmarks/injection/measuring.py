@@ -38,7 +38,7 @@ HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TaskOutcome:
     """What became of a task."""
 
     task: Task
@@ -50,7 +50,7 @@ class Outcome:
 
 def run(
     suite: Suite, tasks: list[Task], policy: str | None = None, *, has_person: bool = False
-) -> list[Outcome]:
+) -> list[TaskOutcome]:
     """Run each task as a job of a whole system, and return the outcomes in order.
 
     Args:
@@ -87,7 +87,7 @@ def run(
 
 def _outcomes(
     system: RunningSystem, plays: Plays, tasks: list[Task], has_person: bool
-) -> Iterator[Outcome]:
+) -> Iterator[TaskOutcome]:
     """Submit each task, with `AT_ONCE` jobs in flight, and yield the outcomes in order."""
     jobs: list[JobId] = []
     for number, task in enumerate(tasks):
@@ -97,7 +97,7 @@ def _outcomes(
             _decide(system, plays, tasks[number : len(jobs)], jobs[number:])
         answer = _answer(system, jobs[number])
         play = plays.end(task.id)
-        yield Outcome(
+        yield TaskOutcome(
             task,
             play.sees_attack,
             play.effects,
@@ -151,10 +151,10 @@ def _answer(system: RunningSystem, job_id: JobId) -> str:
         return ""
 
 
-def row(name: str, outcomes: list[Outcome]) -> str:
+def row(name: str, outcomes: list[TaskOutcome]) -> str:
     """Return the line of a part of the suite in the table."""
-    attacks: list[Outcome] = []
-    benign: list[Outcome] = []
+    attacks: list[TaskOutcome] = []
+    benign: list[TaskOutcome] = []
     reads = effects = goals = 0
     for outcome in outcomes:
         if outcome.task.injection:
@@ -170,6 +170,6 @@ def row(name: str, outcomes: list[Outcome]) -> str:
     )
 
 
-def _share(outcomes: list[Outcome]) -> str:
+def _share(outcomes: list[TaskOutcome]) -> str:
     """Return the share of the users' tasks that were completed."""
     return f"{sum(outcome.is_task_done for outcome in outcomes) / max(1, len(outcomes)):.0%}"

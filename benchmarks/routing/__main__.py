@@ -9,7 +9,7 @@ import argparse
 from benchmarks.routing.measuring import (
     ALWAYS_SINGLE,
     ALWAYS_TEAM,
-    Routed,
+    RoutedRequest,
     load_labels,
     route_requests,
     specialist_accuracy,
@@ -45,7 +45,7 @@ def main() -> None:
                 )
 
 
-def _print_row(part: str, name: str, results: list[Routed]) -> None:
+def _print_row(part: str, name: str, results: list[RoutedRequest]) -> None:
     calls = sum(each.calls for each in results) / len(results)
     print(
         f"| {len(results)} {part} | {name} | {way_accuracy(results):.1%} |"

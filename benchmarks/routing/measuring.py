@@ -54,7 +54,7 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class RoutedRequest:
     """A labelled request and its actual route."""
 
     label: Labelled
@@ -84,16 +84,16 @@ def load_labels() -> tuple[Labelled, ...]:
     return tuple(items)
 
 
-def always(route: Route) -> Callable[[Labelled], Routed]:
+def always(route: Route) -> Callable[[Labelled], RoutedRequest]:
     """Return a router that gives every request the same route, without a call."""
-    return lambda label: Routed(label, route)
+    return lambda label: RoutedRequest(label, route)
 
 
 ALWAYS_SINGLE = always(Route(team=False, specialist=GENERALIST))
 ALWAYS_TEAM = always(Route(team=True, specialist=GENERALIST))
 
 
-def route_requests(labels: Iterable[Labelled]) -> Iterator[Routed]:
+def route_requests(labels: Iterable[Labelled]) -> Iterator[RoutedRequest]:
     """Run each request through the router, with the offline model."""
     built_in: list[Candidate] = []
     for spec in load_specialists(BUILT_IN).values():
@@ -112,7 +112,7 @@ def route_requests(labels: Iterable[Labelled]) -> Iterator[Routed]:
             model,
         )
         assert result.output is not None, f"{label.request[:60]}: {result.error}"
-        yield Routed(label, Route.of(result.output), result.turns)
+        yield RoutedRequest(label, Route.of(result.output), result.turns)
 
 
 def share(cases: Iterable[bool]) -> float:
@@ -121,11 +121,11 @@ def share(cases: Iterable[bool]) -> float:
     return sum(known) / len(known)
 
 
-def way_accuracy(results: Iterable[Routed]) -> float:
+def way_accuracy(results: Iterable[RoutedRequest]) -> float:
     return share(each.is_way_right for each in results)
 
 
-def specialist_accuracy(results: Iterable[Routed]) -> float:
+def specialist_accuracy(results: Iterable[RoutedRequest]) -> float:
     """Return the accuracy for requests for one specialist."""
     return share(each.is_specialist_right for each in results if not each.label.team)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.arguments import one_or_more, seconds
 from benchmarks.fleets import ROOT
-from benchmarks.small_model.messages_api import Exchange, ModelServer
+from benchmarks.small_model.messages_api import Exchange, SmallModelServer
 from benchmarks.small_model.model_process import small_model
 from benchmarks.small_model.reactions import agent_of, find_loop_texts, kind_of
 from handoff_queue.shared.types.job_options import Mode
@@ -78,7 +78,7 @@ def main() -> None:
     cases = _cases(parser, options.jobs, options.cases)
     outcomes: list[Outcome] = []
     with small_model(options.temperature) as model:
-        server = ModelServer(model, options.seed, options.max_output, options.log)
+        server = SmallModelServer(model, options.seed, options.max_output, options.log)
         with server, running_system(server) as system:
             print(HEAD, flush=True)
             for mode in options.modes:
@@ -104,7 +104,7 @@ def _cases(parser: argparse.ArgumentParser, count: int, ids: list[str]) -> list[
 
 
 def _outcome(
-    system: RunningSystem, server: ModelServer, mode: Mode, case: dict[str, Any], wait_s: float
+    system: RunningSystem, server: SmallModelServer, mode: Mode, case: dict[str, Any], wait_s: float
 ) -> Outcome:
     before = len(server.exchanges)
     began = time.monotonic()

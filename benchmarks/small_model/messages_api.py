@@ -46,7 +46,7 @@ class Exchange:
     took_s: float = 0.0
 
 
-class ModelServer(MessagesServer):
+class SmallModelServer(MessagesServer):
     """Serves the replies of the model in a `with` block."""
 
     raises = False

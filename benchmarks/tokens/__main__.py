@@ -25,7 +25,7 @@ from benchmarks.tokens.by_hand import AGENT, WORKERS, WRITER, Loop
 from benchmarks.tokens.estimate import PartOf
 from benchmarks.tokens.jobs import all_jobs
 from benchmarks.tokens.prompt_cache import MIN_TOKENS
-from benchmarks.tokens.server import CountingServer, Spending
+from benchmarks.tokens.server import CountingServer, SystemSpending
 from handoff_queue.shared.agent.prices import Prices
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.usage import MICROUSD, NOTHING_USED
@@ -47,7 +47,7 @@ TEAM_ROWS = (TEAM, OWN_TEAM, TEAM + NO_REVIEW, OWN_TEAM + NO_REVIEW)
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class ComparedSystem:
     """A row of the table."""
 
     name: str
@@ -64,11 +64,11 @@ class System:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRow:
     """A row with its result."""
 
-    system: System
-    spending: Spending
+    system: ComparedSystem
+    spending: SystemSpending
     took_s: float
 
     @property
@@ -76,14 +76,16 @@ class Measured:
         return (self.spending.usage.cost_microusd or 0) / MICROUSD
 
 
-def _this_project(mode: Mode, runner: str | None = None, *, has_review: bool = True) -> System:
+def _this_project(
+    mode: Mode, runner: str | None = None, *, has_review: bool = True
+) -> ComparedSystem:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         return this_project.run(server, model, mode, runner, has_review=has_review)
 
     name = f"this project, {mode.value}" + (f", runner {runner}" if runner else "")
     if not has_review:
         name += NO_REVIEW
-    return System(
+    return ComparedSystem(
         name,
         scripts.answer_of_this_project,
         run,
@@ -94,7 +96,7 @@ def _this_project(mode: Mode, runner: str | None = None, *, has_review: bool = T
     )
 
 
-def _own_specialists(mode: Mode, *, has_review: bool = True) -> System:
+def _own_specialists(mode: Mode, *, has_review: bool = True) -> ComparedSystem:
     """Return the row with the instructions and the tool of the agents that are written by hand."""
     tools_line = "tools: [read_document]"
     files = {"assistant": this_project.own_specialist("assistant", AGENT, tools_line)}
@@ -111,7 +113,7 @@ def _own_specialists(mode: Mode, *, has_review: bool = True) -> System:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         return this_project.run(server, model, mode, own_files=files, has_review=has_review)
 
-    return System(
+    return ComparedSystem(
         name,
         scripts.answer_of_this_project,
         run,
@@ -122,7 +124,7 @@ def _own_specialists(mode: Mode, *, has_review: bool = True) -> System:
     )
 
 
-def _hand_written(*, is_team: bool, has_cache: bool, has_review: bool = False) -> System:
+def _hand_written(*, is_team: bool, has_cache: bool, has_review: bool = False) -> ComparedSystem:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         loop = Loop(server.url, model, has_cache=has_cache)
         if not is_team:
@@ -133,20 +135,22 @@ def _hand_written(*, is_team: bool, has_cache: bool, has_review: bool = False) -
     if has_review:
         name += " with review"
     script = scripts.answer_of_hand_written_team if is_team else scripts.answer_of_one_agent
-    return System(name, script, run, is_team=is_team, has_review=has_review)
+    return ComparedSystem(name, script, run, is_team=is_team, has_review=has_review)
 
 
-def _with_documents() -> System:
+def _with_documents() -> ComparedSystem:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         loop = Loop(server.url, model, has_cache=False)
         return list(map(loop.run_with_documents, all_jobs()))
 
-    return System("by hand, one agent, documents in the prompt", scripts.answer_of_one_agent, run)
+    return ComparedSystem(
+        "by hand, one agent, documents in the prompt", scripts.answer_of_one_agent, run
+    )
 
 
 def _other_framework(
     name: str, script: Script, package: str, *command: str, is_team: bool
-) -> System:
+) -> ComparedSystem:
     def run(server: CountingServer, model: str) -> Sequence[str]:
         module, *options = command
         line = [sys.executable, "-m", f"benchmarks.tokens.{module}", server.url, model, *options]
@@ -161,7 +165,7 @@ def _other_framework(
         answers: list[str] = json.loads(process.stdout)
         return answers
 
-    return System(name, script, run, is_team=is_team, package=package)
+    return ComparedSystem(name, script, run, is_team=is_team, package=package)
 
 
 SYSTEMS = (
@@ -206,7 +210,9 @@ SYSTEMS = (
 )
 
 
-def measure(system: System, model: str, min_cached: int, *, is_warm: bool = False) -> Measured:
+def measure(
+    system: ComparedSystem, model: str, min_cached: int, *, is_warm: bool = False
+) -> MeasuredRow:
     """Run all jobs in one system.
 
     Args:
@@ -230,10 +236,10 @@ def measure(system: System, model: str, min_cached: int, *, is_warm: bool = Fals
     for job, answer in zip(all_jobs(), answers, strict=True):
         if missing := job.missing_in(answer):
             raise SystemExit(f"{system.name}: {job.request}: not in the answer: {missing[0]}")
-    return Measured(system, server.spending, took_s)
+    return MeasuredRow(system, server.spending, took_s)
 
 
-def table(rows: Iterable[Measured]) -> list[str]:
+def table(rows: Iterable[MeasuredRow]) -> list[str]:
     lines = [
         "| system | calls | input | of it cached | output | USD | s |",
         "|---|---|---|---|---|---|---|",
@@ -248,7 +254,7 @@ def table(rows: Iterable[Measured]) -> list[str]:
     return lines
 
 
-def table_of_parts(rows: Iterable[Measured]) -> list[str]:
+def table_of_parts(rows: Iterable[MeasuredRow]) -> list[str]:
     """Return a table with the input tokens of each part of the requests."""
     lines = [
         f"| input tokens | {' | '.join(part.value for part in PartOf)} |",
@@ -262,7 +268,7 @@ def table_of_parts(rows: Iterable[Measured]) -> list[str]:
     return lines
 
 
-def targets(rows: Sequence[Measured]) -> list[str]:
+def targets(rows: Sequence[MeasuredRow]) -> list[str]:
     """Return the lines of the targets, as far as the rows allow it. A row is compared with other
     systems of its kind: one agent, a team, or a team with a review.
     """
@@ -290,7 +296,7 @@ def targets(rows: Sequence[Measured]) -> list[str]:
     return lines
 
 
-def _are_comparable(project: System, other: System) -> bool:
+def _are_comparable(project: ComparedSystem, other: ComparedSystem) -> bool:
     """Return whether another system is one of the same kind."""
     if other.is_this_project or other.is_team != project.is_team:
         return False
@@ -316,7 +322,7 @@ def main() -> None:
     if Prices().cost_microusd(NOTHING_USED, options.model) is None:
         parser.error(f"--model: the prices of {options.model!r} are not known: name another model")
     names = names_with(parser, "--rows", options.rows, [system.name for system in SYSTEMS])
-    rows: list[Measured] = []
+    rows: list[MeasuredRow] = []
     for system in SYSTEMS:
         if system.name not in names:
             continue

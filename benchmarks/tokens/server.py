@@ -28,7 +28,7 @@ _PRICES = Prices()
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class SystemSpending:
     """The model calls of one system."""
 
     calls: int = 0
@@ -36,8 +36,8 @@ class Spending:
     parts: Counter[PartOf] = field(default_factory=Counter)
     """Input tokens by part of the requests."""
 
-    def __add__(self, other: Spending) -> Spending:
-        return Spending(
+    def __add__(self, other: SystemSpending) -> SystemSpending:
+        return SystemSpending(
             self.calls + other.calls, self.usage + other.usage, self.parts + other.parts
         )
 
@@ -53,7 +53,7 @@ class CountingServer(MessagesServer):
             lenient: why requests may break rules of the API. Empty: they may not.
         """
         super().__init__(script, lenient_because=lenient)
-        self.spendings: list[Spending] = []
+        self.spendings: list[SystemSpending] = []
         self._cache = PromptCache(min_cached)
         self._lock = threading.Lock()
 
@@ -64,9 +64,9 @@ class CountingServer(MessagesServer):
             self._cache.keep_common_prefixes()
 
     @property
-    def spending(self) -> Spending:
+    def spending(self) -> SystemSpending:
         """The sum of all calls."""
-        total = Spending()
+        total = SystemSpending()
         for spending in self.spendings:
             total += spending
         return total
@@ -85,7 +85,7 @@ class CountingServer(MessagesServer):
         usage = _PRICES.usage_with_cost(usage_of(usage_report), str(request["model"]))
         with self._lock:
             self._cache.write(cached)
-            self.spendings.append(Spending(1, usage, parts_of(request)))
+            self.spendings.append(SystemSpending(1, usage, parts_of(request)))
         return replace(reply, usage=usage_report)
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.celery_control.gaps import OURS_WITH_GAPS, PLAIN_WITH_GAPS, Gap
+from benchmarks.celery_control.gaps import OURS_WITH_GAPS, PLAIN_WITH_GAPS, CeleryGap
 from benchmarks.celery_control.run import try_failpoints, try_gaps
-from handoff_queue.chaos.failpoint_cases import Action
+from handoff_queue.chaos.failpoint_cases import FailpointAction
 from handoff_queue.chaos.report import find_broken_promises, table_of
 from handoff_queue.chaos.run import Options
 from handoff_queue.shared.local.fork_server import ForkServer
@@ -27,7 +27,9 @@ def test_plain_chords_repeat_calls_after_lost_answers(
     fork_server: ForkServer | None,
 ) -> None:
     # Without kills: a handoff that a kill loses cannot finish twice.
-    records = try_failpoints(Options(SEED, fork_server=fork_server), discard_line, [Action.DROP])
+    records = try_failpoints(
+        Options(SEED, fork_server=fork_server), discard_line, [FailpointAction.DROP]
+    )
 
     assert not records.not_reached, table_of(records)
     assert {"handoffs with two results", "calls repeated that were not in flight"} <= set(
@@ -44,7 +46,7 @@ def test_a_job_ends_in_every_gap_of_chords(fork_server: ForkServer | None) -> No
 
 
 def test_plain_chords_are_stuck_in_every_gap(fork_server: ForkServer | None) -> None:
-    stuck = set[Gap]()
+    stuck = set[CeleryGap]()
     # The redelivery of Celery may save a chord in one try, so each gap gets nine tries. On a busy
     # machine, a job without a fault may count as stuck: its try then proves nothing.
     for _ in range(9):
@@ -52,7 +54,7 @@ def test_plain_chords_are_stuck_in_every_gap(fork_server: ForkServer | None) -> 
         for gap, outcome in outcomes.items():
             if outcome.calm and outcome.was_hit and not outcome.has_ended:
                 stuck.add(gap)
-        if stuck == set(Gap):
+        if stuck == set(CeleryGap):
             break
 
-    assert stuck == set(Gap)
+    assert stuck == set(CeleryGap)

@@ -14,7 +14,7 @@ from handoff_queue.chaos.expected_outcomes import (
     NOT_WAITED_FOR,
     SPENT,
     TOO_MANY_CLAIMS,
-    JobRecord,
+    StoredJob,
 )
 from handoff_queue.chaos.expected_outcomes import wrong_end as wrong_end_of
 from handoff_queue.chaos.job_shapes import Shape
@@ -42,7 +42,7 @@ TIGHT = job(Shape.TIGHT, a="", b="", c="", d="", e="", f="")
 CANCELLED = job(Shape.CANCELLED, a="", b="", c="")
 
 
-def wrong_end(planned: PlannedJob, job_record: JobRecord, **children: JobRecord) -> str:
+def wrong_end(planned: PlannedJob, job_record: StoredJob, **children: StoredJob) -> str:
     """Return the broken expectation of a job, or ''. `children`: stories of its child jobs by
     step.
     """
@@ -55,9 +55,9 @@ def wrong_end(planned: PlannedJob, job_record: JobRecord, **children: JobRecord)
     )
 
 
-def job_record(status: str, reason: str = "", /, **results: Ended) -> JobRecord:
+def job_record(status: str, reason: str = "", /, **results: Ended) -> StoredJob:
     """Return the story of a job. `results`: the end of the first handoff of each step or role."""
-    return JobRecord(
+    return StoredJob(
         status, (9.0,), results={f"{name}.1": end for name, end in results.items()}, reason=reason
     )
 
@@ -210,7 +210,7 @@ WHOLE, PART = (
 PARTIAL_RESULT, FAILED_RESULT = Ended("partial", "finished"), Ended("failed", "finished")
 
 
-def child_end(child: JobRecord, parent: JobRecord) -> str:
+def child_end(child: StoredJob, parent: StoredJob) -> str:
     return wrong_end_of(CHILD, {"1-0-x": child, "1-0": parent})
 
 
@@ -244,7 +244,7 @@ def test_a_substitute_replaces_a_team_only_if_the_team_failed() -> None:
 def test_a_child_may_be_cancelled_only_if_its_parent_no_longer_needs_it() -> None:
     cancelled = job_record("cancelled", f"j-1 {NOT_WAITED_FOR}", planner=OK)
     running, parent_cancelled = (
-        JobRecord("running"),
+        StoredJob("running"),
         job_record("cancelled", CANCELLED_BY_USER, planner=OK),
     )
 
@@ -319,7 +319,7 @@ def ended(shape: Shape, status: str, /, *missing: str, **changes: Ended) -> str:
     results = dict.fromkeys(present, OK) | {
         handoff_id.replace("_", "."): end for handoff_id, end in changes.items()
     }
-    return wrong_end(job(shape, a="", b=""), JobRecord(status, (9.0,), results=results))
+    return wrong_end(job(shape, a="", b=""), StoredJob(status, (9.0,), results=results))
 
 
 @pytest.mark.parametrize("shape", SENT_BACK)
@@ -355,9 +355,9 @@ def test_an_answer_is_incomplete_if_its_fact_check_was_killed_three_times() -> N
     killed = {"fact_gate.1": KILLED} | oks("planner.1 a.1 b.1 assessor.1")
     checked = job(Shape.CHECKED, a="", b="")
 
-    assert wrong_end(checked, JobRecord("partial", (9.0,), results=killed)) == ""
+    assert wrong_end(checked, StoredJob("partial", (9.0,), results=killed)) == ""
     assert (
-        wrong_end(checked, JobRecord("ok", (9.0,), results=killed))
+        wrong_end(checked, StoredJob("ok", (9.0,), results=killed))
         == "ok, though no fact-checker has checked it"
     )
 
@@ -384,7 +384,7 @@ def test_an_input_step_runs_once() -> None:
     }
 
     def end_of(results: dict[str, Ended]) -> str:
-        return wrong_end(helped, JobRecord("ok", (9.0,), results=results))
+        return wrong_end(helped, StoredJob("ok", (9.0,), results=results))
 
     assert end_of(results) == ""
     assert end_of(results | {"b_help.2": OK}) == "b_help.2: nothing of the sort was planned"
@@ -399,12 +399,12 @@ def test_only_the_last_plan_must_come_from_the_planner() -> None:
     by_code = {"planner.1": OK, "planner.2": KILLED, "answer.1": OK, "assessor.1": OK}
     assert (
         wrong_end(
-            job(Shape.REJECTED_PLAN, a="", b=""), JobRecord("partial", (9.0,), results=by_code)
+            job(Shape.REJECTED_PLAN, a="", b=""), StoredJob("partial", (9.0,), results=by_code)
         )
         == ""
     )
     assert (
-        wrong_end(job(Shape.REJECTED_PLAN, a="", b=""), JobRecord("ok", (9.0,), results=by_code))
+        wrong_end(job(Shape.REJECTED_PLAN, a="", b=""), StoredJob("ok", (9.0,), results=by_code))
         == "ok, though it was planned by code"
     )
 

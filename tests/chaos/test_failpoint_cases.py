@@ -9,8 +9,8 @@ from handoff_queue.chaos.failpoint_cases import (
     PUBLISHES,
     SCRIPTS,
     UNTRIED,
-    Action,
     Case,
+    FailpointAction,
     cases,
 )
 from handoff_queue.chaos.fleet import CONSOLE, SUPERVISOR, WORKER
@@ -36,9 +36,9 @@ def test_a_process_that_runs_a_script_is_killed_before_and_after_it_and_loses_it
 
     for kind in SCRIPTS[script]:
         assert {
-            (kind, "before", Action.KILL),
-            (kind, "after", Action.KILL),
-            (kind, "after", Action.DROP),
+            (kind, "before", FailpointAction.KILL),
+            (kind, "after", FailpointAction.KILL),
+            (kind, "after", FailpointAction.DROP),
         } <= tried
     assert SCRIPTS[script], "at least one kind of process runs the script"
 
@@ -49,7 +49,7 @@ def test_every_queue_of_the_supervisors_and_every_part_of_a_chord_has_failpoints
     }
 
     assert set(PUBLISHES) == queues | {"part"}
-    assert Case(SUPERVISOR, "publish.part.after", Action.KILL) in CASES, (
+    assert Case(SUPERVISOR, "publish.part.after", FailpointAction.KILL) in CASES, (
         "a kill in the middle of a chord"
     )
 
@@ -58,14 +58,14 @@ def test_redis_is_killed_after_every_frequent_failpoint() -> None:
     kills = [
         case
         for case in CASES
-        if case.action is Action.KILL
+        if case.action is FailpointAction.KILL
         and case.trigger.is_met_often
         and case.point.endswith(".after")
     ]
     redis_kills = {
         (case.kind, case.point)
         for case in CASES
-        if case.action is Action.REDIS and case.point.endswith(".after")
+        if case.action is FailpointAction.REDIS and case.point.endswith(".after")
     }
 
     assert {
@@ -89,5 +89,5 @@ def test_redis_is_killed_before_every_frequent_script() -> None:
     assert frequent - {(CLIENT, point) for _, point in frequent} == {
         (case.kind, case.point)
         for case in CASES
-        if case.action is Action.REDIS and case.point.endswith(".before")
+        if case.action is FailpointAction.REDIS and case.point.endswith(".before")
     }

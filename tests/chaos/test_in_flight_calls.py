@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK
-from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.expected_outcomes import StoredJob
 from handoff_queue.chaos.faults import ARRIVES_WITHIN_S, EVERYBODY, Fault, Strike, with_outages
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_shapes import Shape
@@ -33,7 +33,7 @@ def records(
     seed: int = 1,
 ) -> RunRecords:
     job = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed)
-    job_record = JobRecord("ok", (180.0,), {"a.1": (finished_at,)}, {"a.1": OK})
+    job_record = StoredJob("ok", (180.0,), {"a.1": (finished_at,)}, {"a.1": OK})
     return RunRecords(
         [job],
         calls,

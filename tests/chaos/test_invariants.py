@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK, Ended
-from handoff_queue.chaos.expected_outcomes import SPENT, TOO_MANY_CLAIMS, JobRecord
+from handoff_queue.chaos.expected_outcomes import SPENT, TOO_MANY_CLAIMS, StoredJob
 from handoff_queue.chaos.faults import EVERYBODY, Fault, Strike
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
@@ -24,7 +24,7 @@ from handoff_queue.supervisor.engine.poison_job_guard import FROZE
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
 FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}
 RESULTS = dict.fromkeys(FINISHED, OK)
-SUCCESS = JobRecord("ok", (20.0,), FINISHED, RESULTS)
+SUCCESS = StoredJob("ok", (20.0,), FINISHED, RESULTS)
 KILLED = Ended("failed", TOO_MANY_CLAIMS)
 CUT = Ended("partial", StopReason.JOB_BUDGET.value)
 CALLS = (("planner.1", 1, 1.0), ("a.1", 1, 2.0), ("a.1", 2, 3.0), ("assessor.1", 1, 18.0))
@@ -40,13 +40,13 @@ def call(handoff: str, turn: int, at: float, process: str = "worker1") -> Call:
 def records(
     *more: Call,
     strikes: Sequence[Strike] = (),
-    job_record: JobRecord = SUCCESS,
+    job_record: StoredJob = SUCCESS,
     jobs: Sequence[PlannedJob] = (JOB,),
     left_behind: Sequence[str] = (),
     not_reached: Sequence[str] | None = None,
     not_happened: Sequence[str] = (),
 ) -> RunRecords:
-    job_records: Mapping[str, JobRecord] = {"1-0": job_record}
+    job_records: Mapping[str, StoredJob] = {"1-0": job_record}
     return RunRecords(
         jobs,
         [*(call(*values) for values in CALLS), *more],
@@ -153,23 +153,23 @@ def test_two_repetitions_need_two_strikes() -> None:
 @pytest.mark.parametrize(
     ("job_record", "broken"),
     [
-        (JobRecord("running"), "jobs lost"),
-        (JobRecord("ok", (20.0, 21.0), FINISHED, RESULTS), "jobs that ended twice"),
+        (StoredJob("running"), "jobs lost"),
+        (StoredJob("ok", (20.0, 21.0), FINISHED, RESULTS), "jobs that ended twice"),
         (
-            JobRecord("ok", (20.0,), {**FINISHED, "a.1": (9.0, 10.0)}, RESULTS),
+            StoredJob("ok", (20.0,), {**FINISHED, "a.1": (9.0, 10.0)}, RESULTS),
             "handoffs with two results",
         ),
         (
-            JobRecord("partial", (20.0,), FINISHED, RESULTS, why="an internal error"),
+            StoredJob("partial", (20.0,), FINISHED, RESULTS, why="an internal error"),
             "jobs that ended otherwise than planned",
         ),
         (
-            JobRecord("ok", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}),
+            StoredJob("ok", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}),
             "jobs that ended otherwise than planned",
         ),
     ],
 )
-def test_a_wrong_end_of_a_job_is_a_broken_promise(job_record: JobRecord, broken: str) -> None:
+def test_a_wrong_end_of_a_job_is_a_broken_promise(job_record: StoredJob, broken: str) -> None:
     assert find_broken_promises(records(job_record=job_record)) == [broken]
 
 
@@ -187,7 +187,7 @@ def test_a_payment_over_a_budget_is_an_overrun_in_every_unit(
         call("assessor.1", 1, 18.0),
     ]
     more = [call(f"{name}.1", 1, 4.0) for name in TIGHT_STEPS[2:8]]
-    job_record = JobRecord(
+    job_record = StoredJob(
         "partial",
         (20.0,),
         FINISHED,
@@ -203,7 +203,7 @@ def test_a_payment_over_a_budget_is_an_overrun_in_every_unit(
 
 def test_a_recovery_is_late_five_seconds_after_its_lease_without_another_strike() -> None:
     late, soon = call("a.1", 2, 12.0, "worker2"), call("a.1", 2, 8.9, "worker2")
-    job_record = JobRecord("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
+    job_record = StoredJob("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
 
     assert find_broken_promises(records(late, strikes=[kill(3.5)], job_record=job_record)) == [
         "longest recovery"
@@ -217,7 +217,7 @@ def test_the_promise_fails_if_every_recovery_was_struck_again() -> None:
     records_of_run = records(
         call("a.1", 2, 12.0, "worker2"),
         strikes=[kill(3.5), second_strike],
-        job_record=JobRecord("ok", (11.9,), {}, RESULTS),
+        job_record=StoredJob("ok", (11.9,), {}, RESULTS),
     )
     by_both = records(
         call("a.1", 2, 6.0, "worker2"),
@@ -240,7 +240,7 @@ def test_a_call_in_flight_of_the_struck_process_is_not_a_recovery(
 ) -> None:
     strike = Strike(fault, "worker1", 3.5, lasts_s=lasts_s)
     own_call = call("a.1", 3, 3.6 + lasts_s)
-    job_record = JobRecord("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
+    job_record = StoredJob("ok", (20.0,), {"planner.1": (1.5,)}, RESULTS)
 
     records_of_run = records(
         own_call, call("a.1", 3, 6.6, "worker2"), strikes=[strike], job_record=job_record
@@ -306,7 +306,7 @@ def test_a_call_outside_every_plan_is_a_repeated_call() -> None:
 
 def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> None:
     results = {"planner.1": KILLED, "answer.1": OK, "assessor.1": OK}
-    job_record = JobRecord("partial", (20.0,), {}, results)
+    job_record = StoredJob("partial", (20.0,), {}, results)
     calls = [call("planner.1", 1, 1.0), call("answer.1", 1, 2.0), call("assessor.1", 1, 3.0)]
 
     kills = [kill(1.2, "worker1"), kill(1.5, "worker2"), kill(1.8, "worker3")]
@@ -336,7 +336,7 @@ def test_a_plan_made_by_code_needs_one_call_and_three_kills_of_the_planner() -> 
 
 
 def test_an_abandoned_job_has_as_many_strikes_as_the_limit() -> None:
-    job_record = JobRecord(
+    job_record = StoredJob(
         "failed", (20.0,), {"planner.1": (1.5,)}, {"planner.1": OK}, reason=f"{FROZE}: see the log"
     )
     strikes = [Strike(Fault.KILL_SUPERVISOR, "supervisor1", at) for at in (3.0, 7.0, 11.0)]

@@ -11,7 +11,7 @@ import urllib.request
 from urllib.parse import urlsplit
 
 from handoff_queue.chaos.job_shapes import Shape
-from handoff_queue.chaos.model_server import Call, Model
+from handoff_queue.chaos.model_server import Call, ChaosModel
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob, PlannedStep
 from tests.waiting import wait_until
 
@@ -38,13 +38,13 @@ HEADERS = {
 }
 
 
-def answered_call(model: Model) -> Call:
+def answered_call(model: ChaosModel) -> Call:
     wait_until(lambda: bool(model.calls) and model.calls[0].out_at is not None)
     return model.calls[0]
 
 
 def test_the_server_knows_when_the_last_byte_of_an_answer_has_left() -> None:
-    with Model([JOB]) as model:
+    with ChaosModel([JOB]) as model:
         began = time.time()
         with urllib.request.urlopen(
             urllib.request.Request(f"{model.url}/v1/messages", BODY, HEADERS), timeout=10
@@ -59,7 +59,7 @@ def test_the_server_knows_when_the_last_byte_of_an_answer_has_left() -> None:
 
 
 def test_the_server_notices_that_the_caller_left_before_the_answer_was_sent() -> None:
-    with Model([JOB]) as model:
+    with ChaosModel([JOB]) as model:
         address = urlsplit(model.url)
         with socket.create_connection((address.hostname, address.port)) as client:
             headers = {**HEADERS, "content-length": str(len(BODY))}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from handoff_queue.chaos.expected_handoffs import OK
-from handoff_queue.chaos.expected_outcomes import JobRecord
+from handoff_queue.chaos.expected_outcomes import StoredJob
 from handoff_queue.chaos.faults import Fault, Strike
 from handoff_queue.chaos.fleet import OWN_SPECIALISTS
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_shapes import Shape
-from handoff_queue.chaos.model_server import Call, Model
+from handoff_queue.chaos.model_server import Call, ChaosModel
 from handoff_queue.chaos.model_switches import (
     LOST,
     TOO_LOW,
@@ -22,9 +22,9 @@ from handoff_queue.chaos.planned_jobs import (
     SWITCHED_MODELS,
     SWITCHING,
     CallKey,
+    ModelRefusal,
     PlannedJob,
     PlannedStep,
-    Refusal,
     price_of,
 )
 from handoff_queue.shared.specialists.specialist_files import load_specialists
@@ -104,7 +104,7 @@ def test_a_reservation_at_the_price_of_the_cheap_model_is_a_breach() -> None:
 
 def unexplained(*calls: Call, strikes: tuple[Strike, ...] = ()) -> list[CallKey]:
     finished = {"a.1": (9.0,)}
-    ended = JobRecord("ok", (10.0,), finished, dict.fromkeys(finished, OK))
+    ended = StoredJob("ok", (10.0,), finished, dict.fromkeys(finished, OK))
     return RunRecords([JOB], calls, strikes, {"1-0": ended}, lease_s=3.0).unexplained
 
 
@@ -126,7 +126,7 @@ def test_a_kill_in_the_middle_of_a_switch_explains_the_repeated_refusal() -> Non
     assert unexplained(*calls) == [CallKey("1-0", "a.1", 2)]
 
 
-def job_with(refusal: Refusal) -> PlannedJob:
+def job_with(refusal: ModelRefusal) -> PlannedJob:
     """Return a job whose first model turns the first call of `a.1` away."""
     jobs = (replace(JOB, seed=seed) for seed in range(200))
     return next(job for job in jobs if job.refusal(CallKey("1-0", "a.1", 1), FIRST) is refusal)
@@ -134,9 +134,9 @@ def job_with(refusal: Refusal) -> PlannedJob:
 
 def test_a_storm_refuses_one_call_and_a_model_that_declines_does_so_again() -> None:
     key = CallKey("1-0", "a.1", 1)
-    for refusal in Refusal:
+    for refusal in ModelRefusal:
         job = job_with(refusal)
-        with Model([job]) as model:
+        with ChaosModel([job]) as model:
             again = [model.refusal_of(job, key, FIRST) for _ in range(2)]
         assert again == [refusal, None if refusal.is_storm else refusal]
 

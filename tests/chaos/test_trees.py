@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from handoff_queue.chaos.expected_handoffs import OK, Ended
-from handoff_queue.chaos.expected_outcomes import SPENT, JobRecord
+from handoff_queue.chaos.expected_outcomes import SPENT, StoredJob
 from handoff_queue.chaos.invariants import RunRecords
 from handoff_queue.chaos.job_generator import TIGHT_STEPS
 from handoff_queue.chaos.job_shapes import Shape
@@ -27,11 +27,11 @@ CUT = Ended("partial", StopReason.JOB_BUDGET.value)
 TEAM_RESULTS = dict.fromkeys(("planner.1", "a.1", "b.1", "assessor.1"), OK) | {
     f"{name}.1": CUT for name in TIGHT_STEPS[2:]
 }
-TEAM_STORY = JobRecord(
+TEAM_STORY = StoredJob(
     "partial", (8.0,), results=TEAM_RESULTS, reason=SPENT, limits=JobLimits(max_turns=4)
 )
 PART = Ended("partial", "max_turns")
-ROOT_STORY = JobRecord(
+ROOT_STORY = StoredJob(
     "partial", (9.0,), results={"planner.1": OK, "x.1": PART, "y.1": PART, "assessor.1": OK}
 )
 STORIES = {"1-0": ROOT_STORY, "1-0-x": TEAM_STORY, "1-0-y": TEAM_STORY}
@@ -49,7 +49,7 @@ PLANNED_CALLS += [
 ]
 
 
-def records(*more: Call, job_records: dict[str, JobRecord] = STORIES) -> RunRecords:
+def records(*more: Call, job_records: dict[str, StoredJob] = STORIES) -> RunRecords:
     return RunRecords([TREE], [*PLANNED_CALLS, *more], [], job_records, 3.0)
 
 

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from handoff_queue.chaos.expected_handoffs import OK
-from handoff_queue.chaos.expected_outcomes import NOT_WAITED_FOR, JobRecord
+from handoff_queue.chaos.expected_outcomes import NOT_WAITED_FOR, StoredJob
 from handoff_queue.chaos.faults import Fault, Strike
 from handoff_queue.chaos.handoff_system import question_periods
 from handoff_queue.chaos.invariants import RunRecords
@@ -30,12 +30,12 @@ CHILD = PlannedJob("1-0-x", Shape.PARALLEL, (PlannedStep("a", "writer"),), seed=
 PARENT = PlannedJob("1-0", Shape.TEAMS, (PlannedStep("x", "supervisor", team=CHILD),), seed=1)
 GIVEN_UP_AT = 10.0
 SOON, LATE = GIVEN_UP_AT + SENT_WITHIN_S / 2, GIVEN_UP_AT + SENT_WITHIN_S * 2
-RUNNING = JobRecord("running")
+RUNNING = StoredJob("running")
 RESULTS = dict.fromkeys(("planner.1", "x.1", "assessor.1"), OK)
 
 
 def unneeded_calls(
-    at: float, parent: JobRecord, child: JobRecord = RUNNING, *strikes: Strike
+    at: float, parent: StoredJob, child: StoredJob = RUNNING, *strikes: Strike
 ) -> list[str]:
     call = Call(CallKey("1-0-x", "a.1", 1), "worker1", at, out_at=at + 1)
     return RunRecords(
@@ -46,10 +46,10 @@ def unneeded_calls(
 @pytest.mark.parametrize(
     ("parent", "child"),
     [
-        (JobRecord("cancelled", (GIVEN_UP_AT,)), RUNNING),
+        (StoredJob("cancelled", (GIVEN_UP_AT,)), RUNNING),
         (replace(RUNNING, cancelled_at=GIVEN_UP_AT), RUNNING),
         (replace(RUNNING, given_up_at={"x.1": GIVEN_UP_AT}), RUNNING),
-        (RUNNING, JobRecord("cancelled", (GIVEN_UP_AT,), reason=f"j-1 {NOT_WAITED_FOR}")),
+        (RUNNING, StoredJob("cancelled", (GIVEN_UP_AT,), reason=f"j-1 {NOT_WAITED_FOR}")),
         (RUNNING, replace(RUNNING, given_up_at={"a.1": GIVEN_UP_AT})),
         (RUNNING, replace(RUNNING, question_periods=((GIVEN_UP_AT, GIVEN_UP_AT + 60),))),
     ],
@@ -62,7 +62,7 @@ def unneeded_calls(
         "its job waits for a person",
     ],
 )
-def test_a_call_of_an_ended_job_is_unwanted(parent: JobRecord, child: JobRecord) -> None:
+def test_a_call_of_an_ended_job_is_unwanted(parent: StoredJob, child: StoredJob) -> None:
     assert unneeded_calls(LATE, parent, child)
     assert not unneeded_calls(SOON, parent, child), "the call was already sent"
     assert not unneeded_calls(GIVEN_UP_AT - 1, parent, child)
@@ -95,7 +95,7 @@ def test_a_question_is_open_until_the_first_approval_or_rejection() -> None:
 
 
 def test_a_process_that_was_stopped_before_its_call_is_excused() -> None:
-    ended = JobRecord("cancelled", (GIVEN_UP_AT,))
+    ended = StoredJob("cancelled", (GIVEN_UP_AT,))
 
     assert not unneeded_calls(
         LATE,
@@ -112,10 +112,10 @@ def test_a_process_that_was_stopped_before_its_call_is_excused() -> None:
 
 
 def test_a_child_without_an_end_is_lost_and_a_child_that_never_began_is_not() -> None:
-    parent = JobRecord("ok", (9.0,), results=RESULTS)
+    parent = StoredJob("ok", (9.0,), results=RESULTS)
 
     assert RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": RUNNING}, 3.0).lost == ["1-0-x"]
-    assert RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": JobRecord("")}, 3.0).lost == []
+    assert RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": StoredJob("")}, 3.0).lost == []
     assert "jobs that ended otherwise than planned" in find_broken_promises(
-        RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": JobRecord("")}, 3.0)
+        RunRecords([PARENT], [], [], {"1-0": parent, "1-0-x": StoredJob("")}, 3.0)
     )

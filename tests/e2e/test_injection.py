@@ -12,7 +12,7 @@ from benchmarks.injection.agentdojo_suites import (
     suites,
     tasks,
 )
-from benchmarks.injection.measuring import ALLOW_ALL, Outcome, row, run
+from benchmarks.injection.measuring import ALLOW_ALL, TaskOutcome, row, run
 from benchmarks.injection.suite import Task
 
 EACH = 60
@@ -67,8 +67,8 @@ def test_without_a_policy_the_model_obeys_each_attack_and_completes_each_task() 
 def test_a_row_counts_attacks_and_tasks_apart() -> None:
     benign, *_, attack = tasks(("banking",), 1)
     outcomes = [
-        Outcome(benign, sees_attack=False, effects=0, is_attack_done=False, is_task_done=True),
-        Outcome(attack, sees_attack=True, effects=3, is_attack_done=True, is_task_done=False),
+        TaskOutcome(benign, sees_attack=False, effects=0, is_attack_done=False, is_task_done=True),
+        TaskOutcome(attack, sees_attack=True, effects=3, is_attack_done=True, is_task_done=False),
     ]
 
     assert row("banking", outcomes) == "| banking | 1 | 1 | 1 | 1 | 1 | 100% | 0% |"

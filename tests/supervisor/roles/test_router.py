@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.routing.measuring import (
     ALWAYS_SINGLE,
     ALWAYS_TEAM,
-    Routed,
+    RoutedRequest,
     load_labels,
     route_requests,
     specialist_accuracy,
@@ -59,7 +59,7 @@ def read_route(text: str, *, last_try: bool = False) -> Route:
 
 
 @pytest.fixture(scope="module")
-def routed_labels() -> list[Routed]:
+def routed_labels() -> list[RoutedRequest]:
     return list(route_requests(load_labels()))
 
 
@@ -216,18 +216,22 @@ def test_every_built_in_specialist_fits_some_request() -> None:
 
 
 @pytest.mark.slow
-def test_the_router_takes_one_call_and_says_why(routed_labels: list[Routed]) -> None:
+def test_the_router_takes_one_call_and_says_why(routed_labels: list[RoutedRequest]) -> None:
     assert {each.calls for each in routed_labels} == {1}
     assert all(each.route.why for each in routed_labels)
 
 
 @pytest.mark.slow
-def test_the_router_is_as_often_right_as_it_was_measured_to_be(routed_labels: list[Routed]) -> None:
+def test_the_router_is_as_often_right_as_it_was_measured_to_be(
+    routed_labels: list[RoutedRequest],
+) -> None:
     assert way_accuracy(routed_labels) >= 0.79
     assert specialist_accuracy(routed_labels) >= 0.69
 
 
-def test_the_router_is_right_more_often_than_a_constant_route(routed_labels: list[Routed]) -> None:
+def test_the_router_is_right_more_often_than_a_constant_route(
+    routed_labels: list[RoutedRequest],
+) -> None:
     labels = load_labels()
     for constant_route in (ALWAYS_SINGLE, ALWAYS_TEAM):
         assert way_accuracy(routed_labels) > way_accuracy(map(constant_route, labels))
