@@ -525,6 +525,16 @@ def test_no_loop_chooses_its_values_in_its_first_line() -> None:
         assert form(room).loops_with_conditions == []
 
 
+def test_each_class_of_the_product_has_its_own_name() -> None:
+    """A name that begins with `_` is known in its module only, so it may repeat."""
+    places: dict[str, list[str]] = {}
+    for path in sources(*PRODUCT):
+        for name in re.findall(r"^class ([A-Za-z]\w*)", path.read_text(), re.MULTILINE):
+            places.setdefault(name, []).append(relative(path))
+
+    assert [paths for paths in places.values() if len(paths) > 1] == []
+
+
 def test_each_variable_has_a_name_for_its_value() -> None:
     for room in PRODUCT:
         assert form(room).empty_names == []
