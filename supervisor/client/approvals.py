@@ -243,7 +243,11 @@ def _approve_call(
     arguments: JsonValue,
     actor: Actor | None,
 ) -> None:
-    """Approve a call of a tool. `arguments`: see `approve`."""
+    """Approve a call of a tool.
+
+    Args:
+        arguments: see `approve`.
+    """
     texts = _texts(note)
     edited_arguments = None
     if arguments is not None:

@@ -126,7 +126,11 @@ def _describe(value: object) -> str:
 
 
 def check_type(name: str, value: object, kind: type, hint: str = "") -> None:
-    """Raise UserError if a value is not of a type. `hint`: what to write instead."""
+    """Raise UserError if a value is not of a type.
+
+    Args:
+        hint: what to write instead.
+    """
     if isinstance(value, kind):
         return
     public, wrong = public_name(kind), public_name(type(value))

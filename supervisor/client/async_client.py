@@ -276,7 +276,8 @@ class AsyncClient:
     async def export(self, job_id: JobId, *, texts: bool = False) -> Export:
         """Return everything about the job. Raises as `Client.export`.
 
-        `texts`: include the texts of the job's documents.
+        Args:
+            texts: include the texts of the job's documents.
         """
         return await self._call(self._client.export, job_id, texts=texts)
 
@@ -495,7 +496,8 @@ class AsyncClient:
 def _is_over(news: Sequence[RecordedEvent], was_over: bool) -> bool:
     """Return whether the job has ended after these events. A retry continues an ended job.
 
-    `was_over`: whether the job had ended before these events.
+    Args:
+        was_over: whether the job had ended before these events.
     """
     is_over = was_over
     for recorded in news:
@@ -514,8 +516,10 @@ def connect_async(
 ) -> AsyncClient:
     """Return an asyncio client of the Redis at `redis_url`. The default is HANDOFF_REDIS_URL.
 
-    The client connects at its first use. `timeout_s`: seconds that Redis may take for a reply.
-    Raises as `connect`.
+    The client connects at its first use. Raises as `connect`.
+
+    Args:
+        timeout_s: seconds that Redis may take for a reply.
     """
     return AsyncClient(connect(redis_url, settings, timeout_s=timeout_s))
 

@@ -105,7 +105,8 @@ def _action_of(  # noqa: PLR0911 (one case an event)
 ) -> tuple[AuditAction, str, Actor | None] | None:
     """Return the action, its detail and its actor; None if the event is not an action of a user.
 
-    `questions`: the subject of each question, by the version of the question.
+    Args:
+        questions: the subject of each question, by the version of the question.
     """
     match event := recorded.event:
         case JobSubmitted(parent=None):

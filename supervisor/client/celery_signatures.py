@@ -23,8 +23,9 @@ _OPTIONS = ("queue",)
 def end_task_of(signature: Mapping[str, Any]) -> EndTask:
     """Return the task that is sent at the end of a job.
 
-    `signature`: a `celery.Signature`, or a dict with `task`, `args`, `kwargs`, `immutable` and
-    `options` (`{"queue": ...}`).
+    Args:
+        signature: a `celery.Signature`, or a dict with `task`, `args`, `kwargs`, `immutable` and
+            `options` (`{"queue": ...}`).
 
     Raises:
         UserError: the signature has several tasks, or another field or option; or its
@@ -60,7 +61,8 @@ def end_task_of(signature: Mapping[str, Any]) -> EndTask:
 def check_allowed(task: str, patterns: Sequence[str]) -> None:
     """Refuse a task that the fleet must not start.
 
-    `patterns`: as in HANDOFF_ON_END_TASKS. An empty list allows no task.
+    Args:
+        patterns: as in HANDOFF_ON_END_TASKS. An empty list allows no task.
 
     Raises:
         UserError: no pattern matches the name.

@@ -190,8 +190,10 @@ class Client:
     def rows(self, job_id: JobId, step: str | None = None) -> list[Row]:
         """Return a row for each item of a workflow with `for_each`, under the item's own key.
 
-        While the job runs, the list holds the results so far. `step`: a repeated step, as the
-        workflow names it; None: the last repeated steps.
+        While the job runs, the list holds the results so far.
+
+        Args:
+            step: a repeated step, as the workflow names it; None: the last repeated steps.
 
         Raises:
             UnknownJob: there is no such job.
@@ -237,7 +239,8 @@ class Client:
     def export(self, job_id: JobId, *, texts: bool = False) -> Export:
         """Return everything about the job. `export(...).to_json()` is the text of a file.
 
-        `texts`: include the texts of the job's documents.
+        Args:
+            texts: include the texts of the job's documents.
 
         Raises:
             UnknownJob: there is no such job.
@@ -251,7 +254,10 @@ class Client:
         """Yield all jobs and schedules of a tenant, each as one line of JSON.
 
         The first line has the type `tenant`, and the last line has the type `end` and the counts.
-        One job is in memory at a time. `texts`: include the texts of the documents.
+        One job is in memory at a time.
+
+        Args:
+            texts: include the texts of the documents.
 
         Raises:
             UserError: the tenant is not a text.
@@ -285,11 +291,12 @@ class Client:
     ) -> None:
         """Continue an ended job, or a job that waits for a decision about its budget.
 
-        The job repeats the steps that did not succeed. If its answer has gaps, the job fills
-        the gaps and waits for late steps. `from_step`: repeat this step and all steps that
-        depend on it. `limits`: new, higher limits of the job.
+        The job repeats the steps that did not succeed. If its answer has gaps, the job fills the
+        gaps and waits for late steps.
 
         Args:
+            from_step: repeat this step and all steps that depend on it.
+            limits: new, higher limits of the job.
             key: an idempotency key. A call with the key of an earlier retry has no effect.
 
         Raises:
@@ -810,7 +817,10 @@ def connect(
 ) -> Client:
     """Return a client of the Redis at `redis_url`. The default is HANDOFF_REDIS_URL.
 
-    The client connects at its first use. `timeout_s`: seconds that Redis may take for a reply.
+    The client connects at its first use.
+
+    Args:
+        timeout_s: seconds that Redis may take for a reply.
 
     Raises:
         UserError: the URL is empty, of another type, or not one of Redis.

@@ -108,7 +108,8 @@ class EventHub:
     def subscribe(self, job_id: JobId, version: int) -> Subscription:
         """Return a subscription to the job's new events, for the running event loop.
 
-        `version`: where the reader starts if the job has no other follower.
+        Args:
+            version: where the reader starts if the job has no other follower.
 
         Raises:
             FollowingEnded: the client was closed.

@@ -100,7 +100,10 @@ def record_in(export: Export) -> JobRecord:
 
 
 def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -> Export:
-    """Read everything about a job, and remove the secrets. `texts`: read the documents, too.
+    """Read everything about a job, and remove the secrets.
+
+    Args:
+        texts: read the documents, too.
 
     Raises:
         UnknownJob: there is no such job.
@@ -140,9 +143,12 @@ def export_of(store: Store, settings: Settings, job_id: JobId, *, texts: bool) -
 
 
 def remove_secrets(value: Any, redactor: Redactor, name: str = "") -> Any:
-    """Return a value without secrets. `name`: the key of the value in an object, or ''.
+    """Return a value without secrets.
 
     JSON inside a text is parsed first, so that it stays valid.
+
+    Args:
+        name: the key of the value in an object, or ''.
     """
     match value:
         case dict():

@@ -10,10 +10,10 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 
 
 def gate_results_of(events: Sequence[Event], texts: ResultTexts) -> dict[str, Any] | None:
-    """Return the gates and their results in the form of `JobResult.gates`, or None without
-    gates.
+    """Return the gates and their results in the form of `JobResult.gates`, or None without gates.
 
-    `events`: the journal of a job, from its first event.
+    Args:
+        events: the journal of a job, from its first event.
     """
     submitted = events[0]
     assert isinstance(submitted, JobSubmitted)

@@ -116,7 +116,11 @@ class Dispatcher:
         return False
 
     def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
-        """Wake a supervisor to evaluate the job. `suspects`: handoffs that may be lost."""
+        """Wake a supervisor to evaluate the job.
+
+        Args:
+            suspects: handoffs that may be lost.
+        """
         with self._log_broker_errors(job_id):
             publish(self._app, wake_up(job_id, suspects))
 
@@ -197,7 +201,11 @@ class Dispatcher:
     def _publish(
         self, job_id: JobId, outgoing: Sequence[OutgoingHandoff], *, is_repeat: bool = False
     ) -> None:
-        """Publish the messages. `is_repeat`: put them in front of later messages."""
+        """Publish the messages.
+
+        Args:
+            is_repeat: put them in front of later messages.
+        """
         queues: set[str] = set()
         fan_ins: dict[str, Mapping[str, Any]] = {}
         for item in outgoing:

@@ -306,7 +306,11 @@ def _notes(
 
 
 def _describe_omitted_parts(summary: JobSummary, end: JobEnded | None) -> Iterable[str]:
-    """Yield the lines of `left_out`. `end`: the end of a job whose answer is not shown."""
+    """Yield the lines of `left_out`.
+
+    Args:
+        end: the end of a job whose answer is not shown.
+    """
     tally = summary.tally
     if not summary.plan and tally.issued > FEW_STEPS:
         yield f"the plan, which has {FEW_STEPS} steps at most"

@@ -314,7 +314,8 @@ class JobResult(Message):
     def rows(self, step: str | None = None) -> list[Row]:
         """Return a row for each item of a workflow with `for_each`, under the item's own key.
 
-        `step`: a repeated step, as the workflow names it; None: the last repeated steps.
+        Args:
+            step: a repeated step, as the workflow names it; None: the last repeated steps.
 
         Raises:
             UserError: `step` is not a repeated step of the job.
@@ -598,8 +599,10 @@ def _handoffs(record: JobRecord) -> tuple[dict[str, Any], ...]:
 def handoff_as_json(
     message: str, group: str | None, child: JobId | None, info: HandoffInfo | None
 ) -> dict[str, Any]:
-    """Return a handoff in the form of `JobResult.handoffs`. `message`: the AgentHandoff as
-    JSON.
+    """Return a handoff in the form of `JobResult.handoffs`.
+
+    Args:
+        message: the AgentHandoff as JSON.
     """
     handoff: dict[str, Any] = {**json.loads(message), "group": group, "child": child}
     if info is None:

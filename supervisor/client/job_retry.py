@@ -58,7 +58,11 @@ def usage_by_limit(info: JobInfo) -> dict[str, int]:
 
 
 def event_commit(state: JobState, event: RetryRequested, due_at: float) -> Commit:
-    """Return the commit of a retry's event. `due_at`: see `retry_commit`."""
+    """Return the commit of a retry's event.
+
+    Args:
+        due_at: see `retry_commit`.
+    """
     status = fold_on(state, [RecordedEvent(state.version + 1, state.as_of, event)]).status
     fields = {"status": status.value, "cancelled": "", "asks": "", **budget_fields(event)}
     return Commit(

@@ -34,7 +34,8 @@ def job_info_as_json(info: JobInfo) -> dict[str, Any]:
 def specialist_as_json(spec: SpecialistSpec, live: ServedSpecialist | None) -> dict[str, Any]:
     """Return a specialist as `handoff specialists --json` prints it.
 
-    `live`: its live workers. None: leave out the fields about workers.
+    Args:
+        live: its live workers. None: leave out the fields about workers.
     """
     fields: dict[str, Any] = {
         "name": spec.name,

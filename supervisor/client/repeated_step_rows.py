@@ -91,8 +91,10 @@ def _result_digests(state: JobState, copies: Sequence[Step]) -> list[str]:
 
 
 def rows_of(state: JobState, copies: Sequence[Step], texts: ResultTexts) -> Iterator[Row]:
-    """Yield the row of each copy of a repeated step that the job has. `texts`: the results of
-    the copies.
+    """Yield the row of each copy of a repeated step that the job has.
+
+    Args:
+        texts: the results of the copies.
     """
     for step in copies:
         if step.row is None or step.id not in state.steps:

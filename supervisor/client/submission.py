@@ -197,9 +197,11 @@ class Submission:
     def commit(self, due_at: float, traceparent: str | None = None) -> Commit:
         """Return the commit that stores the job.
 
-        `due_at`: Unix time in seconds at which a sweeper announces the job if its wake-up is
-        lost. `traceparent`: the span of the submission. It is not part of the event, so that a
-        request with the same key stays the same request.
+        Args:
+            due_at: Unix time in seconds at which a sweeper announces the job if its wake-up is
+                lost.
+            traceparent: the span of the submission. It is not part of the event, so that a request
+                with the same key stays the same request.
         """
         fields: dict[str, str | int] = {
             "status": JobStatus.QUEUED.value,
@@ -245,8 +247,9 @@ def submission_of(
 ) -> Submission:
     """Return the job of a request whose documents have been read.
 
-    `settings`: values for fields that the request leaves out. `follows`: the results of the
-    job in `request.after`.
+    Args:
+        settings: values for fields that the request leaves out.
+        follows: the results of the job in `request.after`.
 
     Raises:
         UserError: the workflow needs documents or items that are missing, or the gates of the
@@ -347,8 +350,10 @@ def _limits_of(request: Request, plan: Plan | None) -> JobLimits:
 def plan_of(request: Request, given_steps: tuple[StepId, ...] = ()) -> Plan | None:
     """Return the plan of the request's workflow, or None without a workflow.
 
-    The documents have been read. `given_steps`: ids of earlier results. Every step without a
-    dependency depends on them.
+    The documents have been read.
+
+    Args:
+        given_steps: ids of earlier results. Every step without a dependency depends on them.
 
     Raises:
         UserError: the workflow needs documents or items that are missing, or one of its steps has
@@ -415,7 +420,11 @@ def job_ids_with_key(submissions: Iterable[Submission]) -> list[JobId]:
 
 
 def first_clash(submissions: Sequence[Submission], jobs: Mapping[JobId, Event]) -> Clash | None:
-    """Return the first clash, or None. `jobs`: the first event of each stored job."""
+    """Return the first clash, or None.
+
+    Args:
+        jobs: the first event of each stored job.
+    """
     places: dict[JobId, int] = {}
     for place, submission in enumerate(submissions):
         earlier = places.setdefault(submission.job_id, place)
@@ -641,8 +650,10 @@ def _enter(
 ) -> Iterator[JobId]:
     """Store one batch, and yield the ids of its jobs.
 
-    A job is stored only if the job before it is stored. `stored_events`: the first events of jobs
-    that were stored before.
+    A job is stored only if the job before it is stored.
+
+    Args:
+        stored_events: the first events of jobs that were stored before.
     """
     new: dict[JobId, PreparedJob] = {}
     for request, submission in batch:

@@ -128,7 +128,8 @@ def waiting_reasons_for(
 ) -> tuple[WaitingReason, ...]:
     """Return the reasons of a job. An ended job has none.
 
-    `open_handoffs`: the handoffs of the job that have no result.
+    Args:
+        open_handoffs: the handoffs of the job that have no result.
     """
     if job.status.has_ended:
         return ()
@@ -246,7 +247,11 @@ def _natural_sort_key(name: str) -> list[tuple[int, str]]:
 
 
 def _process(awaited: str, command: str, *steps: str) -> WaitingReason:
-    """Return the reason for a process that is not running. `command`: starts the process."""
+    """Return the reason for a process that is not running.
+
+    Args:
+        command: starts the process.
+    """
     fix = f"start one with `handoff {command}`"
     return WaitingReason(awaited, fix, steps, fix_in_place="this run starts it again")
 

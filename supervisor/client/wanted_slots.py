@@ -110,8 +110,10 @@ def _end_time(sample: Mapping[str, Any]) -> float:
 
 
 def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
-    """Return the slots that a role could use. `refused_part`: of its waiting handoffs, from 0
-    to 1.
+    """Return the slots that a role could use.
+
+    Args:
+        refused_part: the part of its waiting handoffs that is refused, from 0 to 1.
     """
     if role in load.paused:
         return 0
