@@ -99,6 +99,8 @@ class Fork(Message):
     """Name of a specialist -> digest of the definition that the fork uses in place of the
     announced spec. The worker's own file still sets the maximum.
     """
+    new_tasks: Annotated[tuple[StepIdField, ...] | None, OmitNone] = None
+    """Steps that have another task than in the job that was forked first; None: there are none."""
     is_plan_approved: Annotated[bool | None, OmitNone] = None
     """True if a person has approved this plan for the forked job. The fork asks for all other
     approvals of the job again, because it makes other results and another answer.

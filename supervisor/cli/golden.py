@@ -55,10 +55,11 @@ def golden(
 ) -> int:
     """Add an ended job to a golden set for `handoff eval`.
 
-    The answer of the job becomes the reference. The gates and the rubric of the job become the
-    checks. For a job without gates, the check is that the answer cites a source, if the answer of
-    the job does. A job without any check gets the default rubric. The documents are written to a
-    folder next to the file, with the id as its name.
+    The answer of the job becomes the reference, without gaps and open points. The request has the
+    tasks that a fork has changed. A job with items or with --after is refused. The gates and the
+    rubric of the job become the checks. For a job without gates, the check is that the answer cites
+    a source, if the answer of the job does. A job without any check gets the default rubric. The
+    documents are written to a folder next to the file, with the id as its name.
 
     handoff golden add j-0123456789ab --to golden.jsonl --id resale
     """

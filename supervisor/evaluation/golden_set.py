@@ -21,17 +21,22 @@ from pydantic import (
     model_validator,
 )
 
+from handoff_queue.shared.types.answer import Answer
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
-from handoff_queue.shared.types.events import JobSubmitted
+from handoff_queue.shared.types.events import JobEnded, JobSubmitted
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import Manifest
 from handoff_queue.shared.types.ids import NameField
 from handoff_queue.shared.types.json_values import refuse_repeats
 from handoff_queue.shared.types.message import problems_of
+from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
 from handoff_queue.supervisor.client.export import Export, record_in
 from handoff_queue.supervisor.client.job_result import report_of
 from handoff_queue.supervisor.evaluation.answer_faults import text_of
+from handoff_queue.supervisor.lifecycle.answer import open_text
+from handoff_queue.supervisor.lifecycle.gaps import gap_text
+from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
 from handoff_queue.supervisor.text.plain_yaml import read_bounded
 
 MAX_BYTES = 5_000_000
@@ -188,16 +193,17 @@ def case_of(export: Export, name: str) -> NewCase:
 
     Raises:
         UserError: the job has not ended, has no answer, or has a request that is too long for a
-            case.
+            case; or its answer depends on items or results that a case does not have.
     """
     result = report_of(record_in(export))
-    answer = text_of(result)
+    answer = _without_own_lines(text_of(result), export)
     if not result.status.has_ended:
         raise UserError(f"{result.job_id} has not ended yet: wait for its end")
     if not answer:
         raise UserError(f"{result.job_id} has no answer: choose a job with a good answer")
     submitted = export.journal[0].event
     assert isinstance(submitted, JobSubmitted)
+    request = _request_of(export, submitted)
     documents = _documents(export, submitted)
     gates = submitted.gates
     if gates is None and result.citations:
@@ -209,7 +215,7 @@ def case_of(export: Export, name: str) -> NewCase:
         gates, rubric = None, DEFAULT_RUBRIC
     fields: dict[str, Any] = {
         "id": name,
-        "request": export.payloads[submitted.request.digest],
+        "request": request,
         "docs": name if documents else None,
         "gates": gates,
         "rubric": rubric,
@@ -220,6 +226,51 @@ def case_of(export: Export, name: str) -> NewCase:
     except ValidationError as error:
         problem = problems_of(error, kind=GoldenCase)
         raise UserError(f"{result.job_id} cannot be a case: {problem}") from None
+
+
+def _without_own_lines(text: str, export: Export) -> str:
+    """Return the text of an answer without the lines that code adds: gaps, open points, notes and
+    marks of statements without a source. No other answer has the same lines.
+    """
+    for recorded in reversed(export.journal):
+        if isinstance(recorded.event, JobEnded) and recorded.event.answer is not None:
+            answer = Answer.from_json(export.payloads[recorded.event.answer.digest])
+            for note in answer.notes:
+                text = text.removesuffix(f"_{note}_").rstrip()
+            text = text.removesuffix(open_text(answer.open_points)).rstrip()
+            text = text.removesuffix(gap_text(answer.gaps)).rstrip()
+            break
+    return text.replace(f" {UNPROVEN}", "").replace(UNPROVEN, "")
+
+
+def _request_of(export: Export, submitted: JobSubmitted) -> str:
+    """Return the request of a job, with the tasks that a fork has changed.
+
+    Raises:
+        UserError: the answer depends on items of a workflow, or on the results of another job.
+    """
+    job_id = export.job.job_id
+    if submitted.after is not None:
+        raise UserError(
+            f"{job_id} continues {submitted.after.job_id}, and a case has no earlier results:"
+            " choose a job without --after"
+        )
+    request = export.payloads[submitted.request.digest]
+    if submitted.workflow is None:
+        return request
+    plan = Plan.from_json(export.payloads[submitted.workflow.digest])
+    if any(step.row is not None and step.row.each != "files" for step in plan.steps):
+        raise UserError(
+            f"{job_id} repeats a step for items, and a case has no items: choose a job without"
+            " --items"
+        )
+    new_tasks: list[str] = []
+    for step in plan.steps:
+        if submitted.fork and step.id in (submitted.fork.new_tasks or ()):
+            new_tasks.append(step.task)
+    if new_tasks and len(plan.steps) == 1:
+        return new_tasks[0]
+    return "\n\n".join([request, *new_tasks])
 
 
 def _documents(export: Export, submitted: JobSubmitted) -> dict[str, str]:

@@ -59,12 +59,17 @@ def fork_of(
             _refuse_second_action(state, step_id, step, is_named=step_id == first)
         elif step.is_settled and step.result and step.result_status:
             kept_steps.append(_make_kept_step(step_id, step))
+    earlier = state.submitted.fork
+    new_tasks = dict.fromkeys((earlier and earlier.new_tasks) or ())
+    if has_new_task:
+        new_tasks[first] = None
     return Fork(
         job_id=state.job_id,
         from_step=first,
         kept=tuple(kept_steps),
         task_origins=origins_of_plan(state),
         specialists=dict(specialists),
+        new_tasks=tuple(new_tasks) or None,
         is_plan_approved=(ApprovalOf.PLAN in state.approved and not has_new_task) or None,
     )
 

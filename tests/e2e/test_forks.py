@@ -12,7 +12,10 @@ from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.events import HandoffIssued
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.forks import ForkOptions
+from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.evaluation.golden_set import read_golden
+from handoff_queue.supervisor.workflows import Items
+from handoff_queue.supervisor.workflows.parser import workflow_in
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 from tests.e2e.fleet import ENVELOPE, Fleet
 from tests.waiting import MAX_WAIT_S
@@ -27,6 +30,15 @@ tools: []
 ---
 ## Objective
 Answer like a pirate.
+"""
+WORKFLOW_WITH_ITEMS = """
+description: One step for each line
+review: false
+steps:
+  - id: a
+    specialist: generalist
+    for_each: lines
+    task: "Do a of golden-items: {item}"
 """
 
 
@@ -245,6 +257,74 @@ def test_a_job_becomes_a_case_of_a_golden_set(fleet: Fleet, handoff: Handoff) ->
 
     (case,) = read_golden(handoff.folder / "golden.jsonl")
     assert (case.id, case.request, case.reference) == ("bridge", "plan golden", result.answer)
+
+
+def test_the_case_of_a_fork_asks_for_the_changed_task(fleet: Fleet, handoff: Handoff) -> None:
+    task = "In one line: Do d of golden-fork."
+    job_id = finished_job(fleet, "golden-fork")
+    fork = fleet.jobs.fork(job_id, "d", ForkOptions(task=task))
+    fleet.wait_for_success(fork)
+    second = fleet.jobs.fork(fork, "d")
+    fleet.wait_for_success(second)
+
+    run(fleet, handoff, "golden", "add", fork, "--id", "changed")
+    run(fleet, handoff, "golden", "add", second, "--id", "changed-before")
+
+    for case in read_golden(handoff.folder / "golden.jsonl"):
+        assert case.request == f"plan golden-fork\n\n{task}"
+
+
+def test_the_case_of_a_fork_of_one_step_has_the_changed_task_alone(
+    fleet: Fleet, handoff: Handoff
+) -> None:
+    job_id = fleet.submit("golden-one", a="")
+    fleet.wait_for_success(job_id)
+    fork = fleet.jobs.fork(job_id, "a", ForkOptions(task="In one line: Do a of golden-one."))
+    fleet.wait_for_success(fork)
+
+    run(fleet, handoff, "golden", "add", fork)
+
+    (case,) = read_golden(handoff.folder / "golden.jsonl")
+    assert case.request == "In one line: Do a of golden-one."
+
+
+def test_a_job_with_items_is_not_a_case(fleet: Fleet, handoff: Handoff) -> None:
+    workflow = workflow_in(WORKFLOW_WITH_ITEMS)
+    items = Items(lines=("alpha", "beta"))
+    job_id = fleet.jobs.submit(Request("golden items", workflow=workflow, items=items))
+    fleet.wait_for_success(job_id)
+
+    line = run(fleet, handoff, "golden", "add", job_id, exit_code=BAD_INPUT)
+
+    assert f"{job_id} repeats a step for items, and a case has no items" in line
+
+
+def test_a_job_that_continues_another_job_is_not_a_case(fleet: Fleet, handoff: Handoff) -> None:
+    first = fleet.submit("golden-first", a="")
+    fleet.wait_for_success(first)
+    later = fleet.jobs.submit(Request("plan golden-first", after=first))
+    fleet.jobs.result(later, wait_s=MAX_WAIT_S)
+
+    line = run(fleet, handoff, "golden", "add", later, exit_code=BAD_INPUT)
+
+    assert f"{later} continues {first}, and a case has no earlier results" in line
+
+
+def test_the_reference_of_a_case_has_no_lines_of_our_code(fleet: Fleet, handoff: Handoff) -> None:
+    output = "The bridge is 300 m long [c1]."
+    claim = {"id": "c1", "text": "The bridge is 300 m long.", "sources": []}
+    failed = {**ENVELOPE, "status": "failed", "output": "", "claims": [], "problem": "no data"}
+    fleet.model.envelopes["golden-gap", "a"] = {**ENVELOPE, "output": output, "claims": [claim]}
+    fleet.model.envelopes["golden-gap", "b"] = failed
+    job_id = fleet.submit("golden-gap", a="", b="")
+    answer = str(fleet.jobs.result(job_id, wait_s=MAX_WAIT_S).answer)
+
+    run(fleet, handoff, "golden", "add", job_id)
+
+    assert "**Missing or incomplete:**" in answer
+    assert "[no source]" in answer
+    (case,) = read_golden(handoff.folder / "golden.jsonl")
+    assert case.reference == "The bridge is 300 m long."
 
 
 def test_a_job_with_a_request_that_is_too_long_for_a_golden_set_is_not_a_case(
