@@ -423,6 +423,13 @@ def methods_of_product() -> set[str]:
 PRODUCT = ("shared", "supervisor", "workers", "chaos", "benchmarks", "handoff_queue/testing")
 EMPTY_NAMES = {"came", "found", "how", "mine", "one", "ours", "said", "theirs", "told"}
 """Names of variables that do not say which value a variable holds."""
+VAGUE_NAMES = set(
+    "asked begun chosen given held kept made named shown stored taken there wanted what who"
+    " whole".split()
+)
+"""Names of variables that need a noun: `shown_steps`, not `shown`. Only the product keeps this
+rule, and fields keep the words of their JSON.
+"""
 _EMPTY = "|".join(EMPTY_NAMES)
 MAY_BREAK_A_RULE = re.compile(
     r"\belse\b(?!:).*\belse\b(?!:)"
@@ -447,14 +454,22 @@ class Form:
     loops_with_conditions: list[str] = field(default_factory=list)
     """Loops over a conditional expression."""
     empty_names: list[str] = field(default_factory=list)
+    vague_names: list[str] = field(default_factory=list)
     participles: list[str] = field(default_factory=list)
     """Functions that are named by one participle."""
     errors_with_commands: list[str] = field(default_factory=list)
     """Errors whose text has a command."""
+    _annotated: set[ast.AST] = field(default_factory=set)
+    """Fields, and variables with a type."""
 
     def add(self, node: ast.AST, path: Path) -> None:
-        if name_bound_by(node) in EMPTY_NAMES:
+        name = name_bound_by(node)
+        if name in EMPTY_NAMES:
             self.empty_names.append(f"{relative(path)}:{getattr(node, 'lineno', 0)}")
+        elif name in VAGUE_NAMES and is_variable(node) and node not in self._annotated:
+            self.vague_names.append(f"{relative(path)}:{getattr(node, 'lineno', 0)} {name}")
+        if isinstance(node, ast.AnnAssign):
+            self._annotated.add(node.target)
         if isinstance(node, ast.stmt):
             self.statements += 1
             self._add_text(node, path)
@@ -479,6 +494,10 @@ class Form:
             text = "".join(texts_in(node))
             if "`handoff " in text:
                 self.errors_with_commands.append(f"{relative(path)}:{node.lineno}: {text}")
+
+
+def is_variable(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name | ast.arg)
 
 
 def name_bound_by(node: ast.AST) -> str | None:
@@ -538,6 +557,7 @@ def test_each_class_of_the_product_has_its_own_name() -> None:
 def test_each_variable_has_a_name_for_its_value() -> None:
     for room in PRODUCT:
         assert form(room).empty_names == []
+        assert form(room).vague_names == []
     assert form_of_tests().empty_names == []
 
 

@@ -234,14 +234,14 @@ def _passages(text: str, begin: str, end: str) -> Iterator[QuoteSpan]:
         start = following
 
 
-def _next_words(wanted: str, text: str, position: int) -> int:
+def _next_words(words: str, text: str, position: int) -> int:
     """Return the index of the next occurrence that is not within a word, or -1."""
-    start = text.find(wanted, position)
+    start = text.find(words, position)
     while start >= 0:
-        stop = start + len(wanted)
+        stop = start + len(words)
         if not _is_within_word(text, start) and not _is_within_word(text, stop):
             return start
-        start = text.find(wanted, start + 1)
+        start = text.find(words, start + 1)
     return -1
 
 

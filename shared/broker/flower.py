@@ -99,8 +99,8 @@ def queues_of_the_fleet(store: Store) -> list[str]:
     Raises:
         HandoffError: Redis cannot be read.
     """
-    named = PERMANENT_QUEUES | store.presence.served_queues() | {*store.health.used_queues()}
-    return store.health.readable_queues(named)
+    queues = PERMANENT_QUEUES | store.presence.served_queues() | {*store.health.used_queues()}
+    return store.health.readable_queues(queues)
 
 
 @cache

@@ -163,8 +163,8 @@ class DeadLetters:
     def _read(self, first: int, last: int) -> list[bytes]:
         """Return stored letters. A worker that was taken over may have written longer ones."""
         arguments = list_arguments(first, last, MAX_LETTER_BYTES, MAX_LETTERS * MAX_BODY_CHARS)
-        stored: list[bytes] = self._connection.script("read_list", [keys.DEAD], arguments)
-        return stored
+        letters: list[bytes] = self._connection.script("read_list", [keys.DEAD], arguments)
+        return letters
 
     def drop(self, letter: DeadLetter) -> bool:
         """Delete the letter. Return False if another process or retention had deleted it."""

@@ -189,13 +189,13 @@ def refused_queues(processes: Iterable[AnnouncedProcess]) -> Iterator[Finding]:
         yield refused_queue(queue, _process_names(group))
 
 
-def refused_queue(queue: str, who: str) -> Finding:
-    """Return the finding that a process leaves out a queue. `who`: the process, in words."""
+def refused_queue(queue: str, processes: str) -> Finding:
+    """Return the finding that some processes, named in words, leave out a queue."""
     name = shorten(queue, 100)
     return Finding(
         CheckLevel.WARN,
         f"queue {name}",
-        f"Redis does not let {who} use this queue, so its steps fail",
+        f"Redis does not let {processes} use this queue, so its steps fail",
         f"`handoff keys init DIR --redis URL --specialist {name}` adds a specialist to the Redis"
         " users; or stop the worker that announces an unknown name",
     )

@@ -56,14 +56,14 @@ def load_passed_pages(store: Store, job_id: JobId, results: Iterable[str]) -> Pa
     names = _Names.of(results)
     if names.is_empty:
         return NO_PAGES
-    wanted: list[Document] = []
+    named_pages: list[Document] = []
     for page in reversed(store.payloads.load_fetched_pages(job_id)):  # the oldest first
         if names.has(page):
-            wanted.append(page)
+            named_pages.append(page)
     pages: list[Document] = []
     texts: list[str] = []
     room = MAX_PASSED_CHARS
-    for part in rows(wanted, _PAGES_AT_ONCE):
+    for part in rows(named_pages, _PAGES_AT_ONCE):
         texts_by_digest = store.payloads.get(job_id, [], results=[page.digest for page in part])
         for page in part:
             text = texts_by_digest[page.digest]

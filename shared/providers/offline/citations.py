@@ -47,11 +47,11 @@ def gap_of_words(words: Sequence[str], subject: str = "") -> str:
 
 def join_places(places: Sequence[str]) -> str:
     """Return the names of the first places and the number of the others."""
-    named = list(dict.fromkeys(places))
-    others = len(named) - _MAX_NAMED_PLACES
+    names = list(dict.fromkeys(places))
+    others = len(names) - _MAX_NAMED_PLACES
     if others > 1:
-        named[_MAX_NAMED_PLACES:] = [f"{others} others"]
-    return join_with_and(named)
+        names[_MAX_NAMED_PLACES:] = [f"{others} others"]
+    return join_with_and(names)
 
 
 def lines_of_gaps(gaps: Iterable[MissingFact]) -> list[str]:
@@ -88,7 +88,7 @@ def open_gaps(results: Sequence[Result]) -> list[MissingFact]:
         for gap in gaps_in(result.text):
             if text := without_found_words(gap.text, statements):
                 places.setdefault(text, []).append(gap.place)
-    return [MissingFact(text, join_places(named)) for text, named in places.items()]
+    return [MissingFact(text, join_places(places_of_gap)) for text, places_of_gap in places.items()]
 
 
 def without_found_words(gap_text: str, statements: Iterable[str]) -> str:
