@@ -5,9 +5,10 @@
 -- `HandoffClaim.reserve`), doing, number of checkpoints that the claim knows to be stored, number
 -- of new checkpoints that are a tool's answer, 1 if the new checkpoints are progress after lost
 -- claims (or 0), id of the batch that the reserved call is in and name of the call there ('':
--- unchanged), then the new checkpoints. A repeated call after a lost answer changes no budget (a bucket may count one call too many). If the number of
--- stored checkpoints is not the one that the claim knows, Redis has restored older data, and the
--- claim is lost. The next claim continues from the stored checkpoints.
+-- unchanged), then the new checkpoints. A repeated call after a lost answer changes no budget (a
+-- bucket may count one call too many). If the number of stored checkpoints is not the one that the
+-- claim knows, Redis has restored older data, and the claim is lost. The next claim continues from
+-- the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
 -- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must
 -- first take messages of users, and nothing is reserved.
