@@ -38,10 +38,10 @@ class Admission:
         later.
 
         Raises:
-            UserError: the request names a real model and no live worker has a key; no worker
-                serves or has served the fact-checker; no worker can ever serve a specialist that
-                the request names; or the request has a limit in money, and a specialist has
-                models without a known price.
+            UserError: the request names a real model and no live worker has a key. Or no worker
+                serves or has served the fact-checker. Or the request names a specialist that no
+                worker can ever serve. Or the request has a limit in money and needs a specialist
+                whose models have no known price.
             BudgetSpent: the tenant or the installation has spent its budget for the day.
             TooManyOpenJobs: the tenant may have no more open jobs.
             StoreUnavailable: Redis is filled above the mark.
