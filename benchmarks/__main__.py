@@ -26,7 +26,11 @@ CRITICAL_PATH_CALLS = {Synthesis.MERGE: 3, Synthesis.RECONCILE: 4}
 
 
 def main(arguments: Sequence[str] | None = None, *, fork_server: ForkServer | None = None) -> None:
-    """Measure, and print the table. `fork_server`: see `table.measure`."""
+    """Measure, and print the table.
+
+    Args:
+        fork_server: see `table.measure`.
+    """
     options = _parse_arguments(arguments)
     rows = []
     for row in rows_here():

@@ -439,6 +439,8 @@ MAY_BREAK_A_RULE = re.compile(
 """Texts with two conditional expressions, or with a name of `EMPTY_NAMES`. It is faster to search
 than to parse a file.
 """
+INLINE_ARGUMENT = re.compile(r"(?:^|[.]\s+)`(\w+)`: ", re.MULTILINE)
+"""An argument in the text of a docstring, such as "`due_at`: Unix time"."""
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -457,6 +459,8 @@ class Form:
     vague_names: list[str] = field(default_factory=list)
     participles: list[str] = field(default_factory=list)
     """Functions that are named by one participle."""
+    inline_arguments: list[str] = field(default_factory=list)
+    """Functions whose docstring describes an argument outside of a section `Args:`."""
     errors_with_commands: list[str] = field(default_factory=list)
     """Errors whose text has a command."""
     _annotated: set[ast.AST] = field(default_factory=set)
@@ -490,6 +494,9 @@ class Form:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if is_participle(node.name) and not is_property(node):
                 self.participles.append(f"{relative(path)}:{node.lineno} {node.name}")
+            names = {argument.arg for argument in [*node.args.args, *node.args.kwonlyargs]}
+            if names & set(INLINE_ARGUMENT.findall(ast.get_docstring(node) or "")):
+                self.inline_arguments.append(f"{relative(path)}:{node.lineno} {node.name}")
         elif isinstance(node, ast.Raise):
             text = "".join(texts_in(node))
             if "`handoff " in text:
@@ -542,6 +549,11 @@ def test_no_conditional_expression_contains_another() -> None:
 def test_no_loop_chooses_its_values_in_its_first_line() -> None:
     for room in PRODUCT:
         assert form(room).loops_with_conditions == []
+
+
+def test_docstrings_describe_arguments_in_the_section_args() -> None:
+    for room in PRODUCT:
+        assert form(room).inline_arguments == []
 
 
 def test_each_class_of_the_product_has_its_own_name() -> None:

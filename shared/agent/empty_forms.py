@@ -21,7 +21,11 @@ def is_empty_form(output: JsonValue, schema: Mapping[str, Any]) -> bool:
 
 
 def has_no_content(output: JsonValue, words: Set[str]) -> bool:
-    """Return whether an output says nothing, as `is_empty_form`. `words`: `words_of_schema`."""
+    """Return whether an output says nothing, as `is_empty_form`.
+
+    Args:
+        words: `words_of_schema`.
+    """
     has_text = False
     for leaf in _leaves(output):
         if isinstance(leaf, str):

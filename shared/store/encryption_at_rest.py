@@ -100,7 +100,10 @@ class Sealing:
     # Texts of a job.
 
     def seal(self, job_id: JobId, place: str, packed: bytes) -> bytes:
-        """Return the form of a packed text in Redis. `place`: see `open`.
+        """Return the form of a packed text in Redis.
+
+        Args:
+            place: see `open`.
 
         Raises:
             NoTenantKey: the keys of the tenant cannot be read.

@@ -194,7 +194,11 @@ class JobSummaries:
 
 
 def _fields_by_name(values: Sequence[bytes | None]) -> dict[bytes, bytes]:
-    """Return the existing fields of a hash. `values`: in the order of the arguments."""
+    """Return the existing fields of a hash.
+
+    Args:
+        values: values of the fields, in the order of the arguments.
+    """
     fields: dict[bytes, bytes] = {}
     for name, value in zip((*_JOB_FIELDS, *_SHORT), values, strict=True):
         if value is not None:

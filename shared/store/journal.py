@@ -240,7 +240,8 @@ class Journal:
         """Return the events after a version, oldest first. With a keyring, `EventRefused` is in the
         place of each event whose signature does not hold.
 
-        `limit`: most events. None: all events.
+        Args:
+            limit: most events. None: all events.
 
         Raises:
             UserError: this process has public keys, and no private key that codes are for.

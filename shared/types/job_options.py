@@ -68,7 +68,11 @@ _AWAITED = {
 
 
 def describe_awaited_answer(subject: str) -> str:
-    """Return the answer that a job waits for, in words. `subject`: the subject of its question."""
+    """Return the answer that a job waits for, in words.
+
+    Args:
+        subject: the subject of its question.
+    """
     return _AWAITED.get(subject, f"an approval of its {subject}")
 
 

@@ -231,7 +231,11 @@ def worker_variables_with_own_redis(settings: Settings) -> dict[str, str]:
 
 
 def _folders_as_json(paths: tuple[Path, ...], option: str) -> str:
-    """Return folders as a JSON list of absolute paths. `option`: for an error."""
+    """Return folders as a JSON list of absolute paths.
+
+    Args:
+        option: for an error.
+    """
     absolute = [expand_folder(path, option).resolve() for path in paths]
     return json.dumps([str(path) for path in absolute])
 

@@ -238,7 +238,11 @@ def _list(file: Path, *, as_json: bool) -> None:
 
 
 def _rotate(folder: Path, name: str) -> None:
-    """Give an identity a new key. `folder`: of the keys, or the file of its keyring."""
+    """Give an identity a new key.
+
+    Args:
+        folder: folder of the keys, or the file of its keyring.
+    """
     if folder.is_file():
         folder = folder.parent
     key = rotate_key(folder, name)

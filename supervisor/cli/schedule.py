@@ -210,7 +210,11 @@ def _act(jobs: Client, action: ScheduleAction, name: str, tenant: str, *, as_jso
 
 
 def _print(schedules: Sequence[ScheduleStatus], tenant: str | None, *, as_json: bool) -> None:
-    """Print a line for each schedule. `tenant`: their tenant; None: all tenants."""
+    """Print a line for each schedule.
+
+    Args:
+        tenant: tenant of the schedules; None: all tenants.
+    """
     if as_json:
         write_as_json([entry.model_dump(mode="json") for entry in schedules])
         return

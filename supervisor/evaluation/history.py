@@ -80,7 +80,8 @@ def summary_of(
 def compare_runs(runs: Sequence[EvaluationRun]) -> dict[str, list[ComparedRun]]:
     """Return the runs by their set, in the given order, each with the comparisons.
 
-    `runs`: the newest first.
+    Args:
+        runs: the newest first.
     """
     earlier: dict[tuple[str, str, str | None], EvaluatedVariant] = {}
     by_set: dict[str, list[ComparedRun]] = {}

@@ -181,7 +181,11 @@ def _fact(where: str, cells: _Cells) -> KnownFact:
 def _rows_of_text(
     file: Path, columns: Mapping[str, str], named_parts: set[str]
 ) -> Generator[_Placed, None, None]:
-    """Yield the rows of a text file. `named_parts`: the parts whose columns the user named."""
+    """Yield the rows of a text file.
+
+    Args:
+        named_parts: the parts whose columns the user named.
+    """
     data = read_bounded(file, MAX_BYTES, "keep the facts that answers mention")
     try:
         text = decode(data)
@@ -218,7 +222,8 @@ def _rows_of_database(
 ) -> Generator[_Placed, None, None]:
     """Yield the rows of a table in a SQLite file, at most one more than `MAX_FACTS`.
 
-    `named_parts`: the parts whose columns the user named.
+    Args:
+        named_parts: the parts whose columns the user named.
     """
     for name in (table, *columns.values()):
         if not _NAME.fullmatch(name):

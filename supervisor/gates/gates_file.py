@@ -39,13 +39,17 @@ class FieldsFile:
     def where(self, place: Sequence[str]) -> str:
         """Return `FILE:LINE` of the value at a place.
 
-        `place`: keys, and positions in lists from 0, from the outside inwards.
+        Args:
+            place: keys, and positions in lists from 0, from the outside inwards.
         """
         return f"{self.file}:{line_at(self.root, place)}"
 
 
 def fields_in(file: Path, such_as: Sequence[str]) -> FieldsFile:
-    """Read the fields of a file. `such_as`: the names of the fields, for errors.
+    """Read the fields of a file.
+
+    Args:
+        such_as: the names of the fields, for errors.
 
     Raises:
         UserError: the file is missing, too large, or not plain YAML with fields. The message names
@@ -131,7 +135,11 @@ def _describe_problems(
     error: ValidationError,
     kind: type[BaseModel],
 ) -> str:
-    """Return the problems of a value, each with its place. `parent`: the place of the value."""
+    """Return the problems of a value, each with its place.
+
+    Args:
+        parent: the place of the value.
+    """
     lines: list[str] = []
     for inner_place, problem in each_problem(error, kind, shows_values=True):
         place = (*parent, *inner_place)

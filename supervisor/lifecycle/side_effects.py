@@ -151,7 +151,8 @@ def sinks_to_redo(state: JobState) -> tuple[StepId, ...]:
 def with_effects_after_review(plan: Plan, acting: Collection[str]) -> Plan:
     """Return the plan with its acting steps after the review, if that leaves steps to review.
 
-    `acting`: the specialists that have tools with effects.
+    Args:
+        acting: the specialists that have tools with effects.
     """
     steps = _put_acting_steps_after_review(plan.steps, acting)
     if steps == plan.steps or len(after_review_in(steps)) == len(steps):

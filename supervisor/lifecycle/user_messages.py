@@ -41,7 +41,11 @@ MAX_CHARS_IN_A_BRIEF = 20_000
 def apply_message_event(
     state: JobState, event: UserMessageSent | UserMessageTaken, version: int
 ) -> dict[str, Any]:
-    """Return the changes after a message was sent or taken. `version`: of the event."""
+    """Return the changes after a message was sent or taken.
+
+    Args:
+        version: version of the event.
+    """
     if isinstance(event, UserMessageSent):
         new_message = UserMessage(
             message_id=event.message_id, version=version, text=event.text, step=event.step

@@ -231,7 +231,9 @@ def _draw(
 def _estimate(figures: Sequence[float], scores: Sequence[tuple[float, float]]) -> Estimate:
     """Return the estimate of a simulated figure.
 
-    `scores`: for each earlier quote, the real figure divided by the simulated `likely` and `most`.
+    Args:
+        scores: for each earlier quote, the real figure divided by the simulated `likely` and
+            `most`.
     """
     drawn_likely, drawn_most = _quantile(figures, 0.5), _quantile(figures, 0.9)
     likely, most = drawn_likely, COLD * drawn_most

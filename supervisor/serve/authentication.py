@@ -162,8 +162,10 @@ async def caller_of(
 
 async def find_caller(request: Request, state: AppState, secret: str | None) -> Caller:
     """Return the caller with the secret of a token, count the request, and wait for its turn.
+    Raises as `caller_of`.
 
-    `secret`: None for a caller without a token. Raises as `caller_of`.
+    Args:
+        secret: None for a caller without a token.
     """
     address = address_of(request, state.settings)
     user = user_of(request, state.settings)
@@ -334,7 +336,8 @@ def require_api_role(
 ) -> Callable[..., Awaitable[Access]]:
     """Return a dependency that gives access to a caller with this role or a higher one.
 
-    `all_tenants`: refuse a token that belongs to one tenant.
+    Args:
+        all_tenants: refuse a token that belongs to one tenant.
     """
 
     async def access_of(
@@ -349,7 +352,8 @@ def require_api_role(
 def check_api_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) -> None:
     """Check that the caller has this role or a higher one.
 
-    `all_tenants`: refuse a token that belongs to one tenant.
+    Args:
+        all_tenants: refuse a token that belongs to one tenant.
 
     Raises:
         Problem: the caller may not do this.
@@ -380,7 +384,11 @@ def tenant_for(caller: Caller, tenant: str | None) -> str | None:
 
 
 def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "mcp"]) -> Access:
-    """Return clients whose actions name the caller. `via`: the way to the queue."""
+    """Return clients whose actions name the caller.
+
+    Args:
+        via: the way to the queue.
+    """
     actor = Actor(name=caller.name, via=via, address=caller.address, token=caller.token_id)
     jobs = state.jobs.acting_as(actor)
     return Access(jobs, state.settings, caller, state.token_checks, state.streams, state.turns)

@@ -148,7 +148,11 @@ def name_at(pointer: str) -> str:
 
 
 def _field_problem(errors: Sequence[tuple[str, str]]) -> Problem:
-    """Return the problem of fields. `errors`: the pointer and the text of each problem."""
+    """Return the problem of fields.
+
+    Args:
+        errors: the pointer and the text of each problem.
+    """
     pointer, first = errors[0]
     more = ""
     if len(errors) > 1:
@@ -203,8 +207,10 @@ def response_of(problem: Problem) -> JSONResponse:
 
 
 def answer_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Response]) -> None:
-    """Make every error of an application a problem. `respond`: returns the response of a
-    problem.
+    """Make every error of an application a problem.
+
+    Args:
+        respond: returns the response of a problem.
     """
 
     async def on_problem(request: Request, error: Exception) -> Response:

@@ -192,7 +192,11 @@ class OpenStreams:
     """Counts the open streams of each caller of this process. An event loop uses it."""
 
     def __init__(self, limit: int) -> None:
-        """Begin to count. `limit`: the most streams of one caller."""
+        """Begin to count.
+
+        Args:
+            limit: the most streams of one caller.
+        """
         self._most = limit
         self._stream_counts: Counter[str] = Counter()
 
@@ -224,7 +228,11 @@ class CallerTurns:
     """
 
     def __init__(self, limit: int = MAX_CHECKS) -> None:
-        """Begin. `limit`: turns of one caller at the same time."""
+        """Begin without a turn.
+
+        Args:
+            limit: turns of one caller at the same time.
+        """
         self._limit = limit
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._users: Counter[str] = Counter()

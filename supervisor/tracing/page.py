@@ -195,11 +195,13 @@ def answer_html(
 ) -> str:
     """Return an answer as HTML.
 
-    `answer`: Markdown, or the JSON value of an answer with a schema.
-    `citations`: as in `JobResult.citations`. `[n]` becomes a link to the source `PREFIX-source-n`.
-    `prefix`: makes the ids of one answer unique in its page.
-    `is_form`: True if a text is a JSON value of an answer with a schema, and not Markdown.
-    `links`: the URL of each source by number, in place of a link within the page.
+    Args:
+        answer: Markdown, or the JSON value of an answer with a schema.
+        citations: as in `JobResult.citations`. `[n]` becomes a link to the source
+            `PREFIX-source-n`.
+        prefix: makes the ids of one answer unique in its page.
+        is_form: True if a text is a JSON value of an answer with a schema, and not Markdown.
+        links: the URL of each source by number, in place of a link within the page.
     """
     if is_form or not isinstance(answer, str):
         return f'<pre tabindex="0">{escape(json.dumps(answer, ensure_ascii=False, indent=2))}</pre>'
@@ -215,8 +217,11 @@ def answer_html(
 def sources_html(
     citations: Sequence[Mapping[str, Any]], prefix: str, links: Mapping[int, str] | None = None
 ) -> str:
-    """Return the numbered sources of an answer as an HTML list: the document, the quote and
-    its statement. `links`: see `answer_html`.
+    """Return the numbered sources of an answer as an HTML list: the document, the quote and its
+    statement.
+
+    Args:
+        links: see `answer_html`.
     """
     urls = links or {}
     items = "".join(_source(citation, prefix, urls) for citation in citations)
@@ -339,7 +344,8 @@ class TracedJob:
 def page_of(jobs: Sequence[TracedJob], made_by: str) -> str:
     """Return the page of a job and its child jobs, the job first.
 
-    `made_by`: name and version of the program that read the jobs.
+    Args:
+        made_by: name and version of the program that read the jobs.
     """
     record = jobs[0].record
     style = "".join(_asset(name) for name in STYLES)
@@ -447,7 +453,8 @@ def _cache_use(journal: Sequence[RecordedEvent]) -> dict[str, float] | None:
 def _rows_by_specialist(bars: Sequence[TimelineBar], until: float) -> list[dict[str, Any]]:
     """Return the work and cost of each specialist or role, the one with the most tokens first.
 
-    `until`: end of the work that still runs, in Unix seconds.
+    Args:
+        until: end of the work that still runs, in Unix seconds.
     """
     bars_by_specialist: dict[str, list[TimelineBar]] = defaultdict(list)
     for bar in bars:

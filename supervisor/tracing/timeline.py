@@ -327,7 +327,8 @@ def _end_stopped(
 ) -> None:
     """End the stopped bars without an end, and their open claims, at a time.
 
-    `steps`: only the bars of these steps; None: all bars.
+    Args:
+        steps: only the bars of these steps; None: all bars.
     """
     for place, bar in enumerate(bars):
         is_meant = steps is None or bar.step_id in steps

@@ -227,7 +227,10 @@ def _keys_of_rows(workflow: Workflow, column: str, rows: Sequence[Mapping[str, s
 
 
 def _check_given(workflow: Workflow, counts: Mapping[ForEach, int]) -> None:
-    """Check that the given items and the repeated steps fit. `counts`: items of each kind.
+    """Check that the given items and the repeated steps fit.
+
+    Args:
+        counts: items of each kind.
 
     Raises:
         UserError: a step is repeated over missing items, or no step uses the given lines or
@@ -254,7 +257,10 @@ def _check_given(workflow: Workflow, counts: Mapping[ForEach, int]) -> None:
 
 
 def _check_size(workflow: Workflow, counts: Mapping[ForEach, int]) -> None:
-    """Check the size of the plan before it is made. `counts`: items of each kind.
+    """Check the size of the plan before it is made.
+
+    Args:
+        counts: items of each kind.
 
     Raises:
         UserError: the plan has too many steps or dependencies.

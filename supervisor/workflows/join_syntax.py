@@ -33,9 +33,12 @@ class Share:
     is_percent: bool = False
 
     def of(self, parts: int) -> int:
-        """Return the number of results. `parts`: the possible results.
+        """Return the number of results.
 
         A percentage is rounded up, and is at least one result.
+
+        Args:
+            parts: the possible results.
         """
         if self.is_percent:
             return max(1, -(-parts * self.number // 100))
@@ -112,7 +115,10 @@ def join_as_json(join: JsonValue, parts: int) -> JsonValue:
 
 
 def join_from(where: str, node: yaml.Node) -> JoinSyntax:
-    """Parse a join. `where`: file, line and step, for errors.
+    """Parse a join.
+
+    Args:
+        where: file, line and step, for errors.
 
     Raises:
         UserError: the first fault, and its correction.

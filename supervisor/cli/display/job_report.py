@@ -209,7 +209,11 @@ def print_outline(outline: JobOutline, letters: Sequence[DeadLetter]) -> None:
 
 
 def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each part of a plan. `plan`: as `JobOutline.plan`."""
+    """Yield a line for each part of a plan.
+
+    Args:
+        plan: as `JobOutline.plan`.
+    """
     for part in plan["parts"]:
         names = part["first"]
         if part["count"] > 1:

@@ -68,7 +68,11 @@ def _commands_by_panel(entries: Mapping[str, Entry]) -> dict[str, dict[str, Entr
 
 
 def _print_lines(commands: Mapping[str, Entry], width: int | None = None) -> None:
-    """Print each command with its line. `width`: of the names, by default the longest name."""
+    """Print each command with its line.
+
+    Args:
+        width: width of the names, by default of the longest name.
+    """
     width = width or max(map(len, commands))
     console = stdout()
     for name, entry in commands.items():

@@ -222,7 +222,8 @@ class UrlFilter:
     def where(self, now: float) -> JobFilter:
         """Return the filter of the store.
 
-        `now`: Unix time in seconds by Redis's clock.
+        Args:
+            now: Unix time in seconds by Redis's clock.
         """
         submitted_after = None
         if age := self.texts["age"]:

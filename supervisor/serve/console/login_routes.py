@@ -32,8 +32,9 @@ router = APIRouter(include_in_schema=False)
 async def static(name: str, v: str = "") -> Response:
     """Return a static file. It needs no login.
 
-    `v`: the digest in the URL. During an upgrade, a page of another version may ask for a file
-    that this server does not have. A browser must not keep the answer under that URL.
+    Args:
+        v: the digest in the URL. During an upgrade, a page of another version may ask for a file
+            that this server does not have. A browser must not keep the answer under that URL.
     """
     if name not in STATIC:
         raise Problem(404, "there is no such file")

@@ -128,7 +128,11 @@ async def money(request: Request, visit: Reads) -> Response:
 
 
 def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
-    """Read the spending of the newest days. `tenant`: None for all tenants."""
+    """Read the spending of the newest days.
+
+    Args:
+        tenant: None for all tenants.
+    """
     store = access.store
     today = int(store.connection.now()) // DAY_S
     numbers = range(today, today - days, -1)

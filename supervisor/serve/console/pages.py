@@ -158,7 +158,11 @@ def render(
     headers: dict[str, str] | None = None,
     **values: Any,
 ) -> HTMLResponse:
-    """Return a page. `visit`: None for a page that needs no login."""
+    """Return a page.
+
+    Args:
+        visit: None for a page that needs no login.
+    """
     browser = visit.browser if visit else browser_of(request)
     csrf = visit.csrf if visit else make_csrf_token(browser, "")
     text = (

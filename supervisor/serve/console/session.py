@@ -84,7 +84,8 @@ def browser_of(request: Request) -> str:
 def make_csrf_token(browser: str, secret: str) -> str:
     """Return the CSRF token of a browser: forged requests do not have it.
 
-    `secret`: the secret of the token, the key of a proxy's user, or ''.
+    Args:
+        secret: the secret of the token, the key of a proxy's user, or ''.
     """
     return hmac.new(secret.encode(), browser.encode(), hashlib.sha256).hexdigest()
 
@@ -108,7 +109,8 @@ def set_cookie(request: Request, response: Response, name: str, value: str) -> N
 async def check_csrf(request: Request, expected: str) -> None:
     """Check that a page of this server sent a request that changes something.
 
-    `expected`: the text that the form or the header must have.
+    Args:
+        expected: the text that the form or the header must have.
 
     Raises:
         Problem: the header Origin is missing or names another site, or the page is older than the
@@ -159,7 +161,8 @@ async def _caller_and_secret(request: Request, state: AppState) -> tuple[Caller,
 def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Visit]]:
     """Return a dependency that lets users with this role or a higher one visit a page.
 
-    `all_tenants`: refuse a token that belongs to one tenant.
+    Args:
+        all_tenants: refuse a token that belongs to one tenant.
     """
 
     async def check_visit(visit: Annotated[Visit, Depends(visit_of)]) -> Visit:
