@@ -165,9 +165,10 @@ class FoldedText:
         return self._source(QuoteSpan(start, start + len(folded_quote)))
 
     def find_passage(self, quote: str) -> QuoteSpan | None:
-        """Return the span of a passage of which the quote has only the first and the last words,
-        with an ellipsis between them: "Three pumps ... in 2019." None: no paragraph has such a
-        passage, or there are several.
+        """Return the span of a passage of which the quote has only the first and the last words.
+        An ellipsis is between them, as in "Three pumps ... in 2019".
+
+        Return None if no paragraph has such a passage, or if there are several.
         """
         begin, ellipsis, end = _split_at_ellipsis(quote)
         begin, end = _fold_quote(begin), _fold_quote(end)

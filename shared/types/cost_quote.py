@@ -28,7 +28,7 @@ class Quote(Message):
     microusd: Estimate | None = None
     """None if there is no earlier handoff, or a price is unknown."""
     half_price_microusd: Annotated[NonNegativeFloat | None, OmitNone] = None
-    """The part of the likely cost that is for tokens of calls in batches, at half price; None: all
+    """The part of the likely cost that is for tokens of calls in batches, at half price. None: all
     calls are live, or a price is unknown.
     """
     seconds: Estimate | None = None

@@ -192,8 +192,8 @@ def case_of(export: Export, name: str) -> NewCase:
         name: the id of the case.
 
     Raises:
-        UserError: the job has not ended, has no answer, or has a request that is too long for a
-            case; or its answer depends on items or results that a case does not have.
+        UserError: the job has not ended, or has no answer. Or its request is too long for a case.
+            Or its answer depends on items or results that a case does not have.
     """
     result = report_of(record_in(export))
     answer = _without_own_lines(text_of(result), export)
