@@ -68,7 +68,7 @@ def app_or_exit(make: Callable[[], Celery], module: str) -> Celery:
         with without_collection():
             return make()
     except UserError as error:
-        sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"handoff: {' '.join(error.line.split())}\n")
         raise SystemExit(error.exit_code) from None
 
 
@@ -91,7 +91,7 @@ def exits_on_error(begins: Callable[..., None]) -> Callable[..., None]:
         try:
             begins(**signal_arguments)
         except UserError as error:
-            sys.stderr.write(f"handoff: {' '.join(str(error).split())}\n")
+            sys.stderr.write(f"handoff: {' '.join(error.line.split())}\n")
             raise WorkerShutdown(error.exit_code) from None
         except Exception as error:
             log.exception("this process cannot begin its work", at=begins.__qualname__)

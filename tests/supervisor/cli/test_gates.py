@@ -50,11 +50,11 @@ def test_the_gates_of_the_docs_are_valid(tmp_path: Path) -> None:
         (
             'forbidden: ["(a{1000}){1000}"]\n',
             (
-                r"not one of RE2's \(it repeats more than 1,000 times, repetitions in one another"
-                r" multiplied\)"
+                r"not a regular expression of RE2: it repeats more than 1,000 times, repetitions in"
+                r" one another multiplied"
             ),
         ),
-        ('forbidden: ["("]\n', r"not one of RE2's \(missing \)"),
+        ('forbidden: ["("]\n', r"not a regular expression of RE2: missing \)"),
         (
             "min_words: 9999\nmin_words: 1\n",
             r"gates\.yaml:2: 'min_words' is given twice; remove one",

@@ -41,7 +41,7 @@ def read_lines(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
             r"golden\.jsonl:2: it has neither gates nor a rubric",
         ),
         ({**VALID_CASE, "id": "b", "gate": {}}, "gate: there is no such field"),
-        ({**VALID_CASE, "id": "b", "gates": {"required": ["("]}}, "not one of RE2's"),
+        ({**VALID_CASE, "id": "b", "gates": {"required": ["("]}}, "not a regular expression"),
         (
             {**VALID_CASE, "id": "b", "gates": {"fact_checker": "legal"}},
             "a fact-checker checks an answer while its job runs",
