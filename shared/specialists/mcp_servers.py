@@ -21,12 +21,11 @@ from handoff_queue.shared.agent.tool import check_parameter_names
 from handoff_queue.shared.settings.http_values import split_http_url
 from handoff_queue.shared.text.yaml_reader import compose
 from handoff_queue.shared.types.errors import InvalidTool
+from handoff_queue.shared.types.limits import MAX_TOOL_TIMEOUT_S
 from handoff_queue.shared.types.message import Message, digest_of, each_problem
 from handoff_queue.shared.types.names import NAME_PATTERN
 
 MAX_LISTING_BYTES = 1_000_000
-MAX_TIMEOUT_S = 3_600.0
-"""Longest `timeout_s`, as of a user's tool."""
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of tools that the Messages API takes."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -51,7 +50,7 @@ class McpServer(Message):
     """The headers of each request. `${NAME}` stands for a variable of the worker's environment."""
     tools: Annotated[tuple[Line, ...], Field(min_length=1, max_length=100)]
     """The only tools of the server that the specialist may use."""
-    timeout_s: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S, strict=False)] = 60.0
+    timeout_s: Annotated[float, Field(gt=0, le=MAX_TOOL_TIMEOUT_S, strict=False)] = 60.0
     """Seconds after which a call has failed, with the time to connect."""
     allow_private: bool = False
     """True if the URL may have addresses that are not on the public internet."""

@@ -27,6 +27,8 @@ MAX_SECONDS = 365 * 86_400
 """Longest time that a user can set, in seconds."""
 MAX_SLOTS = 10_000
 """Most threads of one worker process."""
+MAX_TOOL_TIMEOUT_S = 3_600.0
+"""Highest `timeout_s` of a user's tool, and of a server of tools."""
 MAX_DOCUMENT_BYTES = 20_000_000
 """Bytes of the largest document, if no setting states another number."""
 MAX_DOCUMENTS = 10_000

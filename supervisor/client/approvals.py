@@ -48,11 +48,10 @@ from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_chi
 from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
+from handoff_queue.supervisor.roles.briefs import MAX_NOTE_CHARS
 from handoff_queue.supervisor.roles.role_events import hide_titles, make_plan_event
 from handoff_queue.supervisor.workflows.join_syntax import join_as_json
 
-MAX_NOTE_CHARS = 10_000
-"""Most characters of a note."""
 MAX_KEYS_IN_ERROR = 20
 """Most keys of rows that an error names."""
 _OF_A_REPORT = frozenset({"degraded", "method", "child_jobs"})

@@ -28,6 +28,7 @@ from handoff_queue.shared.types.step import OnFailure
 from handoff_queue.supervisor.client.job_result import JobResult
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.evaluation.answer_faults import text_of
+from handoff_queue.supervisor.evaluation.golden_set import MAX_REFERENCE_CHARS
 from handoff_queue.supervisor.roles.answer_text import clip, name_of, object_schema, values_of
 from handoff_queue.supervisor.workflows.template import Template
 from handoff_queue.supervisor.workflows.workflow import Workflow, WorkflowStep
@@ -36,7 +37,6 @@ GRADER = "reviewer"
 """The specialist that grades by default."""
 MAX_ANSWER_CHARS = 30_000
 MAX_REQUEST_CHARS = 20_000
-MAX_REFERENCE_CHARS = 10_000
 MAX_SOURCES = 20
 MAX_QUOTE_CHARS = 200
 GRADER_S = 600

@@ -19,6 +19,7 @@ from handoff_queue.shared.agent.tool_policy import CallVerdict, PolicyRules, Too
 from handoff_queue.shared.documents import extraction as elsewhere
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.policy_file import rules_in
+from handoff_queue.shared.types.limits import MAX_TOOL_TIMEOUT_S
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools import (
     fetch_url,
@@ -143,7 +144,7 @@ def test_the_figures_of_the_text_are_those_of_the_code() -> None:
     assert f"{tool_calls.MAX_RESULT_CHARS:,} characters" in files
     assert f"`{ENTRY_POINT_GROUP}`" in files
     for figure in (
-        f"{marks.DEFAULT_TIMEOUT_S:g} by default, at most {marks.MAX_TIMEOUT_S:,.0f}",
+        f"{marks.DEFAULT_TIMEOUT_S:g} by default, at most {MAX_TOOL_TIMEOUT_S:,.0f}",
         f"may print {tool_call_process.MAX_OUTPUT_BYTES:,} bytes",
         f"return {tool_host_protocol.MAX_RESULT_BYTES:,} bytes",
         "`, `".join(tool_host.VARIABLES[:-1]),

@@ -10,6 +10,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from handoff_queue.shared.agent.tool import ANY_HOST, CallContext, Reads, ToolFailed
 from handoff_queue.shared.text.word_forms import with_article
+from handoff_queue.shared.types.limits import MAX_TOOL_TIMEOUT_S
 
 __all__ = ["CallContext", "ToolFailed", "tool"]
 
@@ -19,8 +20,6 @@ Returned = TypeVar("Returned")
 DEFAULT_TIMEOUT_S = 300.0
 """Seconds after which a call of a user's tool has failed, unless the tool sets `timeout_s`."""
 HOST = re.compile(r"(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
-MAX_TIMEOUT_S = 3_600.0
-"""Highest `timeout_s` of a user's tool."""
 
 
 @overload
@@ -185,11 +184,11 @@ def timeout_of(function: Callable[..., object]) -> float:
     """Return the number of seconds after which a call of the function has failed.
 
     Raises:
-        ValueError: its `timeout_s` is not a number above 0 and up to `MAX_TIMEOUT_S`.
+        ValueError: its `timeout_s` is not a number above 0 and up to `MAX_TOOL_TIMEOUT_S`.
     """
     timeout_s = getattr(function, "timeout_s", DEFAULT_TIMEOUT_S)
     is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
-    if not is_number or not 0 < timeout_s <= MAX_TIMEOUT_S:
-        limit = f"{MAX_TIMEOUT_S:g}"
+    if not is_number or not 0 < timeout_s <= MAX_TOOL_TIMEOUT_S:
+        limit = f"{MAX_TOOL_TIMEOUT_S:g}"
         raise ValueError(f"its timeout_s must be a number of seconds above 0 and up to {limit}")
     return float(timeout_s)

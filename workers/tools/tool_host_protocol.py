@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from handoff_queue.shared.agent.tool import CallContext, Reads
 from handoff_queue.shared.agent.tool_return_values import MAX_IMAGES_A_RESULT
-from handoff_queue.workers.tools.tool_decorator import MAX_TIMEOUT_S
+from handoff_queue.shared.types.limits import MAX_TOOL_TIMEOUT_S
 
 MAX_RESULT_BYTES = 24_000_000
 """Bytes of one result as JSON. The four largest images have 20,000,000 bytes of base64."""
@@ -59,7 +59,7 @@ class ToolDefinition(_Message):
     description: str
     input_schema: dict[str, Any]
     repeatable: bool
-    timeout_s: float = Field(gt=0, le=MAX_TIMEOUT_S)
+    timeout_s: float = Field(gt=0, le=MAX_TOOL_TIMEOUT_S)
     secrets: tuple[VariableName, ...]
     credentials: tuple[VariableName, ...] = ()
     """Names of credentials of the job's tenant."""

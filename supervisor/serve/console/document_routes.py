@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from handoff_queue.shared.agent.quote_verification import MAX_QUOTE_CHARS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.shared.types.handoff import Document, Manifest
@@ -25,7 +26,6 @@ BEFORE_QUOTE = 20_000
 """Characters of the page before the quote."""
 MAX_LINK_CHARS = 400
 """Most characters of a quote in a link, because proxies limit the length of a URL."""
-MAX_QUOTE_CHARS = 2_000
 MAX_PLACE = 10**9
 MAX_CHILDREN = 200
 """Most jobs whose fetched pages are listed and searched: a job and its child jobs."""
