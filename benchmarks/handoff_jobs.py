@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.driver import PATIENCE_S
 from handoff_queue.shared.settings.settings import Settings
@@ -14,9 +13,7 @@ from handoff_queue.shared.types.events import JobEnded, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client import client
-
-if TYPE_CHECKING:
-    from handoff_queue.supervisor.client.request import Request
+from handoff_queue.supervisor.client.request import Request
 
 
 class HandoffJobs:

@@ -65,7 +65,7 @@ class PreparedJobs:
                 return self.cancelled()
             case "say":
                 return self.with_a_step_to_begin
-            case "fork":
+            case "fork" | "golden":
                 return self.written
             case _:
                 return self.ended

@@ -248,7 +248,7 @@ def test_a_client_keeps_its_prefix_with_the_oldest_and_the_newest_supported_vers
 ) -> None:
     submit = tmp_path / "submit.py"
     submit.write_text(
-        "from handoff_queue.supervisor.client.client import Request, connect\n"
+        "from handoff_queue import Request, connect\n"
         "print(connect().submit(Request('What is HNSW?')))\n"
     )
 
@@ -338,7 +338,7 @@ def test_a_request_that_needs_an_extra_is_refused_with_its_name(
     program.write_text(
         "from handoff_queue.shared.types.errors import UserError\n"
         "from handoff_queue.shared.types.limits import JobLimits\n"
-        "from handoff_queue.supervisor.client.client import Request, connect\n"
+        "from handoff_queue import Request, connect\n"
         f"for arguments in ({requests}):\n"
         "    try:\n"
         "        connect().submit(Request('What is HNSW?', **arguments))\n"

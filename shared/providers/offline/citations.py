@@ -14,7 +14,7 @@ from handoff_queue.shared.types.citation_markers import MARKER
 ALL_DOCUMENTS = "the documents"
 CANNOT_ANSWER = "The offline model cannot answer this"
 _GAP_LINE = re.compile(r"^[^\w\n]*+Not found in ([^\n]+?): *+([^\n]+)$", re.MULTILINE)
-_MISSING_WORDS = re.compile(r'the words "(.+)"(?: \((.+)\))?')
+_WORDS_BEGIN = 'the words "'
 _MAX_NAMED_PLACES = 3
 _MIN_WORDS = 4
 """A piece of text with fewer words is a label, and needs no marker."""
@@ -42,7 +42,19 @@ class MissingFact:
 def gap_of_words(words: Sequence[str], subject: str = "") -> str:
     """Return the text of the gap for words that are in no sentence about the subject."""
     about = f" ({subject})" if subject else ""
-    return f'the words "{", ".join(words)}"{about}'
+    return f'{_WORDS_BEGIN}{", ".join(words)}"{about}'
+
+
+def _split_gap_of_words(gap_text: str) -> tuple[str, str] | None:
+    """Return the words and the subject of a text of `gap_of_words`. None: it is another text."""
+    if not gap_text.startswith(_WORDS_BEGIN):
+        return None
+    words, mark, about = gap_text.removeprefix(_WORDS_BEGIN).partition('"')
+    if mark and not about:
+        return words, ""
+    if mark and about.startswith(" (") and about.endswith(")"):
+        return words, about[2:-1]
+    return None
 
 
 def join_places(places: Sequence[str]) -> str:
@@ -96,16 +108,16 @@ def without_found_words(gap_text: str, statements: Iterable[str]) -> str:
 
     The text is empty if the statements have all words.
     """
-    match = _MISSING_WORDS.fullmatch(gap_text)
-    if match is None:
+    parts = _split_gap_of_words(gap_text)
+    if parts is None:
         return gap_text
-    subject = match[2] or ""
+    words, subject = parts
     found_stems: set[str] = set()
     for statement in statements:
         if mentions(subject, statement):
             found_stems |= stems_of(statement)
     missing: list[str] = []
-    for word in match[1].split(", "):
+    for word in words.split(", "):
         if not stems_of(word) <= found_stems:
             missing.append(word)
     if not missing:
