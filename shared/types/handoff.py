@@ -50,6 +50,10 @@ MAX_TEXT_CHARS = 100_000
 """Most characters of a task, and of other texts of a handoff."""
 MAX_ERROR_CHARS = 500
 """Most characters of the error of a result."""
+MAX_PLAN_NOTE_CHARS = 10_000
+"""Most characters of a user's note on a plan. Planners also see at most so many characters of the
+earlier request, and of each task in the user's own plan.
+"""
 
 
 class Document(Message):

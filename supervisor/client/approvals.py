@@ -23,7 +23,7 @@ from handoff_queue.shared.types.events import (
     RecordedEvent,
     Rejected,
 )
-from handoff_queue.shared.types.handoff import BlobRef, ref
+from handoff_queue.shared.types.handoff import MAX_PLAN_NOTE_CHARS, BlobRef, ref
 from handoff_queue.shared.types.ids import JobId, StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_answer
 from handoff_queue.shared.types.message import each_problem
@@ -48,7 +48,6 @@ from handoff_queue.supervisor.lifecycle.child_job_assignment import may_have_chi
 from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, Question
-from handoff_queue.supervisor.roles.briefs import MAX_NOTE_CHARS
 from handoff_queue.supervisor.roles.role_events import hide_titles, make_plan_event
 from handoff_queue.supervisor.workflows.join_syntax import join_as_json
 
@@ -667,9 +666,9 @@ def _texts(note: str | None) -> list[str]:
     """
     if note is None:
         return []
-    if not note.strip() or len(note) > MAX_NOTE_CHARS:
+    if not note.strip() or len(note) > MAX_PLAN_NOTE_CHARS:
         raise UserError(
-            f"the note has {len(note):,} characters: write 1 to {MAX_NOTE_CHARS:,} characters"
+            f"the note has {len(note):,} characters: write 1 to {MAX_PLAN_NOTE_CHARS:,} characters"
         )
     if has_lone_surrogate(note):
         raise UserError("the note is not UTF-8 text: convert it to UTF-8")

@@ -26,7 +26,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from handoff_queue.shared.specialists import read_specialist
-from handoff_queue.shared.types.handoff import GivenResult
+from handoff_queue.shared.types.handoff import MAX_PLAN_NOTE_CHARS, GivenResult
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.review import DEFAULT_RUBRIC, Rubric
@@ -41,10 +41,6 @@ MAX_BRIEF_CHARS = 100_000
 """Most characters of a brief."""
 MAX_TASK_CHARS = 1_200
 """Most characters of each step's task in a brief."""
-MAX_NOTE_CHARS = 10_000
-"""Most characters of a user's note on a plan, of the earlier request, and of each task in the
-user's own plan.
-"""
 MAX_NEED_CHARS = 4_000
 """Most characters of a step's question."""
 
@@ -122,7 +118,7 @@ class JobContext:
             )
         requests: list[JsonValue] = []
         if self.earlier_request:
-            requests.append(clip(self.earlier_request, MAX_NOTE_CHARS))
+            requests.append(clip(self.earlier_request, MAX_PLAN_NOTE_CHARS))
         return {"request_before": requests, "known_results": results}
 
 
@@ -138,7 +134,7 @@ class RejectedPlanBrief:
 
     def item(self) -> JsonValue:
         """Return the JSON item of a brief about this plan."""
-        item: dict[str, JsonValue] = {"note": clip(self.note, MAX_NOTE_CHARS)}
+        item: dict[str, JsonValue] = {"note": clip(self.note, MAX_PLAN_NOTE_CHARS)}
         if self.own_plan:
             item["users_own_plan"] = _plan_as_json(self.own_plan)
         item["steps"] = _steps(self.plan)
@@ -389,7 +385,7 @@ def _plan_as_json(plan: Plan) -> JsonValue:
     )
     steps: list[JsonValue] = []
     for step in plan.steps:
-        clipped = step.model_copy(update={"task": clip(step.task, MAX_NOTE_CHARS)})
+        clipped = step.model_copy(update={"task": clip(step.task, MAX_PLAN_NOTE_CHARS)})
         steps.append(clipped.model_dump(mode="json", exclude_defaults=True))
     return {**fields, "steps": steps}
 
