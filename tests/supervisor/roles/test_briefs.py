@@ -6,13 +6,13 @@ import json
 
 import pytest
 
+from handoff_queue.shared.types.handoff import MAX_PLAN_NOTE_CHARS
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.shared.types.review import Rubric
 from handoff_queue.shared.types.step import OnFailure, Step
 from handoff_queue.supervisor.roles.briefs import (
     ADD_STEP_RULE,
-    MAX_NOTE_CHARS,
     NEEDS_RULES,
     Candidate,
     RejectedPlanBrief,
@@ -105,7 +105,7 @@ def test_a_very_long_task_of_the_users_own_plan_is_cut() -> None:
         steps=(Step(id=StepId("mine"), specialist="writer", task="Write it. " * 5_000),)
     )
 
-    assert len(json.dumps(RejectedPlanBrief(PLAN, "", own_plan).item())) < 2 * MAX_NOTE_CHARS
+    assert len(json.dumps(RejectedPlanBrief(PLAN, "", own_plan).item())) < 2 * MAX_PLAN_NOTE_CHARS
 
 
 def test_the_assessor_knows_how_often_it_may_send_back() -> None:
