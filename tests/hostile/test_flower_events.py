@@ -28,6 +28,8 @@ from handoff_queue.shared.broker.flower import (
 )
 from handoff_queue.shared.settings.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 TASK = {
     "type": "task-received",
     "uuid": "j-0123456789ab/a.1",

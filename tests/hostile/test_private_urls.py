@@ -19,6 +19,8 @@ import pytest
 
 from handoff_queue.shared.agent.seen_texts import url_carries_private_text
 
+pytestmark = pytest.mark.slow
+
 NAME = "Amalia Nogueira"
 FIGURE = "48713"
 SENTENCE = "as Amalia Nogueira reports"

@@ -28,6 +28,8 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.supervisor.cli.doctor_processes import queues_by_node
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "add_consumer": {"queue": "two"},
     "cancel_consumer": {"queue": "one"},

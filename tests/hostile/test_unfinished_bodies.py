@@ -16,6 +16,8 @@ from handoff_queue.supervisor.client.client import Client
 from tests.supervisor.serve.console.visitor import Visitor
 from tests.supervisor.serve.serving import serving
 
+pytestmark = pytest.mark.slow
+
 REQUEST = '--b\r\nContent-Disposition: form-data; name="request"\r\n\r\n{"text": "Summarise."}\r\n'
 DOCUMENT = (
     '--b\r\nContent-Disposition: form-data; name="documents"; filename="a.md"\r\n\r\n'

@@ -17,6 +17,8 @@ from handoff_queue.shared.types.events import HandoffFinished
 from tests.doubles.jobs import a_job, finish, granted_claim, issue
 from tests.hostile.redis_with_users import Server, redis_with_users
 
+pytestmark = pytest.mark.slow
+
 OTHER_CHANNELS = ("/0.handoff.control.pidbox", "/0.search:handoff.control.pidbox")
 """Channels of installations with another prefix."""
 

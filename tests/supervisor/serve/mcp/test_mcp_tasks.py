@@ -39,6 +39,8 @@ from tests.supervisor.serve.serving import serving
 from tests.supervisor.shell import Shell
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 Then = Callable[[list[Task]], None]
 MISSING_CAPABILITY, INVALID_PARAMS = -32_021, -32_602
 
