@@ -26,6 +26,10 @@ quadratic time from one size to a size four times larger.
 MIN_S = 1e-5
 """Shorter times are too inexact for a ratio."""
 TRIES = 4
+MEASURABLE_S = 0.02
+"""A time of which other programs disturb only a small part."""
+MAX_SIZE = 400_000
+"""Characters of the longest text."""
 MAX_TEXTS = 150
 MAX_CHARS, MAX_WORDS = 16, 24
 MISFIT = "\0"
@@ -80,16 +84,19 @@ def fast_growing(pattern: re.Pattern[Any], *, is_search: bool) -> Repetition | N
 
 
 def _grows(pattern: re.Pattern[Any], repetition: Repetition, size: int, is_search: bool) -> bool:
-    """Return whether the least of several times at a size is too long in relation to a quarter of
-    the size. Another program may have slowed down one measurement.
+    """Return whether the time is too long in relation to the time for a quarter of the text.
+
+    The size is doubled until the time can be measured, because other programs disturb the
+    measurement of a short time.
     """
-    small, large = size // 4, size
-    shortest = min(_seconds(pattern, repetition, small, is_search=is_search) for _ in range(TRIES))
-    limit = MAX_GROWTH * 4 * max(shortest, MIN_S)
-    for _ in range(TRIES):
-        if _seconds(pattern, repetition, large, is_search=is_search) < limit:
-            return False
-    return True
+
+    def shortest(chars: int) -> float:
+        return min(_seconds(pattern, repetition, chars, is_search=is_search) for _ in range(TRIES))
+
+    large = size
+    while large < MAX_SIZE and shortest(large) < MEASURABLE_S:
+        large *= 2
+    return shortest(large) > MAX_GROWTH * 4 * max(shortest(large // 4), MIN_S)
 
 
 def _seconds(
