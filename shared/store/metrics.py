@@ -72,9 +72,8 @@ def read_count_hashes(connection: Connection, names: Sequence[str]) -> list[Mapp
 
 
 def _warn(name: str, size: object) -> None:
-    from handoff_queue.shared.observability.logs import (
-        log_of,  # commands that list jobs load no logging
-    )
+    # imported here, because commands that list jobs load no logging
+    from handoff_queue.shared.observability.logs import log_of
 
     log_of(__name__).warning("counts are not read: delete the key", key=name, fields=str(size))
 

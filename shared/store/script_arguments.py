@@ -159,9 +159,8 @@ def read_entries(texts: Iterable[bytes], parse: Callable[[bytes], Entry], key: s
         except (MalformedMessage, ValueError, KeyError, TypeError, RecursionError):
             unreadable += 1
     if unreadable:
-        from handoff_queue.shared.observability.logs import (
-            log_of,  # commands that list jobs load no logging
-        )
+        # imported here, because commands that list jobs load no logging
+        from handoff_queue.shared.observability.logs import log_of
 
         log_of(__name__).warning(
             "entries that cannot be read were skipped", key=key, entries=unreadable

@@ -63,7 +63,12 @@ def _check_argument(name: str, value: object, annotation: str) -> None:
 
 
 def _check_list(name: str, value: object, kind: str, inner: str) -> None:
-    """Raise UserError if a value is not a list. `kind`, `inner`: as in `Sequence[str]`."""
+    """Raise UserError if a value is not a list.
+
+    Args:
+        kind: `Sequence` or `Iterable`.
+        inner: the annotation of an item, such as `str`.
+    """
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise UserError(f"{name} must be a list, not {_describe(value)}")
     if kind == "Iterable":

@@ -26,22 +26,11 @@ from handoff_queue.testing import (
     tool_call_reply,
 )
 from tests.e2e.fleet import SHORT_LEASES
+from tests.e2e.shop_tools import TOOLS
 from tests.running_system import SUPERVISOR, model_environment, running_system
 
 pytestmark = pytest.mark.slow
 
-TOOLS = '''
-"""The shop's records."""
-
-
-def order_status(order_id: str) -> dict[str, str]:
-    """The state of an order.
-
-    Args:
-        order_id: As printed on the invoice.
-    """
-    return {"order": order_id, "state": "shipped on 3 May"}
-'''
 SHOP = """---
 name: shop
 description: Answers questions about orders of the shop.
