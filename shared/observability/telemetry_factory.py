@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MISSING = (
     "%s is set, but no spans are sent: OpenTelemetry's packages are missing: install"
-    " handoff-queue[otel]"
+    " the extra otel of handoff-queue"
 )
 _UNUSABLE = "no spans are sent: %s"
 _REFUSED = "no spans are sent: OpenTelemetry's SDK refuses one of the variables %s (%s)"

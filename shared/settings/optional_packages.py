@@ -19,7 +19,6 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "agent-sdk": ("claude_agent_sdk", "mcp"),
     "cli": ("rich", "typer", "croniter"),
     "documents": ("pypdf", "selectolax"),
-    "encryption": ("cryptography",),
     "flower": ("flower",),
     "mcp": (
         "fastapi",
@@ -44,7 +43,6 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "aiohttp",
         "anthropic",
         "croniter",
-        "cryptography",
         "docstring_parser",
         "genai_prices",
         "h11",
@@ -80,7 +78,7 @@ def missing(package: str, purpose: str, install: str) -> str:
         purpose: subject of the sentence: the feature that needs the package.
         install: extra to install.
     """
-    return f"{purpose} needs the package {package}: install handoff-queue[{install}]"
+    return f"{purpose} needs the package {package}: install the extra {install} of handoff-queue"
 
 
 def is_optional(package: str) -> bool:

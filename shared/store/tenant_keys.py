@@ -20,7 +20,6 @@ from urllib.parse import quote
 
 from handoff_queue.shared.settings.file_permissions import check_place, read_private
 from handoff_queue.shared.settings.operator_functions import import_function
-from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import NoTenantKey, UserError
 
@@ -193,11 +192,10 @@ def keys_from(settings: Settings) -> TenantKeys | None:
     """Return the source of keys that the settings name, or None.
 
     Raises:
-        UserError: the settings cannot be used, or a package is missing.
+        UserError: the settings cannot be used.
     """
     if settings.tenant_keys is None and settings.tenant_key_function is None:
         return None
-    check_extra("encryption", "the encryption of tenants", "encryption")
     if settings.tenant_keys is None:
         return KeyHook(str(settings.tenant_key_function), settings.tenant_key_cache_s)
     if settings.tenant_key_function is not None:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from handoff_queue.shared.settings.folders import expand_folder
-from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.key_files import (
     keyring_file,
@@ -528,7 +527,6 @@ def open_trust(settings: Settings) -> Trust:
     keys = settings.keys
     signing_key = settings.signing_key
     if keys is not None:
-        check_extra("encryption", "HANDOFF_KEYS", "encryption")
         keys = expand_folder(keys, "HANDOFF_KEYS")
     if signing_key is not None:
         signing_key = expand_folder(signing_key, "HANDOFF_SIGNING_KEY")

@@ -13,7 +13,6 @@ import typer
 from handoff_queue.shared.local.process_key_folders import write_process_folders
 from handoff_queue.shared.local.redis_users import USERS_FILE, WORKER, url_file, write_users
 from handoff_queue.shared.settings.folders import expand_folder
-from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.redis_url import read_address
 from handoff_queue.shared.settings.settings import load_settings
 from handoff_queue.shared.trust.key_files import (
@@ -104,7 +103,6 @@ def keys(
         raise UserError("only `handoff keys list` takes --json")
     if subject is not None and not subject.strip():
         raise UserError("the SUBJECT is empty: name the folder of the keys, or an identity")
-    check_extra("encryption", "handoff keys", "encryption")
     match action:
         case KeysAction.INIT:
             if folder is not None:

@@ -42,7 +42,8 @@ def exporting_metrics(store: Store) -> AbstractContextManager[None]:
         from handoff_queue.shared.observability.otel.metrics import exporting
     except ImportError:
         log_of(__name__).warning(
-            "no metrics are sent: OpenTelemetry's packages are missing: install handoff-queue[otel]"
+            "no metrics are sent: OpenTelemetry's packages are missing: install the extra otel of"
+            " handoff-queue"
         )
         return nullcontext()
 

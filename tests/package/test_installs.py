@@ -24,6 +24,9 @@ import redis
 
 from benchmarks.installs import ROOT, Environment, newest, oldest
 from handoff_queue.shared.local.child_process_restarts import ChildSpec, Processes
+from handoff_queue.shared.store import keys
+from handoff_queue.shared.trust.key_files import make_keys
+from handoff_queue.shared.types.ids import JobId
 from tests.doubles.tls_proxy import a_certificate
 from tests.package.bytecode import copy_bytecode
 from tests.running_system import DOCUMENTS, RunningSystem, running_system
@@ -41,22 +44,22 @@ MAX_PACKAGES = 40
 MAX_MEGABYTES = 45
 """Limits of the client's install, without bytecode. `handoff-queue[all]` has 84 packages, 87 MB."""
 NO_HTML = (
-    "a.html is HTML, which needs the package selectolax: install handoff-queue[documents],"
+    "a.html is HTML, which needs the package selectolax: install the extra documents of handoff-queue,"
     " or leave such files out: strict_documents=False"
 )
 NEEDS_EXTRA = {
     'documents={"a.html": b"<p>hello</p>"}': NO_HTML,
     'documents={"a.html": b"<p>hello</p>" * 20_000}': NO_HTML,
     'documents={"a.pdf": b"%PDF-1.4"}': (
-        "a.pdf is a PDF, which needs the package pypdf: install handoff-queue[documents],"
+        "a.pdf is a PDF, which needs the package pypdf: install the extra documents of handoff-queue,"
         " or leave such files out: strict_documents=False"
     ),
     'model="claude-sonnet-4-5", limits=JobLimits(max_microusd=1_000_000)': (
-        "a limit in money needs the package genai-prices: install handoff-queue[prices]"
+        "a limit in money needs the package genai-prices: install the extra prices of handoff-queue"
     ),
 }
 """Arguments of a request -> line of its refusal without the extra."""
-INSTALL_ALL = "install handoff-queue[all]"
+INSTALL_ALL = "install the extra all of handoff-queue"
 NEEDS_ALL = {
     "handoff_queue.supervisor.cli.entry run hello": (
         f"the command handoff needs the package rich: {INSTALL_ALL}"
@@ -240,6 +243,30 @@ def test_a_client_submits_follows_and_reads_at_each_end_of_the_supported_version
         assert result["events"][0] == "job_submitted"
         assert result["events"][-1] == "job_ended"
         assert "Qdrant" in result["answer"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_client_signs_its_jobs_without_an_extra(
+    services: Mapping[str, Service], redis_url: str, tmp_path: Path, end: str
+) -> None:
+    make_keys(tmp_path / "keys", ["researcher"])
+    submit = tmp_path / "submit.py"
+    submit.write_text(
+        "import os, sys\n"
+        "from handoff_queue import Request, connect\n"
+        "keys = {'HANDOFF_KEYS': sys.argv[1], 'HANDOFF_SIGNING_KEY': sys.argv[1] + '/client.key'}\n"
+        "os.environ.update(keys)\n"
+        "print(connect().submit(Request('What is HNSW?')))\n"
+        "for name in keys:\n"
+        "    del os.environ[name]\n"
+    )
+
+    output = services[end].output_of(redis_url, submit, str(tmp_path / "keys"))
+
+    with redis.Redis.from_url(redis_url) as store:
+        submitted = store.lindex(keys.log(JobId(output.strip())), 0)
+    assert submitted is not None
+    assert b'"signature":"' in submitted
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -79,7 +79,7 @@ def test_a_missing_telemetry_package_is_one_line_and_the_process_continues(
     assert output.startswith("False")
     (line,) = lines
     assert line.startswith("OTEL_EXPORTER_OTLP_ENDPOINT is set, but no spans are sent")
-    assert "install handoff-queue[otel]" in line
+    assert "install the extra otel of handoff-queue" in line
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_a_command_that_starts_processes_names_the_package_that_they_lack(
     with pytest.raises(UserError) as refused:
         load_command(command)
 
-    line = f"handoff {command} needs the package anthropic: install handoff-queue[all]"
+    line = f"handoff {command} needs the package anthropic: install the extra all of handoff-queue"
     assert str(refused.value) == line
 
 
@@ -84,7 +84,7 @@ def test_a_package_that_a_command_lacks_later_is_named_in_one_line(
     with pytest.raises(SystemExit) as ended:
         run_guarded(lambda: import_module("anthropic"))
 
-    line = "handoff: this command needs the package anthropic: install handoff-queue[all]\n"
+    line = "handoff: this command needs the package anthropic: install the extra all of handoff-queue\n"
     assert (ended.value.code, capsys.readouterr().err) == (BAD_INPUT, line)
 
 

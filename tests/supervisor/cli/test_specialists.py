@@ -91,7 +91,7 @@ def test_a_missing_runner_is_one_line_with_the_extra(monkeypatch: pytest.MonkeyP
 
     assert list(notes_on_runners([a_spec(), spec])) == [
         "looker: runner: agent-sdk needs the package no_such_package: install"
-        " handoff-queue[agent-sdk] on the machine of its worker"
+        " the extra agent-sdk of handoff-queue on the machine of its worker"
     ]
 
 
