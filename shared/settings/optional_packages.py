@@ -27,6 +27,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "jinja2",
         "prometheus_client",
         "python_multipart",
+        "rich",
+        "typer",
         "uvicorn",
     ),
     "prices": ("genai_prices",),
@@ -37,6 +39,8 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
         "jinja2",
         "prometheus_client",
         "python_multipart",
+        "rich",
+        "typer",
         "uvicorn",
     ),
     "worker": (

@@ -11,6 +11,9 @@ from handoff_queue.shared.local.fast_exit import without_teardown
 from handoff_queue.shared.settings.optional_packages import check_extra, without_collection
 from handoff_queue.shared.types.errors import UserError
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as in a shell (128 + SIGINT), and for a cancelled job."""
+
 
 def main() -> None:
     """Run the command line, or print one line about missing packages."""
@@ -20,7 +23,10 @@ def main() -> None:
         sys.stderr.write(f"handoff: {error}\n")
         raise SystemExit(error.exit_code) from None
     with without_teardown():
-        with without_collection():  # the import needs the packages of the extra
-            from handoff_queue.supervisor.cli.main import main as run
+        try:
+            with without_collection():  # the import needs the packages of the extra
+                from handoff_queue.supervisor.cli.main import main as run
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
 
         run()

@@ -19,6 +19,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.supervisor.cli.display.file_errors import file_problem
 from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, print_message
+from handoff_queue.supervisor.cli.entry import INTERRUPTED
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.events import JobStatus
@@ -33,8 +34,6 @@ OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED, PARTIAL = (
 )
 INTERNAL_ERROR = 70
 """Exit code of an internal error: EX_SOFTWARE of sysexits.h."""
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as in a shell (128 + SIGINT), and for a cancelled job."""
 _SURPLUS = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", re.DOTALL)
 """Click's message about arguments that a command does not take."""
 DEBUG = "HANDOFF_DEBUG"

@@ -16,7 +16,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.terminal import print_message
-from handoff_queue.supervisor.cli.errors import INTERRUPTED
+from handoff_queue.supervisor.cli.entry import INTERRUPTED
 from handoff_queue.supervisor.cli.options import ADVANCED
 from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,

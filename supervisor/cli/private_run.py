@@ -16,7 +16,8 @@ from handoff_queue.supervisor.cli.display.terminal import (
     print_message,
     print_progress,
 )
-from handoff_queue.supervisor.cli.errors import FAILED, INTERRUPTED, NOT_ENDED, end_like_ctrl_c
+from handoff_queue.supervisor.cli.entry import INTERRUPTED
+from handoff_queue.supervisor.cli.errors import FAILED, NOT_ENDED, end_like_ctrl_c
 from handoff_queue.supervisor.cli.follow_job import NoTerminal, follow_to_end
 from handoff_queue.supervisor.cli.request_options import RequestOptions, read_request
 from handoff_queue.supervisor.cli.unserved_specialists import (

@@ -15,7 +15,8 @@ from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.supervisor.cli.connection import with_this_user
 from handoff_queue.supervisor.cli.console_process import job_pages
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, can_ask, print_message
-from handoff_queue.supervisor.cli.errors import INTERRUPTED, end_like_ctrl_c
+from handoff_queue.supervisor.cli.entry import INTERRUPTED
+from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.follow_job import follow_to_end
 from handoff_queue.supervisor.cli.options import (
     AllowPartial,
@@ -168,7 +169,7 @@ def _private_settings(
     Raises:
         UserError: a specialist, a tool or the model cannot be used.
     """
-    from handoff_queue.supervisor.cli.supervisor_and_worker import check_cache_folder, check_own
+    from handoff_queue.supervisor.cli.supervisor_and_worker import check_folders, check_own
 
     changes: dict[str, Any] = {
         "specialists_dirs": (*settings.specialists_dirs, *options.specialists),
@@ -180,7 +181,7 @@ def _private_settings(
     elif request_options.model is not None:
         changes["job_model"] = request_options.model
     private_settings = settings.model_copy(update=changes)
-    check_cache_folder(private_settings)
+    check_folders(private_settings)
     check_own(private_settings)
     return private_settings
 

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
@@ -81,6 +82,7 @@ def worker(
     if everyone == bool(served):
         raise UserError(f"name the specialists to serve, or give --all (known: {', '.join(known)})")
     check_specialists(served, known)
+    check_folders(settings)
     _check_redis(settings)
     _take_key_of(settings, "worker", WORKER_RIGHTS, served or known)
     if served:
@@ -119,13 +121,30 @@ def check_own(settings: Settings) -> list[str]:
     return []
 
 
-def check_cache_folder(settings: Settings) -> None:
-    """Check that this user has a cache folder for the workers, before anything starts.
+def check_folders(settings: Settings) -> None:
+    """Check that the working directory exists, and that this user can write the cache folder of
+    the workers, before anything starts.
 
     Raises:
-        UserError: the user has no home folder. The message names HANDOFF_CACHE_DIR.
+        UserError: the working directory was deleted, the user has no home folder, or the cache
+            folder cannot be written. The last two messages name HANDOFF_CACHE_DIR.
     """
-    _ = settings.cache_folder
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UserError(
+            "the working directory does not exist any more: change to another folder"
+        ) from error
+    folder = settings.cache_folder
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"HANDOFF_CACHE_DIR: {folder} cannot be written ({error.strerror}): name a folder that"
+            " this user can write"
+        ) from error
 
 
 def specialist_names(settings: Settings) -> list[str]:

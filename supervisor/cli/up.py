@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -48,7 +49,7 @@ from handoff_queue.supervisor.cli.local_keys import LocalKeys, signing_of
 from handoff_queue.supervisor.cli.options import OwnSpecialists, OwnTools, Slots
 from handoff_queue.supervisor.cli.serve import DEFAULT_PORT
 from handoff_queue.supervisor.cli.supervisor_and_worker import (
-    check_cache_folder,
+    check_folders,
     check_own,
     check_specialists,
     reach_redis,
@@ -156,13 +157,14 @@ def up(
         check_port(serve_port, "choose another with --serve-port")
     settings = with_own(_without_own_url(load_process_settings(), home), specialists, tools)
     queues = workers_of(worker, specialist_names(settings))
-    check_cache_folder(settings)
+    check_folders(settings)
     check_own(settings)
     if settings.redis_url is not None:
         reach_redis(settings)  # otherwise the processes would wait for Redis without a message
     end_like_ctrl_c()
     with ExitStack() as parts:
-        folder = _take(home, parts)
+        folder = take_home_folder(home, parts)
+        parts.enter_context(name_folder_in_error(folder))
         signing = signing_of(folder, settings, queues, keys, has_none=no_keys)
         fork_server = celery_fork_server(is_offline=settings.is_offline)
         if fork_server is not None:
@@ -477,7 +479,18 @@ def _stop(processes: Processes, settings: Settings) -> None:
     print_progress("stopped; open jobs continue at the next `handoff up`")
 
 
-def _take(home: Path, parts: ExitStack) -> Path:
+@contextmanager
+def name_folder_in_error(folder: Path) -> Iterator[None]:
+    """Name the home folder in the error of a full disk. A failed write names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename:
+            raise
+        raise OSError(error.errno, error.strerror, str(folder)) from error
+
+
+def take_home_folder(home: Path, parts: ExitStack) -> Path:
     """Lock the home folder and return it.
 
     Raises:
@@ -486,6 +499,9 @@ def _take(home: Path, parts: ExitStack) -> Path:
     folder = expand_folder(home, "--home").resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ignored = folder / ".gitignore"
+        if not ignored.exists():
+            ignored.write_text("*\n")  # the folder has private keys and the data of jobs
         lock = parts.enter_context((folder / "lock").open("w"))
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

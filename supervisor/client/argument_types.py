@@ -100,7 +100,9 @@ def _check_number(name: str, value: object) -> None:
     """Raise UserError if a value is not a whole number from 0 to `MAX_NUMBER`."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if not (is_number and 0 <= value <= MAX_NUMBER):  # type: ignore[operator]
-        raise UserError(f"{name} must be a whole number of at least 0, not {_describe(value)}")
+        raise UserError(
+            f"{name} must be a whole number from 0 to {MAX_NUMBER:,}, not {_describe(value)}"
+        )
 
 
 def _check_seconds(name: str, value: object) -> None:

@@ -212,6 +212,7 @@ class AsyncClient:
         silence. The address of the webhook is left out, because it is a secret.
 
         Raises:
+            UserError: `after` or `heartbeat_s` is out of its bounds.
             UnknownJob, StoreUnavailable: as `events`.
         """
         async for news in self.event_batches(job_id, after, wait_s=heartbeat_s):

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 import typer
 
+from handoff_queue.shared.settings.optional_packages import PACKAGES as EXTRAS
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli import errors
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
+from handoff_queue.supervisor.cli.entry import INTERRUPTED
 from handoff_queue.supervisor.cli.main import app
 from handoff_queue.supervisor.cli.request_options import JobOptions
 from handoff_queue.supervisor.cli.submit import SubmissionLine
@@ -54,7 +56,7 @@ def test_the_exit_codes_are_those_of_the_command_line() -> None:
     assert listed == {
         errors.OK, errors.FAILED, errors.BAD_INPUT, errors.NO_REDIS, errors.NOT_ENDED,
         errors.PARTIAL, errors.INTERNAL_ERROR,
-        errors.INTERRUPTED,
+        INTERRUPTED,
     }  # fmt: skip
 
 
@@ -120,3 +122,17 @@ def wrong_with(span: str) -> str | None:
 )
 def test_a_wrong_command_is_seen(span: str, is_right: bool) -> None:
     assert (wrong_with(span) is None) == is_right
+
+
+def test_the_extras_of_a_page_have_the_packages_of_its_commands() -> None:
+    """Supervisors and workers run in another environment, so only the command line is checked."""
+    lacking: list[str] = []
+    for page in (*DOCS.glob("get-started/*.md"), *DOCS.glob("how-to/*.md")):
+        text = page.read_text()
+        named = re.search(r"pip install '/path/to/the/clone\[([a-z,-]+)\]'", text)
+        if named is None or "$ handoff " not in text:
+            continue
+        packages = {package for extra in named[1].split(",") for package in EXTRAS.get(extra, ())}
+        if named[1] != "all" and not packages.issuperset(EXTRAS["cli"]):
+            lacking.append(f"{page.name}: [{named[1]}]")
+    assert lacking == []

@@ -21,7 +21,8 @@ from handoff_queue.shared.types.events import Approved, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.cli.errors import INTERRUPTED, NOT_ENDED
+from handoff_queue.supervisor.cli.entry import INTERRUPTED
+from handoff_queue.supervisor.cli.errors import NOT_ENDED
 from handoff_queue.supervisor.client.request import Request
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, error_line
 from tests.e2e.fleet import Fleet

@@ -69,6 +69,18 @@ def test_a_command_that_starts_workers_names_the_setting_of_a_missing_cache_fold
     assert "HANDOFF_CACHE_DIR" in error_line(completed, 2)
 
 
+@pytest.mark.parametrize("command", [["run", REQUEST], ["up"], ["worker", "researcher"]])
+def test_a_command_that_starts_workers_names_a_cache_folder_that_it_cannot_write(
+    handoff: Handoff, command: list[str]
+) -> None:
+    (handoff.folder / "file").touch()
+    cache = str(handoff.folder / "file" / "cache")
+
+    line = error_line(handoff.run(*command, HANDOFF_CACHE_DIR=cache), 2)
+
+    assert f"HANDOFF_CACHE_DIR: {cache} cannot be written (Not a directory)" in line
+
+
 @pytest.mark.slow
 def test_the_last_line_of_a_worker_without_a_cache_folder_names_the_setting(
     cold_handoff: Handoff, redis_url: str

@@ -44,15 +44,15 @@ MAX_PACKAGES = 40
 MAX_MEGABYTES = 45
 """Limits of the client's install, without bytecode. `handoff-queue[all]` has 84 packages, 87 MB."""
 NO_HTML = (
-    "a.html is HTML, which needs the package selectolax: install the extra documents of handoff-queue,"
-    " or leave such files out: strict_documents=False"
+    "a.html is HTML, which needs the package selectolax: install the extra documents of"
+    " handoff-queue, or leave such files out: strict_documents=False"
 )
 NEEDS_EXTRA = {
     'documents={"a.html": b"<p>hello</p>"}': NO_HTML,
     'documents={"a.html": b"<p>hello</p>" * 20_000}': NO_HTML,
     'documents={"a.pdf": b"%PDF-1.4"}': (
-        "a.pdf is a PDF, which needs the package pypdf: install the extra documents of handoff-queue,"
-        " or leave such files out: strict_documents=False"
+        "a.pdf is a PDF, which needs the package pypdf: install the extra documents of"
+        " handoff-queue, or leave such files out: strict_documents=False"
     ),
     'model="claude-sonnet-4-5", limits=JobLimits(max_microusd=1_000_000)': (
         "a limit in money needs the package genai-prices: install the extra prices of handoff-queue"

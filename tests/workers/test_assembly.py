@@ -203,7 +203,10 @@ def test_a_worker_without_the_agent_sdk_does_not_serve_its_specialists(
     worker.check()
 
     assert list(worker._app.amqp.queues.consume_from) == ["with-fetch_url"]
-    needs = "runner: agent-sdk needs the package no_such_package: install the extra agent-sdk of handoff-queue"
+    needs = (
+        "runner: agent-sdk needs the package no_such_package: install the extra agent-sdk of"
+        " handoff-queue"
+    )
     assert worker._not_served == {"with-now": f"no Claude Agent SDK: {needs}"}
 
 

@@ -10,6 +10,7 @@ from pydantic import Field
 from handoff_queue.shared.agent.prompt_documents import short_documents, was_shown, whole_texts
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_calls import SAME_RESULT
+from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.origins import DOCUMENT
 from handoff_queue.workers.index.index import DocumentIndex, SearchResult
@@ -17,6 +18,7 @@ from handoff_queue.workers.tools.read_document import MAX_CHARS
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
 
 MAX_HITS = 20
+_log = log_of(__name__)
 _DESCRIPTION = (
     "Searches the documents. Returns the best passages, each with its source, its text and, in a"
     " long document, its `offset` for read_document. Short documents are returned whole. Search for"
@@ -36,14 +38,18 @@ def search_documents_tool(index: DocumentIndex) -> Tool:
         full_texts = _whole(context)
         if full_texts is not None:
             return full_texts
+        if not context.manifest.documents:
+            return _answer(SearchResult(hits=(), searched=0), context)
         limit = min(max(arguments.limit, 1), MAX_HITS)
         try:
             result = index.search(
                 context.manifest, arguments.query, text_of=context.text_of, limit=limit
             )
         except (sqlite3.DatabaseError, UserError) as error:
+            # the text may name a folder of this host, which is not for the model
+            _log.error("the worker cannot search documents", problem=str(error))
             raise ToolFailed(
-                f"the search failed ({error}): read the documents with read_document instead"
+                "the search failed: read the documents with read_document instead"
             ) from error
         return _answer(result, context)
 

@@ -11,8 +11,8 @@ _REMEDIES = {
     errno.EACCES: "change the permissions, or name another file",
     errno.EPERM: "change the permissions, or name another file",
     errno.EROFS: "name a file in a folder that this user can write",
-    errno.ENOSPC: "free space on this disk, or name a file on another one",
-    errno.EDQUOT: "free space on this disk, or name a file on another one",
+    errno.ENOSPC: "free space on this disk, or use another one",
+    errno.EDQUOT: "free space on this disk, or use another one",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 _OTHER_REMEDY = "check the path and its permissions, or name another file"

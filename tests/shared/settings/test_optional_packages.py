@@ -84,8 +84,8 @@ def test_a_package_that_a_command_lacks_later_is_named_in_one_line(
     with pytest.raises(SystemExit) as ended:
         run_guarded(lambda: import_module("anthropic"))
 
-    line = "handoff: this command needs the package anthropic: install the extra all of handoff-queue\n"
-    assert (ended.value.code, capsys.readouterr().err) == (BAD_INPUT, line)
+    line = "this command needs the package anthropic: install the extra all of handoff-queue"
+    assert (ended.value.code, capsys.readouterr().err) == (BAD_INPUT, f"handoff: {line}\n")
 
 
 def test_an_extra_that_is_installed_is_not_a_problem() -> None:

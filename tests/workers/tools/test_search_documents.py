@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from handoff_queue.shared.agent.tool import ToolOutput
 from handoff_queue.shared.agent.tool_calls import SAME_RESULT
 from handoff_queue.shared.types.origins import DOCUMENT
@@ -73,11 +75,27 @@ def test_wrong_arguments_are_explained_without_repeating_them(index: DocumentInd
     )
 
 
-def test_an_index_that_cannot_be_opened_points_to_reading(tmp_path: Path) -> None:
+@pytest.fixture
+def broken_index(tmp_path: Path) -> DocumentIndex:
     (tmp_path / "file").touch()
-    tool = search_documents_tool(DocumentIndex(tmp_path / "file"))
+    return DocumentIndex(tmp_path / "file")
 
-    assert "read_document instead" in ToolHarness({"a.md": LONG}).failure(tool, query="text")
+
+def test_an_index_that_cannot_be_opened_points_to_reading(
+    broken_index: DocumentIndex, tmp_path: Path
+) -> None:
+    tool = search_documents_tool(broken_index)
+
+    failure = ToolHarness({"a.md": LONG}).failure(tool, query="text")
+
+    assert "read_document instead" in failure
+    assert str(tmp_path) not in failure  # a folder of the host is not for the model
+
+
+def test_a_job_without_documents_needs_no_index(broken_index: DocumentIndex) -> None:
+    answer = json.loads(ToolHarness().call(search_documents_tool(broken_index), query="text"))
+
+    assert answer == {"hits": [], "searched": 0}
 
 
 def test_a_missing_text_is_named(index: DocumentIndex) -> None:
