@@ -48,10 +48,10 @@ def is_decided(state: JobState) -> bool:
 
 def why_unplanned(state: JobState) -> str:
     """Return the reason why the job has no plan."""
-    from handoff_queue.supervisor.lifecycle.job_end import why_over
+    from handoff_queue.supervisor.lifecycle.job_budget import why_spent
 
     if state.spent_its_own and (state.plan is None or state.plan.degraded):
-        return f"its limits are too low for a plan ({why_over(state)}): raise or remove a limit"
+        return f"its limits are too low for a plan ({why_spent(state)}): raise or remove a limit"
     return (state.ended and state.ended.reason) or "there is no plan"
 
 

@@ -27,6 +27,7 @@ from handoff_queue.supervisor.lifecycle.citation_numbers import (
     unproven_figures,
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import (
+    Dispute,
     claims_of_disputes,
     dispute_notes,
     disputes_of,
@@ -34,6 +35,7 @@ from handoff_queue.supervisor.lifecycle.conflict_resolution import (
     payloads_for_disputes,
 )
 from handoff_queue.supervisor.lifecycle.gaps import gap_line, gap_text, gaps_of, to_finish
+from handoff_queue.supervisor.lifecycle.plan_graph import reachable
 from handoff_queue.supervisor.lifecycle.replanning import reason_for_no_replanning
 from handoff_queue.supervisor.lifecycle.result_texts import (
     ResultTexts,
@@ -73,13 +75,7 @@ def _final_steps(
     state: JobState, usable: Sequence[StepId], builders: Sequence[StepId]
 ) -> tuple[StepId, ...]:
     """Return the usable steps on which no builder depends, directly or indirectly."""
-    built_upon: set[StepId] = set()
-    frontier = list(builders)
-    while frontier:
-        for dependency in state.steps[frontier.pop()].outline.depends_on:
-            if dependency not in built_upon:
-                built_upon.add(dependency)
-                frontier.append(dependency)
+    built_upon = reachable(builders, lambda step_id: state.steps[step_id].outline.depends_on)
     return tuple(step_id for step_id in usable if step_id not in built_upon)
 
 
@@ -228,10 +224,6 @@ def _is_form(state: JobState, parts: Sequence[HandoffResult]) -> bool:
     return state.synthesis is not None or usable_sinks(state) == state.sinks
 
 
-def _claims_by_id(claims: Iterable[Claim]) -> dict[str, Claim]:
-    return {claim.id: claim for claim in claims}
-
-
 def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str | None) -> Answer:
     """Return the answer of a job that has ended.
 
@@ -240,26 +232,18 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         label: text that must accompany the answer everywhere; None: no text.
     """
     content = content_of(state, texts)
-    text, value, citations = content.text, content.value, content.citations
-    if isinstance(value, str):
-        value = None
     disputes = disputes_of(state, texts)
     gaps = gaps_of(state, texts)
-    open_points = _open_points(state, texts)
-    open_points += _points_of_figures(state, content.unproven)
-    method = AnswerMethod.NONE
-    if state.synthesized:
-        method = state.synthesized.method
+    open_points = (*_open_points(state, texts), *_points_of_figures(state, content.unproven))
     notes = _own_notes(state, texts)
-    if content.is_form:  # a form has no place for notes
+    if content.is_form:  # a form has no place for sections
         form = texts.result(parts_of(state)[0])
+        text, citations = content.text, content.citations
         notes += (*dispute_notes(disputes, form), *map(gap_line, gaps), *open_points)
     else:
-        claims = _claims_by_id(claims_of_disputes(disputes))
-        section = disputes_section(disputes, content.body)
-        numbered_section, citations = number_citations(section, claims, citations)
+        text, citations = _text_with_disputes(content, disputes)
         footer = f"_{label}_" if label else ""
-        blocks = (f"{text}{numbered_section}", gap_text(gaps), open_text(open_points), footer)
+        blocks = (text, gap_text(gaps), open_text(open_points), footer)
         text = "\n\n".join(filter(None, blocks))
         if is_private(state.origins) and is_untrusted(state.origins):
             text = without_foreign_images(text)
@@ -267,10 +251,13 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
             notes += _notes_on_uncited_documents(state.submitted.document_count)
     if label:
         notes += (label,)
+    method = AnswerMethod.NONE
+    if state.synthesized:
+        method = state.synthesized.method
     return Answer(
         status=status,
         text=text,
-        value=value,
+        value=None if isinstance(content.value, str) else content.value,
         citations=citations,
         gaps=gaps,
         to_finish_microusd=to_finish(state),
@@ -278,6 +265,19 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         notes=(*notes, *content.notes),
         method=method,
     )
+
+
+def _text_with_disputes(
+    content: AnswerContent, disputes: Sequence[Dispute]
+) -> tuple[str, tuple[NumberedCitation, ...]]:
+    """Return the text of an answer and the section with its disputes, and all citations."""
+    claims: dict[str, Claim] = {}
+    for claim in claims_of_disputes(disputes):
+        claims[claim.id] = claim
+    section, citations = number_citations(
+        disputes_section(disputes, content.body), claims, content.citations
+    )
+    return f"{content.text}{section}", citations
 
 
 def body_of(state: JobState, parts: list[HandoffResult]) -> str:

@@ -11,6 +11,7 @@ from handoff_queue.shared.types.events import (
     ApprovalAsked,
     ApprovalEvent,
     ApprovalReminded,
+    Approved,
     JobStatus,
     PlanMade,
     RecordedEvent,
@@ -63,35 +64,38 @@ def apply_approval_event(
     """Return the changes after a question, a reminder or an answer. A reminder or an answer
     about a question that is no longer open changes nothing.
     """
-    question = state.question
     if isinstance(event, ApprovalAsked):
-        until = recorded.at + event.wait_s
         opened = Question(
             what=event.what,
             version=recorded.version,
             at=recorded.at,
-            until=until,
+            until=recorded.at + event.wait_s,
             steps=event.steps,
         )
         return {"question": opened, "status": JobStatus.RUNNING}
+    question = state.question
     if question is None or event.asked != question.version:
         return {}
     if isinstance(event, ApprovalReminded):
         return {"question": question.model_copy(update={"reminders": event.number})}
     changes: dict[str, Any] = {"question": None}
-    if question.what is not ApprovalOf.STEP:  # `evolve` counts the wait of a question about steps
+    if question.what is not ApprovalOf.STEP:  # `reduce` counts the wait of a question about steps
         changes["waited_s"] = state.waited_s + max(0.0, recorded.at - question.at)
     if isinstance(event, Rejected):
         answered_state = state.model_copy(update=changes)
         return changes | _apply_rejection(answered_state, question, event, recorded.at)
-    if question.what in (ApprovalOf.STEP, ApprovalOf.FAILURE):
-        steps = _release_steps(state, question)
-        if question.what is ApprovalOf.STEP:
-            steps = _with_answer(state, question, event.steps, is_approved=True)
-        return {**changes, "steps": steps}
+    return changes | _apply_approval(state, question, event)
+
+
+def _apply_approval(state: JobState, question: Question, event: Approved) -> dict[str, Any]:
+    if question.what is ApprovalOf.STEP:
+        return {"steps": _with_answer(state, question, event.steps, is_approved=True)}
+    if question.what is ApprovalOf.FAILURE:
+        return {"steps": _release_steps(state, question)}
+    changes: dict[str, Any] = {"approved": (*state.approved, question.what)}
     if event.plan and question.what is ApprovalOf.PLAN:
         changes |= {**apply_plan(event.plan), "quote": None}
-    return {**changes, "approved": (*state.approved, question.what)}
+    return changes
 
 
 def open_call_questions(state: JobState, handoffs: Container[HandoffId]) -> tuple[AskedCall, ...]:

@@ -93,25 +93,16 @@ def result_for_parent(
         confidence = _mean_confidence(texts.results(parts_of(state)))
         if has_gaps_alone(state):
             to_finish_microusd = answer.to_finish_microusd
-    has_parent_this_answer = answer_stands(state) and state.kept.is_known_above
-    is_new = answer is not None and not has_parent_this_answer
+    is_known = answer_stands(state) and state.kept.is_known_above
     status = ResultStatus.FAILED
-    if is_new and output is not None:
+    if output is not None and not is_known:
         status = _STATUS.get(state.ended.status, ResultStatus.FAILED)
-    has_failed = status is ResultStatus.FAILED
     error = None
-    if answer and answer.gaps and (status is ResultStatus.PARTIAL or not is_new):
+    if answer and answer.gaps and (is_known or status is ResultStatus.PARTIAL):
         error = f"its child job {state.job_id} lacks {gaps_in_words(answer.gaps)}"
-    elif has_failed and answer and output is None:
-        error = (
-            f"its child job {state.job_id}: its answer is not in the form that the step asks for"
-        )
-    elif has_failed:
-        why = texts.why(state.ended.because) or state.ended.reason or "it has no answer"
-        error = f"its child job {state.job_id}: {why}"
-    if error is not None:
-        error = error[:MAX_ERROR_CHARS]
-    if has_failed:
+    elif status is ResultStatus.FAILED:
+        error = f"its child job {state.job_id}: {_why_failed(state, texts, answer, output)}"
+    if status is ResultStatus.FAILED:
         output = None
         claims = ()
     model = next(iter(state.models), None)
@@ -129,12 +120,21 @@ def result_for_parent(
         usage=handoff_usage.usage,
         turns=handoff_usage.turns,
         stop_reason=_stop_reason(state, so_far),
-        error=error,
+        error=error[:MAX_ERROR_CHARS] if error else None,
         acted=any(step_state.acted for step_state in state.steps.values()) or None,
         to_finish_microusd=to_finish_microusd,
         model=model,
         origins=origins_of_job(state),
     )
+
+
+def _why_failed(
+    state: JobState, texts: ResultTexts, answer: Answer | None, output: JsonValue
+) -> str:
+    if answer and output is None:
+        return "its answer is not in the form that the step asks for"
+    assert state.ended is not None
+    return texts.why(state.ended.because) or state.ended.reason or "it has no answer"
 
 
 def _mean_confidence(parts: Sequence[HandoffResult]) -> float:

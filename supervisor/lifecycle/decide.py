@@ -39,13 +39,13 @@ from handoff_queue.supervisor.lifecycle.conflict_resolution import settle_confli
 from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
 from handoff_queue.supervisor.lifecycle.gates import may_send_back
 from handoff_queue.supervisor.lifecycle.handoffs import find_reassignments
+from handoff_queue.supervisor.lifecycle.job_budget import why_spent
 from handoff_queue.supervisor.lifecycle.job_end import (
     NOTHING_USABLE,
     check_or_end,
     commands_after_end,
     end_now,
     why_cancelled,
-    why_over,
 )
 from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
 from handoff_queue.supervisor.lifecycle.joins import (
@@ -160,7 +160,7 @@ def _decide_without_question(
     if state.spent:
         on_limit = state.submitted.limits.on_limit
     if on_limit is OnLimit.STOP:
-        last_commands = end_now(state, why_over(state))
+        last_commands = end_now(state, why_spent(state))
         if last_commands:
             return release_question(state, last_commands)
     if on_limit is OnLimit.ASK:
@@ -174,7 +174,7 @@ def _ask_about_budget(state: JobState) -> tuple[Command, ...]:
     """Return the question about a spent budget; empty if it was asked before."""
     if state.asked_at is not None:
         return ()
-    return (AskUser(why_over(state)),)
+    return (AskUser(why_spent(state)),)
 
 
 def _decide_in_phase(  # noqa: PLR0911 (one case a phase)
@@ -227,7 +227,7 @@ def _decide_about_steps(
     if state.spent is not None:
         unbegun = _steps_that_need_handoff(state)
         if unbegun:
-            return (AbandonSteps(unbegun, why_over(state)),)
+            return (AbandonSteps(unbegun, why_spent(state)),)
     ready = startable_steps(state, ready_steps(state, now))
     to_approve = find_unapproved_steps(state, observations, ready)
     unapproved = set(to_approve)

@@ -49,12 +49,6 @@ such jobs need at least 333 evaluations a second.
 """
 
 
-def why_over(state: JobState) -> str:
-    """Return in words which budget is spent. Only for a state with a spent budget."""
-    assert state.spent is not None
-    return why_spent(state)
-
-
 def why_cancelled(state: JobState) -> str:
     """Return in words who cancelled the job."""
     if state.cancelled_by == "user":
@@ -84,10 +78,7 @@ def end(state: JobState) -> EndJob:
     if not state.usable_steps:
         return _fail(state)
     status = JobStatus.OK if _is_whole(state) else JobStatus.PARTIAL
-    why = None
-    if state.spent:
-        why = why_over(state)
-    return EndJob(status, why)
+    return EndJob(status, why_spent(state) or None)
 
 
 def _is_whole(state: JobState) -> bool:
@@ -108,7 +99,7 @@ def _fail(state: JobState) -> EndJob:
     follow from this one.
     """
     if state.spent is not None:
-        return EndJob(JobStatus.FAILED, f"{why_over(state)}, and {NOTHING_USABLE}")
+        return EndJob(JobStatus.FAILED, f"{why_spent(state)}, and {NOTHING_USABLE}")
     skipped_count = 0
     for step_id, step in state.steps.items():
         if step.is_skipped:
@@ -173,7 +164,7 @@ def commands_after_end(state: JobState, now: float) -> tuple[Command, ...]:
     if task_due is not None and task_due <= now:
         commands.append(SendEndTask(state.end_task.attempts + 1))
     if webhook_due is not None and webhook_due <= now:
-        commands.append(DeliverWebhook(state.webhook_attempts + 1))
+        commands.append(DeliverWebhook(state.webhook.attempts + 1))
     return tuple(commands)
 
 
@@ -186,14 +177,7 @@ def _end_task_due(state: JobState) -> float | None:
 def _webhook_due(state: JobState) -> float | None:
     if state.submitted.webhook_url is None:
         return None
-    return _next_attempt_at(
-        Delivery(
-            attempts=state.webhook_attempts,
-            tried_at=state.webhook_tried_at,
-            delivered=state.webhook_delivered,
-            under_way=state.webhook_under_way,
-        )
-    )
+    return _next_attempt_at(state.webhook)
 
 
 def _next_attempt_at(delivery: Delivery) -> float | None:
@@ -238,26 +222,34 @@ def next_due(
     """
     if state.ended:
         return _report_due(state, now)
-    until = state.deadline
-    if state.question:
-        until = question_due(state, state.question)
-    for call in state.open_calls:
-        until = min(until, question_due(state, call))
-    time_runs = state.question is None or (state.asks_about_steps and not state.is_only_asking)
-    if time_runs:
-        until = min(until, state.deadline)
-    if time_runs and state.phase is Phase.WORKING:
-        join_ends_at = next_join(state, now)
-        if join_ends_at is not None:
-            until = min(until, join_ends_at)
     if waits_for_specialist(state):
-        soonest_s, latest_s = NOBODY_THERE_S
+        shortest_s, longest_s = NOBODY_THERE_S
         quarter_of_age_s = (now - state.started_at) / 4
-        wait_s = min(max(soonest_s, quarter_of_age_s), latest_s)
+        wait_s = min(max(shortest_s, quarter_of_age_s), longest_s)
         return min(now + wait_s, max(state.deadline, now + 1.0))
+    until = _next_time_limit(state, now)
     if not _handoffs_without_claim(state, observations).issuperset(state.step_index.outside_chords):
         return min(now + claim_within_s, until)
     return max(until, now + 1.0)
+
+
+def _next_time_limit(state: JobState, now: float) -> float:
+    """Return the next time at which a question, the job's time limit or a join needs a decision.
+    Unix time in seconds.
+    """
+    times: list[float] = []
+    if state.question:
+        times.append(question_due(state, state.question))
+    for call in state.open_calls:
+        times.append(question_due(state, call))
+    does_time_run = state.question is None or (state.asks_about_steps and not state.is_only_asking)
+    if does_time_run:
+        times.append(state.deadline)
+    if does_time_run and state.phase is Phase.WORKING:
+        join_ends_at = next_join(state, now)
+        if join_ends_at is not None:
+            times.append(join_ends_at)
+    return min(times)
 
 
 def _report_due(state: JobState, now: float) -> float | None:

@@ -192,9 +192,7 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         "cancelled_by": None,
         "parent_told": False,
         "end_task": Delivery(),
-        "webhook_attempts": 0,
-        "webhook_delivered": False,
-        "webhook_under_way": False,
+        "webhook": Delivery(),
     }
 
 

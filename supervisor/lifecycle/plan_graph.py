@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from handoff_queue.shared.types.events import StepOutline
@@ -111,13 +111,22 @@ def _steps_after(
 def _ids_after_review(
     steps: tuple[StepOutline, ...], dependents: Mapping[StepId, frozenset[StepId]]
 ) -> frozenset[StepId]:
-    after_review = set()
-    for step in steps:
-        if step.after is not None:
-            after_review.add(step.id)
-    frontier = list(after_review)
+    marked = {step.id for step in steps if step.after is not None}
+    return frozenset(marked | reachable(marked, dependents.__getitem__))
+
+
+def reachable(
+    roots: Iterable[StepId], neighbours: Callable[[StepId], Iterable[StepId]]
+) -> set[StepId]:
+    """Return the steps that are reached from the roots in one or more moves along the graph.
+
+    Args:
+        neighbours: returns the direct dependents of a step, or its direct dependencies.
+    """
+    reached: set[StepId] = set()
+    frontier = list(roots)
     while frontier:
-        later = dependents[frontier.pop()] - after_review
-        after_review |= later
-        frontier += later
-    return frozenset(after_review)
+        new = set(neighbours(frontier.pop())) - reached
+        reached |= new
+        frontier += new
+    return reached

@@ -49,7 +49,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import BUDGETS, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import Mode
-from handoff_queue.shared.types.names import ROLES, Role
+from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import origins_or_unknown, union
 from handoff_queue.shared.types.review import Decision
 from handoff_queue.supervisor.lifecycle.approval_events import (
@@ -216,9 +216,9 @@ def _job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> d
         case DecisionAsked():
             return {"asked_at": recorded.at}
         case WebhookTried():
-            return _apply_webhook_tried(state, event, recorded.at)
+            return {"webhook": _delivery_after(state, state.webhook, event, recorded.at)}
         case EndTaskTried():
-            return _apply_end_task_tried(state, event, recorded.at)
+            return {"end_task": _delivery_after(state, state.end_task, event, recorded.at)}
         case ParentTold():
             # a report before the end is about an earlier end
             return {"parent_told": state.parent_told or state.ended is not None}
@@ -228,27 +228,20 @@ def _job_changes(state: JobState, event: JobEvent, recorded: RecordedEvent) -> d
             assert_never(event)
 
 
-def _apply_webhook_tried(state: JobState, event: WebhookTried, at: float) -> dict[str, Any]:
+def _delivery_after(
+    state: JobState, before: Delivery, event: WebhookTried | EndTaskTried, at: float
+) -> Delivery:
+    """Return the delivery of a report about the job's end after an attempt. An attempt to report
+    an earlier end, before a retry, changes nothing.
+    """
     if event.end != state.ended_version:
-        return {}  # about an end before a retry: the coming end has not been posted
-    return {
-        "webhook_attempts": event.attempt,
-        "webhook_delivered": event.delivered,
-        "webhook_under_way": event.under_way,
-        "webhook_tried_at": at,
-    }
-
-
-def _apply_end_task_tried(state: JobState, event: EndTaskTried, at: float) -> dict[str, Any]:
-    if event.end != state.ended_version:
-        return {}  # about an end before a retry: the task for the coming end has not been sent
-    delivery = Delivery(
+        return before
+    return Delivery(
         attempts=event.attempt,
         tried_at=at,
         delivered=event.delivered,
         under_way=event.under_way,
     )
-    return {"end_task": delivery}
 
 
 def _step_changes(state: JobState, event: StepEvent, at: float) -> dict[str, Any]:  # noqa: PLR0911 (one case an event)
@@ -355,14 +348,13 @@ def _apply_handoff_finished(state: JobState, event: HandoffFinished, at: float) 
     """
     issued = state.open.get(event.handoff_id)
     event = within_limits(event, issued, state.submitted.limits)
-    models = tuple(dict.fromkeys((*state.models, *event.models)))
     changes: dict[str, Any] = {
         "open": state.open.without(event.handoff_id),
         "usage": state.usage + event.usage,
         "verified_usage": state.verified_usage.with_result(event, at, is_open=issued is not None),
         "turns": state.turns + event.turns,
         "spent_its_own": state.spent_its_own or event.stop_reason is StopReason.JOB_BUDGET,
-        "models": models,
+        "models": tuple(dict.fromkeys((*state.models, *event.models))),
         "origins": union(state.origins, origins_or_unknown(event.origins)),
     }
     if issued is None:
@@ -370,61 +362,64 @@ def _apply_handoff_finished(state: JobState, event: HandoffFinished, at: float) 
     if event.stop_reason in BUDGETS:
         changes["spent"] = state.spent or event.stop_reason
     if issued.is_fact_check:
-        return {**changes, **apply_check_result(state, event)}
-    if issued.assigned_to in ROLES:
-        cost = event.usage.cost_microusd or 0
-        changes["role_costs"] = {**state.role_costs, issued.assigned_to: cost}
-        if event.stop_reason not in BUDGETS:
-            # the effects of its result come next in the same commit, and reset the count
-            changes["fruitless"] = state.fruitless + 1
-        return changes
-    reopened = rebuild_kept_steps(state, event, issued.step_id)
-    step = state.steps[issued.step_id]
+        return changes | apply_check_result(state, event)
+    if issued.is_role_handoff:
+        return changes | _apply_role_result(state, event, issued.assigned_to)
+    return changes | _apply_step_result(state, event, issued.step_id)
+
+
+def _apply_role_result(state: JobState, event: HandoffFinished, role: str) -> dict[str, Any]:
+    cost = event.usage.cost_microusd or 0
+    changes: dict[str, Any] = {"role_costs": {**state.role_costs, role: cost}}
+    if event.stop_reason not in BUDGETS:
+        # the effects of its result come next in the same commit, and reset the count
+        changes["fruitless"] = state.fruitless + 1
+    return changes
+
+
+def _apply_step_result(state: JobState, event: HandoffFinished, step_id: StepId) -> dict[str, Any]:
+    """Return the changes after a result of a step. Kept steps that depend on it run again."""
+    step = state.steps[step_id]
     # a worker that was taken over may leave out the origins of the inputs
-    inputs = origins_of_step(state, issued.step_id, (*step.outline.depends_on, *step.outline.given))
+    inputs = origins_of_step(state, step_id, (*step.outline.depends_on, *step.outline.given))
     origins = union(step.origins, origins_or_unknown(event.origins), inputs)
-    changes["origins"] = union(state.origins, origins)
-    step_with_result = {
-        issued.step_id: with_result(step.model_copy(update={"origins": origins}), event)
+    ended_step = with_result(step.model_copy(update={"origins": origins}), event)
+    reopened = rebuild_kept_steps(state, event, step_id)
+    return {
+        "origins": union(state.origins, origins),
+        "steps": state.steps | {step_id: ended_step} | reopened,
+        **drop_kept_answer(state, event, reopened),
     }
-    changes["steps"] = state.steps | step_with_result | reopened
-    return {**changes, **drop_kept_answer(state, event, reopened)}
 
 
 def _apply_review(state: JobState, event: Reviewed, at: float) -> dict[str, Any]:
     """Return the changes after a review: its steps and their dependents run again, or the
     review is over.
     """
-    rounds, still_open = (*state.rounds, event), state.open_without(Role.ASSESSOR)
-    steps = dict(state.steps)
-    present = steps.keys() & {*event.steps}
-    acted = {step_id for step_id in present if steps[step_id].acted}
-    named_steps = frozenset(present - acted)
-    if state.arbitrated:  # points that the judge settled for the writer are not revised again
-        named_steps -= {*state.arbitrated.writer} & {*event.repeats}
-    if (
-        event.decision is not Decision.REVISE
-        or not state.may_send_back
-        or state.spent
-        or event.repeats_earlier_revisions
-        or {*event.steps} <= acted
-    ):
-        phase = Phase.SYNTHESIZING
-        if state.unsettled_steps:
-            phase = Phase.WORKING
-        return {"rounds": rounds, "phase": phase, "open": still_open, "review_over": True}
-    for step_id in {*named_steps, *state.downstream(named_steps)}:
-        step = steps[step_id]
-        steps[step_id] = reopen_step(
-            step, AttemptFeedback(author="assessor", result=event.result, previous=step.result)
-        )
-    return {
-        "rounds": rounds,
-        "steps": steps,
-        "open": still_open,
-        "reworks": state.reworks + 1,
-        "sent_back_at": at,
+    changes: dict[str, Any] = {
+        "rounds": (*state.rounds, event),
+        "open": state.open_without(Role.ASSESSOR),
     }
+    acted = {step_id for step_id, step in state.steps.items() if step.acted}
+    may_revise = (
+        event.decision is Decision.REVISE
+        and state.may_send_back
+        and state.spent is None
+        and not event.repeats_earlier_revisions
+        and not acted.issuperset(event.steps)
+    )
+    if not may_revise:
+        phase = Phase.WORKING if state.unsettled_steps else Phase.SYNTHESIZING
+        return {**changes, "phase": phase, "review_over": True}
+    revised_steps = frozenset(state.steps.keys() & {*event.steps} - acted)
+    if state.arbitrated:  # points that the judge settled for the writer are not revised again
+        revised_steps -= {*state.arbitrated.writer} & {*event.repeats}
+    steps = dict(state.steps)
+    for step_id in {*revised_steps, *state.downstream(revised_steps)}:
+        step = steps[step_id]
+        remark = AttemptFeedback(author="assessor", result=event.result, previous=step.result)
+        steps[step_id] = reopen_step(step, remark)
+    return {**changes, "steps": steps, "reworks": state.reworks + 1, "sent_back_at": at}
 
 
 def step_index_of(state: JobState) -> StepIndex:
@@ -474,18 +469,12 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
     changed_ids = later.steps.keys_changed_since(before.steps)
     new_steps = _steps_by_id(later.steps, changed_ids)
     old_steps = _steps_by_id(before.steps, changed_ids)
-    settled_less: dict[StepId, int] = {}
-    for step_id in changed_ids:
-        less = old_steps[step_id].is_settled - new_steps[step_id].is_settled
-        if less:
-            for dependent in graph.dependents[step_id]:
-                settled_less[dependent] = settled_less.get(dependent, 0) + less
-    waits_for = _add_to_counts(index.waits_for, settled_less)
-    touched = _steps_by_id(later.steps, (*changed_ids, *settled_less))
+    wait_changes = _changes_of_waits(old_steps, new_steps, graph)
+    waits_for = _add_to_counts(index.waits_for, wait_changes)
     next_steps: dict[StepId, bool] = {}
     in_need: dict[StepId, bool] = {}
     unusable: dict[StepId, bool] = {}
-    for step_id, step in touched.items():
+    for step_id, step in _steps_by_id(later.steps, (*changed_ids, *wait_changes)).items():
         next_steps[step_id] = _is_next(step, waits_for[step_id])
         in_need[step_id] = _is_in_need(step)
         unusable[step_id] = _is_unusable(step)
@@ -506,6 +495,22 @@ def step_index_after(before: JobState, later: JobState) -> StepIndex:
 
 def _steps_by_id(steps: Steps, step_ids: Iterable[StepId]) -> dict[StepId, StepState]:
     return {step_id: steps[step_id] for step_id in step_ids}
+
+
+def _changes_of_waits(old_steps: Steps, new_steps: Steps, graph: PlanGraph) -> dict[StepId, int]:
+    """Return by how much the number of unsettled dependencies changes, for each dependent of a
+    step that was settled or reopened.
+
+    Args:
+        old_steps, new_steps: the changed steps before and after the change.
+    """
+    changes: dict[StepId, int] = {}
+    for step_id, new_step in new_steps.items():
+        change = old_steps[step_id].is_settled - new_step.is_settled
+        if change:
+            for dependent in graph.dependents[step_id]:
+                changes[dependent] = changes.get(dependent, 0) + change
+    return changes
 
 
 def _add_to_counts(

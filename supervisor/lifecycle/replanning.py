@@ -21,12 +21,13 @@ from handoff_queue.shared.types.events import (
     PlanPatched,
     RetryRequested,
 )
-from handoff_queue.shared.types.handoff import BUDGETS
+from handoff_queue.shared.types.handoff import BUDGETS, own_dependencies
 from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.plan import Patch, Plan, Synthesis
 from handoff_queue.shared.types.step import Step
+from handoff_queue.supervisor.lifecycle.plan_graph import reachable
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
 from handoff_queue.supervisor.lifecycle.state import (
     JobState,
@@ -174,15 +175,11 @@ def _steps_to_drop(plan: Plan, patch: Patch, unbegun: Sequence[StepId]) -> tuple
     droppable = set(unbegun)
     if not patch.finalize:
         return tuple(step_id for step_id in patch.drop if step_id in droppable)
-    depends_on = {step.id: step.depends_on for step in plan.steps}
-    to_read = [step.id for step in plan.steps if step.id not in droppable]
-    kept_ids = set(to_read)
-    while to_read:
-        for dependency in depends_on[to_read.pop()]:
-            if dependency not in kept_ids:
-                kept_ids.add(dependency)
-                to_read.append(dependency)
-    return tuple(step_id for step_id in unbegun if step_id not in kept_ids)
+    begun_ids = [step.id for step in plan.steps if step.id not in droppable]
+    needed_ids = reachable(
+        begun_ids, lambda name: own_dependencies(plan.by_id[name].depends_on, plan.given)
+    )
+    return tuple(step_id for step_id in unbegun if step_id not in needed_ids)
 
 
 def with_patch(state: JobState, event: PlanPatched) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from handoff_queue.shared.types.origins import Origin
 from handoff_queue.shared.types.step_events import Passage
 from handoff_queue.shared.types.usage import NOTHING_USED, Usage
 from handoff_queue.supervisor.lifecycle.persistent_map import PersistentMap
-from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of
+from handoff_queue.supervisor.lifecycle.plan_graph import plan_graph_of, reachable
 from handoff_queue.supervisor.lifecycle.plan_patches import PatchHistory
 from handoff_queue.supervisor.lifecycle.verified_usage import NO_VERIFIED_USAGE, VerifiedUsage
 
@@ -475,11 +475,8 @@ class JobState(Message):
     """The models that answered, as their servers named them."""
     end_task: Delivery = Delivery()
     """Delivery of the task that is sent when the job has ended."""
-    webhook_attempts: NonNegativeInt = 0
-    webhook_tried_at: float = 0.0
-    webhook_delivered: bool = False
-    webhook_under_way: bool = False
-    """True if an attempt has begun and its outcome is not known yet."""
+    webhook: Delivery = Delivery()
+    """Delivery of the webhook that reports the end of the job."""
 
     @property
     def deadline(self) -> float:
@@ -648,11 +645,4 @@ class JobState(Message):
 
     def downstream(self, roots: frozenset[StepId]) -> frozenset[StepId]:
         """Return the direct and indirect dependents of the given steps."""
-        dependents = self.dependents
-        downstream: set[StepId] = set()
-        frontier = list(roots)
-        while frontier:
-            new = dependents[frontier.pop()] - downstream
-            downstream |= new
-            frontier += new
-        return frozenset(downstream)
+        return frozenset(reachable(roots, self.dependents.__getitem__))

@@ -136,37 +136,41 @@ def resolve_steps(state: JobState, event: NeedsResolved) -> dict[str, Any]:
     planner knew them.
     """
     steps = dict(state.steps)
-    needy_steps: dict[StepId, StepState] = {}
+    in_need: dict[StepId, StepState] = {}
     for step_id, step in steps.items():
         if step.status is StepStatus.IN_NEED:
-            needy_steps[step_id] = step
-    for step_id in needy_steps.keys() & {*event.answered}:
-        step = needy_steps[step_id]
-        remark = AttemptFeedback(author="planner", result=event.result, previous=step.result)
-        steps[step_id] = reopen_step(step, remark)
-    for step_id in needy_steps.keys() & {*event.given_up}:
-        step = needy_steps[step_id]
+            in_need[step_id] = step
+    for step_id in in_need.keys() & {*event.answered}:
+        steps[step_id] = _reopen_with_answer(in_need[step_id], event.result)
+    for step_id in in_need.keys() & {*event.given_up}:
+        step = in_need[step_id]
         if step.sent_back:
             steps[step_id] = restore_earlier_result(step, step.trouble, step.stop_reason)
         else:
             steps[step_id] = step.model_copy(update={"status": StepStatus.SETTLED})
     if event.plan is None or state.plan is None or event.added_to != state.plan.plan:
         return {"steps": steps}
-    if not all(outline.id in needy_steps for outline in event.changed):
+    if not all(outline.id in in_need for outline in event.changed):
         return {"steps": steps}
     for outline in event.changed:
-        step = needy_steps[outline.id]
-        remark = AttemptFeedback(
-            author="planner",
-            result=event.result,
-            previous=step.result,
-            helper=outline.helpers[-1],
-        )
-        reopened = reopen_step(step, remark)
+        reopened = _reopen_with_answer(in_need[outline.id], event.result, outline.helpers[-1])
         steps[outline.id] = reopened.model_copy(update={"outline": outline})
     steps |= new_steps(event.added)
     plan = state.plan.model_copy(update={"plan": event.plan, "steps": outlines_of(steps)})
     return {"steps": steps, "plan": plan}
+
+
+def _reopen_with_answer(
+    step: StepState, answers: BlobRef, helper: StepId | None = None
+) -> StepState:
+    """Return a step with a question before its next attempt.
+
+    Args:
+        answers: the planner's HandoffResult.
+        helper: the added step whose result answers the question; None: the planner answers it.
+    """
+    remark = AttemptFeedback(author="planner", result=answers, previous=step.result, helper=helper)
+    return reopen_step(step, remark)
 
 
 def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
@@ -181,12 +185,7 @@ def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
         came_later = step.is_settled and abandoned_step.step not in open_steps
         if came_later and event.why != UNREADABLE:
             continue
-        if step.sent_back is not None and step.sent_back != step.result:
-            steps[abandoned_step.step] = restore_earlier_result(step, abandoned_step.result, None)
-        else:
-            steps[abandoned_step.step] = _with_result_by_code(
-                step, abandoned_step.result, ResultStatus.FAILED
-            )
+        steps[abandoned_step.step] = _fail_by_code(step, abandoned_step.result)
     still_open: dict[HandoffId, HandoffIssued] = {}
     for handoff_id, handoff in state.open.items():
         if handoff.step_id not in steps:
@@ -197,6 +196,15 @@ def abandon_steps(state: JobState, event: StepsAbandoned) -> dict[str, Any]:
         "open": still_open,
         "question": keep_open_question(state.question, after),
     }
+
+
+def _fail_by_code(step: StepState, result: BlobRef) -> StepState:
+    """Return the step with a failed result that code made, or with the result that was sent back
+    if there is one.
+    """
+    if step.sent_back is not None and step.sent_back != step.result:
+        return restore_earlier_result(step, result, None)
+    return _with_result_by_code(step, result, ResultStatus.FAILED)
 
 
 def _with_result_by_code(step: StepState, result: BlobRef, status: ResultStatus) -> StepState:
@@ -226,12 +234,7 @@ def apply_conditions(state: JobState, event: ConditionsChecked) -> dict[str, Any
         )
     for undecided_step in event.undecided:
         step = state.steps[undecided_step.step]
-        if step.sent_back is not None:
-            steps[undecided_step.step] = restore_earlier_result(step, undecided_step.result, None)
-        else:
-            steps[undecided_step.step] = _with_result_by_code(
-                step, undecided_step.result, ResultStatus.FAILED
-            )
+        steps[undecided_step.step] = _fail_by_code(step, undecided_step.result)
     after = state.steps | steps
     return {"steps": after, "question": keep_open_question(state.question, after)}
 

@@ -129,7 +129,7 @@ def facts(state: JobState) -> dict[str, Any]:
         "handoffs": state.handoffs,
         "tokens": state.usage.total_tokens,
         "turns": state.turns,
-        "webhook": state.webhook_delivered,
+        "webhook": state.webhook.delivered,
     }
 
 

@@ -126,7 +126,7 @@ def test_a_journal_with_other_events_is_read_from_its_beginning(store: Store) ->
 
     state = states.load(job_id)
     assert state is not None
-    assert (state.version, state.cancelled_by, state.webhook_attempts) == (4, None, 3)
+    assert (state.version, state.cancelled_by, state.webhook.attempts) == (4, None, 3)
 
 
 def test_a_job_that_was_deleted_and_submitted_again_is_another_job(store: Store) -> None:

@@ -192,7 +192,7 @@ def test_an_attempt_from_before_a_retry_says_nothing_about_the_next_end(store: S
 
     now = StateCache(store.journal).load(state.job_id)
     assert now is not None
-    assert (now.ended_version, now.webhook_attempts, now.webhook_delivered) == (
+    assert (now.ended_version, now.webhook.attempts, now.webhook.delivered) == (
         version_of(store, state.job_id),
         0,
         False,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from handoff_queue.shared.types.events import JobStatus, PlanPatched, RetryRequested, StepRetry
-from handoff_queue.shared.types.handoff import StopReason
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.handoff import GivenResult, ResultStatus, StopReason, ref
+from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.limits import JobLimits, OnLimit
 from handoff_queue.shared.types.names import Role
@@ -21,6 +21,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
     TryAgain,
 )
 from tests.doubles.lifecycle_commands import given_up, group
+from tests.doubles.results import a_result_of
 from tests.doubles.simulated_job import SimulatedJob, planned
 
 ASK_REPLANNER = IssueRole(Role.REPLANNER, 1)
@@ -181,6 +182,21 @@ def test_a_final_patch_keeps_all_dependencies_of_a_step_that_was_abandoned() -> 
 
     assert latest_patch(job).dropped == ("unneeded",)
     assert latest_patch(job).problem is None
+
+
+def test_a_final_patch_keeps_a_begun_step_that_depends_on_a_given_result() -> None:
+    earlier = a_result_of(handoff_id("prev_a", 1), ResultStatus.OK)
+    given = GivenResult(step=earlier.step_id, specialist="writer", result=ref(earlier.to_json()))
+    job = SimulatedJob(mode=Mode.ADAPTIVE, given=(given,))
+    job.advance()
+    steps = (a_step("a", "prev_a"), a_step("b"), a_step("c", "b"))
+    job.make_plan(Plan(steps=steps, given=(given.step,)))
+    job.advance()
+    commands_after(job, "a")
+
+    apply_patch(job, Patch(finalize=True))
+
+    assert latest_patch(job).dropped == ("c",)
 
 
 def test_a_step_with_a_failed_dependency_may_be_changed_before_it_is_given_up() -> None:
