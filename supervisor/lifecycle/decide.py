@@ -48,9 +48,7 @@ from handoff_queue.supervisor.lifecycle.job_end import (
     why_cancelled,
 )
 from handoff_queue.supervisor.lifecycle.job_retry import answer_stands
-from handoff_queue.supervisor.lifecycle.joins import (
-    abandon_late_steps,
-)
+from handoff_queue.supervisor.lifecycle.joins import abandon_late_steps
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.ready_steps import end_hopeless_steps, ready_steps
 from handoff_queue.supervisor.lifecycle.replanning import should_replan
@@ -115,12 +113,15 @@ def _decide_open_job(
     about_calls = decide_about_calls(state, now)
     if about_calls:
         return (*recovered, *about_calls)
-    if state.question:
-        waits = decide_while_asked(state, state.question, now)
-        if waits or not state.asks_about_steps:
-            return (*recovered, *waits)
-        return (*recovered, *_decide_while_asking_about_steps(state, observations, now))
-    return _decide_without_question(state, observations, now, recovered)
+    if state.question is None:
+        last_commands = _end_if_over(state, now)
+        if last_commands:
+            return last_commands
+        return (*recovered, *_decide_next_work(state, observations, now))
+    about_question = decide_while_asked(state, state.question, now)
+    if about_question or not state.asks_about_steps:
+        return (*recovered, *about_question)
+    return (*recovered, *_decide_while_asking_about_steps(state, observations, now))
 
 
 def _decide_while_asking_about_steps(
@@ -134,47 +135,39 @@ def _decide_while_asking_about_steps(
     clock = now
     if state.is_only_asking:
         clock = min(now, state.as_of)
+    commands = _end_if_over(state, clock) or _decide_next_work(state, observations, clock)
     allowed_commands: list[Command] = []
-    for command in _decide_without_question(state, observations, clock, ()):
+    for command in commands:
         if not isinstance(command, AskApproval | AskUser):
             allowed_commands.append(command)
     return tuple(allowed_commands)
 
 
-def _decide_without_question(
-    state: JobState, observations: Observations, now: float, recovered: tuple[Command, ...]
-) -> tuple[Command, ...]:
-    """Return the commands for a job without an open question about the whole job.
-
-    Args:
-        recovered: the commands that repair lost handoffs.
+def _end_if_over(state: JobState, now: float) -> tuple[Command, ...]:
+    """Return the commands that end a job after a rejection, after its time, or after its budget
+    is spent; empty if it goes on.
     """
+    limits = state.submitted.limits
     if state.rejected:
         return after_rejection(state, state.rejected)
     if now >= state.deadline:
-        why = f"the job's {state.submitted.limits.max_seconds} s are over"
-        last_commands = end_now(state, why)
-        if last_commands:
-            return release_question(state, last_commands)
-    on_limit = None
-    if state.spent:
-        on_limit = state.submitted.limits.on_limit
-    if on_limit is OnLimit.STOP:
-        last_commands = end_now(state, why_spent(state))
-        if last_commands:
-            return release_question(state, last_commands)
-    if on_limit is OnLimit.ASK:
-        what_next = _ask_about_budget(state)
-    else:
-        what_next = ask_first(state, _decide_in_phase(state, observations, now))
-    return (*recovered, *what_next)
+        return release_question(state, end_now(state, f"the job's {limits.max_seconds} s are over"))
+    if state.spent and limits.on_limit is OnLimit.STOP:
+        return release_question(state, end_now(state, why_spent(state)))
+    return ()
 
 
-def _ask_about_budget(state: JobState) -> tuple[Command, ...]:
-    """Return the question about a spent budget; empty if it was asked before."""
-    if state.asked_at is not None:
-        return ()
-    return (AskUser(why_spent(state)),)
+def _decide_next_work(
+    state: JobState, observations: Observations, now: float
+) -> tuple[Command, ...]:
+    """Return the commands that the job's phase needs next, or the question that a person must
+    answer first. Empty while the job waits for a higher budget.
+    """
+    if state.spent is None or state.submitted.limits.on_limit is not OnLimit.ASK:
+        return ask_first(state, _decide_in_phase(state, observations, now))
+    if state.asked_at is None:
+        return (AskUser(why_spent(state)),)
+    return ()
 
 
 def _decide_in_phase(  # noqa: PLR0911 (one case a phase)
@@ -232,17 +225,15 @@ def _decide_about_steps(
     to_approve = find_unapproved_steps(state, observations, ready)
     unapproved = set(to_approve)
     can_begin = [step_id for step_id in ready if step_id not in unapproved]
-    max_handoffs = state.submitted.limits.max_handoffs
-    room = max(0, max_handoffs - state.handoffs)
+    handoffs_left = max(0, state.submitted.limits.max_handoffs - state.handoffs)
     abandoned = abandon_refused_steps(state, observations, can_begin)
-    if not abandoned and can_begin and not room:
-        why = f"the job's limit of {max_handoffs} handoffs is reached"
-        abandoned = (AbandonSteps(tuple(can_begin), why),)
+    if not abandoned and not handoffs_left:
+        abandoned = _abandon_at_handoff_limit(state, can_begin)
     if abandoned:
         return abandoned
-    begin_now = can_begin[: min(room, MAX_HANDOFFS_A_DECISION)]
-    agents, commands = separate_child_steps(state, begin_now)
-    commands += _groups(state, agents, observations)
+    begin_now = can_begin[: min(handoffs_left, MAX_HANDOFFS_A_DECISION)]
+    of_agents, commands = separate_child_steps(state, begin_now)
+    commands += _groups(state, of_agents, observations)
     needy = state.step_index.in_need
     if needy and not state.has_open(Role.PLANNER):
         commands.append(_answer_needs(state, needy))
@@ -254,6 +245,15 @@ def _decide_about_steps(
     if not commands and is_done and not state.has_open(Role.ASSESSOR):
         return _conclude(state, now)
     return tuple(commands)
+
+
+def _abandon_at_handoff_limit(
+    state: JobState, can_begin: Sequence[StepId]
+) -> tuple[AbandonSteps, ...]:
+    if not can_begin:
+        return ()
+    why = f"the job's limit of {state.submitted.limits.max_handoffs} handoffs is reached"
+    return (AbandonSteps(tuple(can_begin), why),)
 
 
 def _steps_that_need_handoff(state: JobState) -> tuple[StepId, ...]:

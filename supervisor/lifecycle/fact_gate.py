@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from handoff_queue.shared.types.events import FactsChecked, HandoffFinished, HandoffIssued
+from handoff_queue.shared.types.events import FactsChecked, HandoffFinished
 from handoff_queue.shared.types.handoff import BUDGETS, BlobRef, ResultStatus
-from handoff_queue.shared.types.ids import HandoffId, StepId
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.step_events import CheckVerdict
@@ -83,12 +83,13 @@ def _is_due(state: JobState) -> bool:
     """Return whether the answer has passed the gates and its requested fact-check is not
     applied.
     """
-    is_asked_for = (
+    return (
         state.submitted.fact_checker is not None
         and state.gated is not None
         and state.synthesized is not None
+        and state.fact_checks.outcome is None
+        and bool(parts_of(state))
     )
-    return is_asked_for and state.fact_checks.outcome is None and bool(parts_of(state))
 
 
 def _fact_check_of_answer(state: JobState) -> BlobRef | None:
@@ -146,15 +147,7 @@ def apply_facts_checked(state: JobState, event: FactsChecked, at: float) -> dict
     if event.is_sent_back:
         return send_back_answer(state, event, at)
     checks = state.fact_checks.model_copy(update={"outcome": event})
-    return {"fact_checks": checks, "open": _without_check(state)}
-
-
-def _without_check(state: JobState) -> dict[HandoffId, HandoffIssued]:
-    handoffs: dict[HandoffId, HandoffIssued] = {}
-    for handoff_id, handoff in state.open.items():
-        if not handoff.is_fact_check:
-            handoffs[handoff_id] = handoff
-    return handoffs
+    return {"fact_checks": checks, "open": state.open_without(FACT_GATE)}
 
 
 def without_outcome(state: JobState) -> FactChecks:

@@ -105,17 +105,18 @@ def vetoes_of(
         is_form: True for a JSON value, whose figures have no markers.
     """
     text = to_nfc(text)
-    vetoes = (
+    vetoes = [
         *_check_length(gates, text),
         *_check_sections(gates, text),
         *_check_forbidden(gates, text),
         *_check_required(gates, text),
         *_check_numbers(gates, text),
-        *_check_sources(gates, text, sources),
-    )
-    if is_form or not sources:
-        return vetoes
-    return (*vetoes, *_check_sentences(gates, text, sources, claims))
+    ]
+    if gates.cited:
+        vetoes += _check_sources(text, sources)
+    if gates.cited and sources and not is_form:
+        vetoes += _check_sentences(text, sources, claims)
+    return tuple(vetoes)
 
 
 def _check_length(gates: Gates, text: str) -> Iterator[str]:
@@ -157,9 +158,7 @@ def _check_numbers(gates: Gates, text: str) -> Iterator[str]:
             yield f"The number {number:,.12g} is missing."
 
 
-def _check_sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
-    if not gates.cited:
-        return
+def _check_sources(text: str, sources: int) -> Iterator[str]:
     if not sources:
         yield "It has no sources."
         return
@@ -169,11 +168,7 @@ def _check_sources(gates: Gates, text: str, sources: int) -> Iterator[str]:
         yield f"{unproven_count:,} of its statements {point} without a source."
 
 
-def _check_sentences(
-    gates: Gates, text: str, sources: int, claims: Collection[str]
-) -> Iterator[str]:
-    if not gates.cited:
-        return
+def _check_sentences(text: str, sources: int, claims: Collection[str]) -> Iterator[str]:
     uncited = find_uncited_sentences(text, sources, claims)
     if not uncited:
         return
@@ -183,7 +178,7 @@ def _check_sentences(
 
 
 MAX_CHARS = 8_000
-"""Characters of all requirements together."""
+"""Most characters of all requirements together in a task."""
 
 
 def requirements_of(state: JobState) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ time until which their model calls go through batches of the provider. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from handoff_queue.shared.types.errors import HandoffError
@@ -120,21 +120,20 @@ def step_handoff(
         HandoffError: a settled dependency has no result.
     """
     planned_spec = contract or spec
-    current = state.steps[step.id]
-    ended_steps: list[StepId] = []
     inputs: list[StepId] = []
+    unfinished: list[StepId] = []
     for dependency in step.depends_on:
-        before = state.steps.get(dependency)  # None: an input of the job, not a step
-        if before is None or before.is_settled:
-            ended_steps.append(dependency)
-            if before is None or not before.is_skipped:
-                inputs.append(dependency)
-    attempt = current.attempt + 1
+        before = state.steps.get(dependency)
+        if before is not None and not before.is_settled:
+            unfinished.append(dependency)
+        elif before is None or not before.is_skipped:  # None: an input of the job, not a step
+            inputs.append(dependency)
+    attempt = state.steps[step.id].attempt + 1
     if answer_schema is not None and state.sinks == (step.id,):
         form = dict(answer_schema)
     else:
         form = planned_spec.output_schema
-    task = with_requirements(state, step.id, _task(step, ended_steps), MAX_TASK_CHARS)
+    task = with_requirements(state, step.id, _task(step, unfinished), MAX_TASK_CHARS)
     feedback: list[Feedback] = []
     for remark in remarks_on_step(state, step.id):
         feedback.append(texts.feedback(step.id, remark))
@@ -305,14 +304,12 @@ def fact_check_handoff(
     )
 
 
-def _task(step: Step, ended_steps: Collection[StepId]) -> str:
+def _task(step: Step, unfinished: Sequence[StepId]) -> str:
     """Return the task, and the names of running dependencies for which its join did not wait."""
-    missing = [dependency for dependency in step.depends_on if dependency not in ended_steps]
-    if not missing:
+    if not unfinished:
         return step.task
-    return (
-        f"{step.task[:MAX_TASK_CHARS]}\n\nNot here, and not waited for: {', '.join(missing):.900}."
-    )
+    names = ", ".join(unfinished)
+    return f"{step.task[:MAX_TASK_CHARS]}\n\nNot here, and not waited for: {names:.900}."
 
 
 def tokens_per_turn(spec: SpecialistSpec) -> int:

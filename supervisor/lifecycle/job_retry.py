@@ -62,6 +62,34 @@ def retry_of(
         UserError: the job is a child, has not ended, is `ok`, or has no such step. Or a new limit
             is below the usage. Or the budget of the job or of one of its child jobs stays spent.
     """
+    _check_can_be_retried(state, from_step)
+    new_limits: dict[str, Any] = {}
+    for name, used in usage.items():
+        limit = getattr(new, name)
+        if limit is None:
+            continue
+        if limit <= used:
+            raise UserError(
+                f"{state.job_id} has used {amount(name, used)} already: give a higher limit"
+            )
+        new_limits[name] = limit
+    if not new_limits:
+        _check_budget_is_left(state, usage, from_step)
+    return RetryRequested(
+        from_step=StepId(from_step) if from_step else None,
+        fills_gaps=from_step is None and _has_gaps(state),
+        keeps_results=from_step is None,
+        **new_limits,
+    )
+
+
+def _check_can_be_retried(state: JobState, from_step: str | None) -> None:
+    """Check that the job and the step can be retried.
+
+    Raises:
+        UserError: the job is a child, has not ended or has no such step. Or it is complete, and no
+            step is named.
+    """
     if state.submitted.parent:
         raise UserError(
             f"{state.job_id} is a child job of {state.submitted.parent.job_id}: retry the"
@@ -82,30 +110,22 @@ def retry_of(
             f"{state.job_id} is complete: from_step (--from STEP) runs a part again (its steps are"
             f" {', '.join(state.steps)})"
         )
-    new_limits: dict[str, Any] = {}
-    for name, value in usage.items():
-        limit = getattr(new, name)
-        if limit is not None and limit <= value:
-            raise UserError(
-                f"{state.job_id} has used {amount(name, value)} already: give a higher limit"
-            )
-        if limit is not None:
-            new_limits[name] = limit
-    if not new_limits and state.spent_its_own:
+
+
+def _check_budget_is_left(state: JobState, usage: Mapping[str, int], from_step: str | None) -> None:
+    """Check that a retry without new limits would not stop at the same limits.
+
+    Raises:
+        UserError: the budget of the job is spent, or the slice of one of its child jobs.
+    """
+    if state.spent_its_own:
         raise UserError(
             f"the budget of {state.job_id} is spent ({_usage_text(state, usage)}): {RAISE_LIMITS}"
         )
-    if not new_limits and state.ended:
-        steps = ", ".join(_cut_short(state, from_step))
-        if steps:
-            why = f"the budget of {state.job_id} leaves a child job of {steps} too small a share"
-            raise UserError(f"{why}: {RAISE_LIMITS}")
-    return RetryRequested(
-        from_step=StepId(from_step) if from_step else None,
-        fills_gaps=from_step is None and _has_gaps(state),
-        keeps_results=from_step is None,
-        **new_limits,
-    )
+    steps = ", ".join(_cut_short(state, from_step)) if state.ended else ""
+    if steps:
+        why = f"the budget of {state.job_id} leaves a child job of {steps} too small a share"
+        raise UserError(f"{why}: {RAISE_LIMITS}")
 
 
 def _has_gaps(state: JobState) -> bool:
@@ -153,13 +173,12 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
     if event.keeps_results and event.from_step is None:
         kept_ids = downstream
         keeps_answer = event.fills_gaps and bool(roots) and state.synthesized is not None
-    is_known = event.continuation is not None and event.continuation.is_known
-    phase = Phase.WORKING
-    if state.plan is None:
-        phase = first_phase(state.mode)
-    without_answer: dict[str, Any] = {}
-    if not keeps_answer:
-        without_answer = _without_answer(state)
+    kept_results = KeptResults(
+        steps=tuple(step_id for step_id in state.steps if step_id in kept_ids),
+        answer=keeps_answer,
+        is_known_above=event.continuation is not None and event.continuation.is_known,
+    )
+    phase = Phase.WORKING if state.plan else first_phase(state.mode)
     steps = dict(state.steps)
     for step_id in {*roots, *downstream}:
         steps[step_id] = _without_failures(steps[step_id], event)
@@ -176,17 +195,13 @@ def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str,
         "verified_usage": state.verified_usage.after_retry(),
         "retries": state.retries + 1,
         "waits_for_all": event.fills_gaps,
-        "kept": KeptResults(
-            steps=tuple(step_id for step_id in state.steps if step_id in kept_ids),
-            answer=keeps_answer,
-            is_known_above=is_known,
-        ),
+        "kept": kept_results,
         "fruitless": 0,
         "spent": None,
         "spent_its_own": False,
         "asked_at": None,
         **ask_again_on_retry(),
-        **without_answer,
+        **({} if keeps_answer else _without_answer(state)),
         "ended": None,
         "ended_version": 0,
         "cancelled_by": None,
@@ -321,14 +336,15 @@ def _submission_with_raised_limits(state: JobState, event: RetryRequested) -> Jo
 
 def _without_answer(state: JobState) -> dict[str, Any]:
     """Return the changes that discard the earlier answer."""
-    kept_fields = {
+    return {
         "rounds_before": len(state.rounds),
         "judged": keep_good_judgement(state),
         "arbitrated": None,
         "review_over": False,
         "synthesized": None,
+        **clear_approvals(state),
+        **reset_checks(state),
     }
-    return {**kept_fields, **clear_approvals(state), **reset_checks(state)}
 
 
 def _changes_after_raised_budget(state: JobState, event: RetryRequested) -> dict[str, Any]:

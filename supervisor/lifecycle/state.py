@@ -592,11 +592,15 @@ class JobState(Message):
                 return True
         return False
 
-    def open_without(self, role: Role) -> dict[HandoffId, HandoffIssued]:
-        """Return the open handoffs without those of a role whose answer is no longer needed."""
+    def open_without(self, role: str) -> dict[HandoffId, HandoffIssued]:
+        """Return the open handoffs without those of a role whose result is not needed.
+
+        Args:
+            role: the name of a role, or FACT_GATE for the fact-checker.
+        """
         handoffs: dict[HandoffId, HandoffIssued] = {}
         for open_id, issued in self.open.items():
-            if issued.assigned_to != role:
+            if issued.step_id != role:
                 handoffs[open_id] = issued
         return handoffs
 

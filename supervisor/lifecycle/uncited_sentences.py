@@ -158,8 +158,10 @@ def _passages(text: str) -> Iterator[list[str]]:
     Headings, code, header rows, and lists of sources or gaps are left out. So are a list and a
     table below a line that gives their source ("From the price list [1]:").
     """
-    tokens, depth, covers = blocks_of(text), 0, False
+    tokens = blocks_of(text)
     skipped_until: tuple[str, int] | None = None  # type and level of the token that ends a skip
+    skipped_section = 0  # level of the heading above the list of sources or gaps; 0: none
+    is_next_list_covered = False  # the line before gives the source of the next list or table
     for index, token in enumerate(tokens):
         if skipped_until is not None:
             if (token.type, token.level) == skipped_until:
@@ -168,16 +170,19 @@ def _passages(text: str) -> Iterator[list[str]]:
         if token.type == "heading_open":
             level = int(token.tag[1])
             if _is_list(tokens[index + 1].content):
-                depth = level
-            elif level <= depth:
-                depth = 0
-        if token.type == "thead_open" or (token.type in _LIST_TOKENS and covers):
+                skipped_section = level
+            elif level <= skipped_section:
+                skipped_section = 0
+        is_covered = is_next_list_covered and token.type in _LIST_TOKENS
+        if is_covered or token.type == "thead_open":
             skipped_until = (token.type.replace("_open", "_close"), token.level)
-        covers = covers and token.nesting <= 0 and token.type != "html_block"
-        if token.type in _TEXT_TOKENS and not depth:
+        if token.nesting > 0 or token.type == "html_block":
+            is_next_list_covered = False
+        if token.type in _TEXT_TOKENS and not skipped_section:
             content = _content(tokens, index)
             is_lead = content.strip("*_ ").endswith(":")
-            covers = is_lead and (_MARK.search(content) is not None or _is_list(content))
+            has_source = _MARK.search(content) is not None or _is_list(content)
+            is_next_list_covered = is_lead and has_source
             if content and not is_lead and not _TITLE.fullmatch(content):
                 yield [content] if token.type == "tr_open" else _sentences(content)
 
