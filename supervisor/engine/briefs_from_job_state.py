@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.store.store import Store
@@ -63,33 +63,21 @@ from handoff_queue.supervisor.roles.router import RouteFormat
 
 MAX_SHOWN_REQUEST_CHARS = MAX_REQUEST_CHARS - MAX_CHARS_IN_A_BRIEF - 100
 """Most characters of the request in front of the messages of users."""
-RoleTask = tuple[str, tuple[StepId, ...], Mapping[str, Any]]
-"""The brief of a role, the steps whose results it sees, and the JSON Schema of its answer."""
 
 
-def replanning(
-    state: JobState, request: str, plan: Plan, candidates: Sequence[Candidate], known: JobContext
-) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-    """Return the replanner's brief, the steps whose results it sees, and the schema of its
-    answer.
-    """
-    step_states: dict[StepId, str] = {}
-    settled_steps: list[StepId] = []
-    for step_id, step in state.steps.items():
-        step_states[step_id] = _state_in_words(step)
-        if step.status is StepStatus.SETTLED:
-            settled_steps.append(step_id)
-    limit, left = max_new_steps(state), state.submitted.limits.max_rounds - state.patches.changes
-    task = replan_brief(
-        request, plan, step_states, unseen_results(state), candidates, limit, left, known
-    )
-    names = [candidate.name for candidate in candidates]
-    return task, (*plan.given, *settled_steps), patch_schema(names, patchable_steps(state), limit)
+class RoleTask(NamedTuple):
+    """The work of a role."""
+
+    brief: str
+    about: tuple[StepId, ...]
+    """The steps whose results the role sees."""
+    schema: Mapping[str, Any]
+    """JSON Schema of its answer."""
 
 
 def _state_in_words(step: StepState) -> str:
     """Return the state of a step in words: its result's status, `not begun` or `under way`."""
-    if step.status is StepStatus.SETTLED and step.result_status:
+    if step.is_settled and step.result_status:
         return step.result_status.value
     if step.status is StepStatus.WAITING and step.attempt == 0:
         return "not begun"
@@ -133,9 +121,7 @@ class RoleBriefs:
         return candidates
 
     def brief(self, state: JobState, role: Role, request: str, writes: UnitOfWork) -> RoleTask:
-        """Return the brief of a role, the steps whose results it sees, and the schema of its
-        answer. The messages of users are a part of the request.
-        """
+        """Return the task of a role. The messages of users are a part of the request."""
         request = self._with_messages(state, request, writes)
         match role:
             case Role.ROUTER:
@@ -143,13 +129,10 @@ class RoleBriefs:
             case Role.PLANNER:
                 return self._planning(state, request, writes)
             case Role.REPLANNER:
-                plan = self._loader.plan(state, writes)
-                candidates = self._candidates_and_child_job(state)
-                return replanning(state, request, plan, candidates, self._job_context(state))
+                return self._replanning(state, request, writes)
             case Role.JUDGE:
-                return judge_task(
-                    state, self._loader.texts(state, payloads_for_judge(state), writes)
-                )
+                texts = self._loader.texts(state, payloads_for_judge(state), writes)
+                return RoleTask(*judge_task(state, texts))
             case Role.ASSESSOR:
                 return self._assessment(state, request, writes)
             case Role.SYNTHESIZER:
@@ -168,7 +151,7 @@ class RoleBriefs:
     def _routing(self, state: JobState, request: str) -> RoleTask:
         candidates = self._candidates(state)
         text = route_brief(request, candidates, self._job_context(state))
-        return text, (), RouteFormat(_candidate_names(candidates)).schema
+        return RoleTask(text, (), RouteFormat(_candidate_names(candidates)).schema)
 
     def _planning(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the planner's task: the first plan, or the questions of steps of this plan."""
@@ -194,7 +177,33 @@ class RoleBriefs:
         if can_help(state):
             helpers = self._candidates(state)
         text = needs_brief(request, plan, needs, helpers, steps_left(state))
-        return text, tuple(with_result), NeedsFormat(tuple(needs), _candidate_names(helpers)).schema
+        schema = NeedsFormat(tuple(needs), _candidate_names(helpers)).schema
+        return RoleTask(text, tuple(with_result), schema)
+
+    def _replanning(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
+        """Return the replanner's task to change the plan after new results."""
+        plan = self._loader.plan(state, writes)
+        candidates = self._candidates_and_child_job(state)
+        step_states: dict[StepId, str] = {}
+        settled_steps: list[StepId] = []
+        for step_id, step in state.steps.items():
+            step_states[step_id] = _state_in_words(step)
+            if step.is_settled:
+                settled_steps.append(step_id)
+        new_steps_left = max_new_steps(state)
+        text = replan_brief(
+            request,
+            plan,
+            step_states,
+            unseen_results(state),
+            candidates,
+            new_steps_left,
+            state.submitted.limits.max_rounds - state.patches.changes,
+            self._job_context(state),
+        )
+        names = _candidate_names(candidates)
+        schema = patch_schema(names, patchable_steps(state), new_steps_left)
+        return RoleTask(text, (*plan.given, *settled_steps), schema)
 
     def _assessment(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the assessor's task to review a round of results."""
@@ -205,7 +214,7 @@ class RoleBriefs:
         number = len(state.rounds_now) + 1
         verdicts, steps = verdict_format(state), steps_in_review(state)
         text = assessment_brief(request, plan, number, left, conflicts, verdicts.rubric, steps)
-        return text, steps, verdicts.schema
+        return RoleTask(text, steps, verdicts.schema)
 
     def _synthesis(self, state: JobState, request: str, writes: UnitOfWork) -> RoleTask:
         """Return the synthesizer's task to write the answer."""
@@ -214,28 +223,22 @@ class RoleBriefs:
         if state.turned_down:
             refs.append(state.turned_down)
         texts = self._loader.texts(state, refs, writes)
-        open_points: Sequence[str] = ()
-        verdict = None
-        if state.last_round:
-            verdict = texts.verdict(state.last_round)
-        if verdict:
-            open_points = verdict.open_points
-        vetoes: Sequence[str] = ()
-        if state.turned_down:
-            vetoes = texts.objections(state.turned_down)
+        verdict = texts.verdict(state.last_round) if state.last_round else None
+        open_points = verdict.open_points if verdict else ()
+        vetoes = texts.objections(state.turned_down) if state.turned_down else ()
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, texts)]
         conflicts = [dispute.brief() for dispute in disputes_of(state, texts)]
         text = synthesis_brief(
             request, plan, gaps, open_points, vetoes, conflicts, requirements_of(state)
         )
-        return text, usable_sinks(state), self._loader.answer_schema(state)
+        return RoleTask(text, usable_sinks(state), self._loader.answer_schema(state))
 
     def _first_plan(self, state: JobState, request: str) -> RoleTask:
         """Return the planner's task to make the first plan of a job."""
         candidates = self._candidates_and_child_job(state)
         given_steps = tuple(result.step for result in state.submitted.given)
         most_steps = state.submitted.limits.max_steps
-        reading = PlanFormat(
+        plan_format = PlanFormat(
             _candidate_names(candidates),
             most_steps,
             given_steps,
@@ -248,7 +251,7 @@ class RoleBriefs:
             self._load_rejected_plans(state),
             self._job_context(state),
         )
-        return text, given_steps, reading.schema
+        return RoleTask(text, given_steps, plan_format.schema)
 
     def _job_context(self, state: JobState) -> JobContext:
         """Return the job's inputs and the request of the job that it follows."""

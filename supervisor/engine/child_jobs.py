@@ -103,8 +103,8 @@ def hand_over(
     step: Step,
     texts: ResultTexts,
     writes: UnitOfWork,
-    answer_schema: Mapping[str, Any] | None = None,
-    contract: SpecialistSpec | None = None,
+    answer_schema: Mapping[str, Any] | None,
+    contract: SpecialistSpec | None,
 ) -> None:
     """Issue the handoff of a step to a child job. `ChildJobs.start` starts the job after the
     commit.
@@ -117,11 +117,12 @@ def hand_over(
         answer_schema: see `step_handoff`.
         contract: see `step_handoff`.
     """
-    job_id = child_to_continue(state, step.id)
-    before = None
-    if job_id:
-        before = fold(job_id, None, store.journal.read(job_id))
-    child = child_of(state, step.id, job_id if before and has_gaps_alone(before) else None)
+    earlier_id = child_to_continue(state, step.id)
+    if earlier_id:
+        earlier = fold(earlier_id, None, store.journal.read(earlier_id))
+        if earlier is None or not has_gaps_alone(earlier):
+            earlier_id = None
+    child = child_of(state, step.id, earlier_id)
     handoff = step_handoff(
         state,
         step,
@@ -187,27 +188,28 @@ class ChildJobs:
         now = self._store.connection.now()
         max_seconds = min(child.limits.max_seconds, child_seconds(state, now))
         limits = child.limits.model_copy(update={"max_seconds": max_seconds})
-        is_new = child.job_id == child_id_for(state.job_id, handoff_id)
-        before = None
-        if not is_new:
-            before = fold(child.job_id, None, self._store.journal.read(child.job_id))
-        if before and not before.ended:
-            return  # the child job runs, and its end wakes the parent
         due_at = now + BEGUN_WITHIN_S
-        if before:
-            commit = self._retry_commit(state, handed_over, before, limits, due_at)
-        else:
+        is_new = child.job_id == child_id_for(state.job_id, handoff_id)
+        known = None if is_new else self._load_state(child.job_id)
+        if known is None:
             commit = self._submission_commit(state, handed_over, limits, due_at)
+        elif known.ended:
+            commit = self._retry_commit(state, handed_over, known, limits, due_at)
+        else:
+            return  # the child job runs, and its end wakes the parent
         with suppress(VersionConflict):
             parent = (state.job_id, handoff_id)
             self._store.journal.commit(replace(commit, parent=parent, ignores_workers=True))
             log.info(
-                "child job continues" if before else "child job started",
+                "child job continues" if known else "child job started",
                 job_id=state.job_id,
                 handoff_id=handoff_id,
                 child=child.job_id,
             )
             self._dispatcher.wake(child.job_id)
+
+    def _load_state(self, job_id: JobId) -> JobState | None:
+        return fold(job_id, None, self._store.journal.read(job_id))
 
     def _retry_commit(
         self,
@@ -248,17 +250,16 @@ class ChildJobs:
         handoff_text = self._payload_cache.payloads(state.job_id, [digest])[digest]
         handoff = AgentHandoff.from_json(handoff_text)
         submitted = state.submitted
-        known: dict[StepId, BlobRef] = {}
+        context: dict[StepId, BlobRef] = {}
         for context_result in handoff.context:
-            known[context_result.step_id] = context_result.result
-        result_texts = self._texts(state, known.values())
-        results = ResultTexts(result_texts)
-        passed = load_passed_pages(self._store, state.job_id, result_texts.values())
-        given_results, texts = results_as_given(state, known, [*known.values()], results)
-        before = self._earlier_child(state, handoff, {result.step for result in given_results})
-        given_results = (*given_results, *before.given_results)
-        texts = (*texts, *before.texts)
-        request = f"{request_of(handoff)}{before.gaps_note}"
+            context[context_result.step_id] = context_result.result
+        context_texts = self._texts(state, context.values())
+        passed = load_passed_pages(self._store, state.job_id, context_texts.values())
+        given_results, given_texts = results_as_given(
+            state, context, [*context.values()], ResultTexts(context_texts)
+        )
+        earlier = self._earlier_child(state, handoff, {result.step for result in given_results})
+        request = f"{request_of(handoff)}{earlier.gaps_note}"
         form = handoff.expected_output_format
         schema = None if form == {"type": "string"} else json.dumps(form, sort_keys=True)
         event = JobSubmitted(
@@ -274,7 +275,7 @@ class ChildJobs:
             mode=Mode.TEAM,
             parent=Parent(job_id=state.job_id, handoff_id=handed_over.handoff_id),
             depth=submitted.depth + 1,
-            given=given_results,
+            given=(*given_results, *earlier.given_results),
             answer_schema=ref(schema) if schema else None,
             is_reviewed=submitted.is_reviewed or submitted.mode is Mode.PIPELINE,
             origins=origins_or_unknown(handoff.origins),
@@ -286,7 +287,7 @@ class ChildJobs:
             payloads.extend(self._payload_cache.payloads(state.job_id, digests).values())
         if schema:
             payloads.append(schema)
-        payloads.extend((*texts, *passed.texts, *before.passed.texts))
+        payloads.extend((*given_texts, *earlier.texts, *passed.texts, *earlier.passed.texts))
         assert handed_over.child is not None
         submission = Submission(
             handed_over.child.job_id,
@@ -294,7 +295,7 @@ class ChildJobs:
             tuple(payloads),
             {},
             has_key=False,
-            pages=(*before.passed.pages, *passed.pages),
+            pages=(*earlier.passed.pages, *passed.pages),
         )
         return submission.commit(due_at)
 
@@ -328,31 +329,40 @@ class ChildJobs:
         Args:
             given_steps: names of the results that the parent gives; they are left out.
         """
-        given_by_parent = set(given_steps)
         for attempt in range(handoff.attempt - 1, 0, -1):
-            child = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
-            before = fold(child, None, self._store.journal.read(child))
-            if before is None or before.ended is None:
-                continue
-            results: dict[StepId, BlobRef] = {}
-            for step, result in results_to_give(before).items():
-                if given_by_parent.isdisjoint((step, name_in_later_job(step))):
-                    results[step] = result
-            refs = list(results.values())
-            if before.ended.answer:
-                refs.append(before.ended.answer)
-            texts = self._texts(before, refs)
-            answer = _answer_in(texts, before.ended.answer)
-            gaps_note = ""
-            if answer and answer.gaps:
-                gaps_note = GAPS_NOTE.format(gaps_in_words(answer.gaps))
-            given_results, payloads = results_as_given(
-                before, results, parts_of(before), ResultTexts(texts)
-            )
-            given_texts = [texts[result.digest] for result in results.values()]
-            passed = load_passed_pages(self._store, child, given_texts)
-            return EarlierChild(given_results, payloads, gaps_note=gaps_note, passed=passed)
+            child_id = child_id_for(state.job_id, handoff_id(handoff.step_id, attempt))
+            child = self._load_state(child_id)
+            if child is not None and child.ended is not None:
+                return self._results_of_child(child, child.ended.answer, given_steps)
         return EarlierChild()
+
+    def _results_of_child(
+        self, child: JobState, answer_ref: BlobRef | None, given_steps: Collection[StepId]
+    ) -> EarlierChild:
+        """Return the results of an ended child job that the parent does not give itself.
+
+        Args:
+            answer_ref: its answer; None: it has none.
+            given_steps: names of the results that the parent gives.
+        """
+        results: dict[StepId, BlobRef] = {}
+        for step, result in results_to_give(child).items():
+            if step not in given_steps and name_in_later_job(step) not in given_steps:
+                results[step] = result
+        refs = list(results.values())
+        if answer_ref:
+            refs.append(answer_ref)
+        texts = self._texts(child, refs)
+        answer = _answer_in(texts, answer_ref)
+        gaps_note = ""
+        if answer and answer.gaps:
+            gaps_note = GAPS_NOTE.format(gaps_in_words(answer.gaps))
+        given_results, payloads = results_as_given(
+            child, results, parts_of(child), ResultTexts(texts)
+        )
+        result_texts = [texts[result.digest] for result in results.values()]
+        passed = load_passed_pages(self._store, child.job_id, result_texts)
+        return EarlierChild(given_results, payloads, gaps_note=gaps_note, passed=passed)
 
     def tell(self, state: JobState) -> None:
         """Give the result of an ended child job to its parent, and wake the parent. A repeated

@@ -107,6 +107,16 @@ class CommittedDecision:
     """Handoffs that the job no longer needs."""
 
 
+@dataclass(frozen=True, slots=True)
+class FollowingDecision:
+    """A decision that is committed together with the end of the role's handoff before it."""
+
+    decision: JobDecision
+    commit: Commit
+    role: PreparedAttempt | None
+    """The role's handoff that the decision issues."""
+
+
 class DecisionMaker:
     """Makes and commits decisions. The threads of a supervisor process share one instance."""
 
@@ -146,38 +156,55 @@ class DecisionMaker:
         later = state
         damaged: set[StepId] = set()
         for _ in range(MAX_DECISIONS + len(state.steps)):
-            recorded = len(prepared.events)
             commands = decide(later, observations, now)
             refused_queues = self._find_refused_queues(later, commands)
             if refused_queues:
                 known = observations.refused_queues
                 observations = replace(observations, refused_queues=known | refused_queues)
                 continue
-            for command in commands:
-                if prepared.has_most_events:
-                    break
-                if self._reserve_thread(later, command):
-                    self._recorder.record(later, command, prepared)
+            events_before = len(prepared.events)
+            self._record(later, commands, prepared)
             newly_damaged = _steps_with_unreadable_results(later, prepared) - damaged
             if newly_damaged:
                 damaged |= newly_damaged
                 prepared = self._without_results(state, damaged)
                 later = fold_on(state, _number_events(state, now, prepared.events))
                 continue
-            new_events = prepared.events[recorded:]
-            if new_events:
-                later = fold_on(later, _number_events(later, now, new_events))
+            new_events = prepared.events[events_before:]
+            later = fold_on(later, _number_events(later, now, new_events))
             if not new_events or prepared.is_full:
-                due_at = next_due(later, now, self._lease_s, observations)
-                if prepared.is_full:  # the wake-up for the next batch may be lost
-                    due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
-                if later.ended and due_at is not None and due_at <= now:
-                    waited_s = now - max(due_at, later.as_of)
-                    due_at = now + seconds_until_next_try(waited_s)
+                due_at = self._due_at(later, prepared, observations, now)
                 return JobDecision(state, later, prepared, due_at)
             if observations.handoffs:
                 observations = replace(observations, handoffs={})  # the repairs are ordered
         raise AssertionError("the decisions on one state never end")
+
+    def _record(self, state: JobState, commands: Sequence[Command], prepared: UnitOfWork) -> None:
+        """Record commands until the decision has its most events. A report of the end for which no
+        thread is free is left out.
+        """
+        for command in commands:
+            if prepared.has_most_events:
+                return
+            if isinstance(command, DeliverWebhook | SendEndTask):
+                has_thread = self._deliveries.reserve(state, command)
+                if not has_thread:
+                    continue
+            self._recorder.record(state, command, prepared)
+
+    def _due_at(
+        self, state: JobState, prepared: UnitOfWork, observations: Observations, now: float
+    ) -> float | None:
+        """Return the time at which the sweeper wakes the job again, in Unix seconds. None: it does
+        not.
+        """
+        due_at = next_due(state, now, self._lease_s, observations)
+        if prepared.is_full:  # the wake-up for the next batch may be lost
+            due_at = min(due_at or now + LOST_AFTER_S, now + LOST_AFTER_S)
+        if state.ended and due_at is not None and due_at <= now:  # no thread was free for a report
+            waited_s = now - max(due_at, state.as_of)
+            return now + seconds_until_next_try(waited_s)
+        return due_at
 
     def _find_refused_queues(self, state: JobState, commands: Sequence[Command]) -> frozenset[str]:
         """Return the queues of these commands that the Redis user of this process may not use. A
@@ -192,15 +219,6 @@ class DecisionMaker:
             elif isinstance(command, PublishAgain):
                 queues.update(state.open[name].assigned_to for name in command.handoffs)
         return self._store.connection.queue_access.find_refused(queues)
-
-    def _reserve_thread(self, state: JobState, command: Command) -> bool:
-        """Reserve a thread for a report of the end. Return False if no thread is free.
-
-        Other commands need no thread.
-        """
-        if isinstance(command, DeliverWebhook | SendEndTask):
-            return self._deliveries.reserve(state, command)
-        return True
 
     def _without_results(self, state: JobState, damaged: Collection[StepId]) -> UnitOfWork:
         """Begin a decision with the failure of steps whose stored results cannot be read."""
@@ -258,13 +276,13 @@ class DecisionMaker:
             Interrupted: another process has taken over the claim.
             MessagesWaiting: the role must first take messages of users; nothing is stored.
         """
-        following = self._following(committed, end, evaluation)
+        following = self._prepare_following(committed, end, evaluation)
         if following is None:
             return claim.finish(end), None
-        decision, commit, ready = following
+        ready = following.role
         claiming = ready.claiming if ready else None
         try:
-            reply = self._store.claims.end_and_commit(claim, end, commit, claiming)
+            reply = self._store.claims.end_and_commit(claim, end, following.commit, claiming)
         except StoreError:
             # Redis may have stored the end. A repeated end has no further effect.
             return claim.finish(end), None
@@ -273,13 +291,13 @@ class DecisionMaker:
         role = None
         if ready and reply.claim:
             role = ClaimedRole(ready, reply.claim)
-        return reply.finished, self._complete_commit(decision, reply.recorded, role)
+        return reply.finished, self._complete_commit(following.decision, reply.recorded, role)
 
-    def _following(
+    def _prepare_following(
         self, committed: CommittedDecision, end: FinishRequest, evaluation: EvaluationLease
-    ) -> tuple[JobDecision, Commit, PreparedAttempt | None] | None:
-        """Return the decision on a result that the journal does not hold yet, its commit, and
-        the role's attempt that it issues. None: no decision follows, or it failed.
+    ) -> FollowingDecision | None:
+        """Prepare the decision on a result that the journal does not hold yet. None: no decision
+        follows, or it failed.
         """
         try:
             now = self._store.connection.now()
@@ -288,11 +306,8 @@ class DecisionMaker:
             )
             if not decision.prepared.events:
                 return None
-            return (
-                decision,
-                self._commit(decision, committed.state, evaluation),
-                self._prepare_role(decision, evaluation),
-            )
+            commit = self._commit(decision, committed.state, evaluation)
+            return FollowingDecision(decision, commit, self._prepare_role(decision, evaluation))
         except Exception as error:  # noqa: BLE001 - the result must be stored; the next evaluation fails in the same way and reports it
             log.warning(
                 "a decision has failed and is repeated",
@@ -306,11 +321,9 @@ class DecisionMaker:
     ) -> PreparedAttempt | None:
         """Prepare the role's handoff that a decision issues. None: it issues no role's handoff."""
         role = decision.prepared.role
-        if role:
-            return self._role_runner.prepare(
-                decision.state, role.handoff, role.text, evaluation.name
-            )
-        return None
+        if role is None:
+            return None
+        return self._role_runner.prepare(decision.state, role.handoff, role.text, evaluation.name)
 
     def _commit(
         self, decision: JobDecision, journaled: JobState, evaluation: EvaluationLease

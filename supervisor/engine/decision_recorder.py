@@ -1,18 +1,14 @@
-"""Turn the commands of a decision into events, payloads and messages, ready for the commit.
-
-The events of a question to a person are the question, its reminders, and the default answer
-after a time limit.
-"""
+"""Turn the commands of a decision into events, payloads and messages, ready for the commit."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL
-from handoff_queue.shared.store.payloads import PayloadStore
-from handoff_queue.shared.store.presence import PresenceStore, acting
+from handoff_queue.shared.store.presence import acting
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.gil_yielding import with_pauses
 from handoff_queue.shared.types.events import (
@@ -137,81 +133,14 @@ OFFLINE_LABEL = (
 )
 
 
-def record_question(
-    command: AskUser | AskApproval | RemindUser | ApproveOnTimeout,
-    wait_s: int,
-    draft: BlobRef | None,
-    writes: UnitOfWork,
-) -> None:
-    """Record a question, a reminder or a default answer.
+@dataclass(frozen=True, slots=True)
+class PinnedSpec:
+    """The version of a specialist that a job uses."""
 
-    Args:
-        wait_s: most seconds that the job waits for an approval.
-        draft: the answer that the person approves; None: the question is about something else.
-    """
-    match command:
-        case AskUser():
-            writes.events.append(DecisionAsked(why=command.why))
-        case AskApproval():
-            writes.events.append(
-                ApprovalAsked(
-                    what=command.what,
-                    why=command.why,
-                    wait_s=wait_s,
-                    steps=command.steps,
-                    draft=draft,
-                )
-            )
-            writes.effects.append(command)
-        case RemindUser():
-            writes.events.append(
-                ApprovalReminded(asked=command.question_version, number=command.number)
-            )
-            writes.effects.append(command)
-        case ApproveOnTimeout():
-            writes.events.append(
-                Approved(asked=command.question_version, by="timeout", call=command.call)
-            )
-
-
-def keep_documents_for(state: JobState, blobs: PayloadStore, payload_cache: PayloadCache) -> None:
-    """Keep the documents of a job for as long as it may wait for an approval and then run. The
-    event of the question keeps the payloads.
-    """
-    manifest = state.submitted.manifest
-    if manifest is None:
-        return
-    text = payload_cache.payloads(state.job_id, [manifest.digest])[manifest.digest]
-    blobs.missing_documents(
-        [document.digest for document in Manifest.from_json(text).documents],
-        state.submitted.approvals.wait_s + state.submitted.limits.max_seconds,
-        state.submitted.tenant,
-    )
-
-
-def pin_spec(
-    state: JobState, name: str, payload_cache: PayloadCache, presence: PresenceStore
-) -> tuple[SpecialistSpec, str, str | None]:
-    """Return a specialist's spec, its digest, and its text if the text must be stored.
-
-    A job keeps the spec with which it first used the specialist. At the first use, and at the
-    first use after a retry of the ended job, this is the spec that workers announce now.
-    """
-    pinned = state.specialists.get(name)
-    if pinned:
-        return spec_from(payload_cache.payloads(state.job_id, [pinned])[pinned]), pinned, None
-    served = presence.load_served_specialists().get(name)
-    if served is None:  # no live worker announces this specialist
-        spec = placeholder_spec(name)
-        return spec, spec.content_digest, spec.to_json()
-    return served.spec, served.digest, served.spec.to_json()
-
-
-def end_task_begun(state: JobState, command: SendEndTask) -> EndTaskTried:
-    """Return the event that a supervisor begins to send the task of a job's end."""
-    return EndTaskTried(
-        attempt=command.attempt, delivered=False, under_way=True, end=state.ended_version
-    )
+    spec: SpecialistSpec
+    digest: str
+    is_stored: bool
+    """False if the job has not used this version before, so that its text must be stored."""
 
 
 class DecisionRecorder:
@@ -279,14 +208,44 @@ class DecisionRecorder:
         """Add a question to the user, its reminder, or its answer after the timeout. A job that
         waits for an approval keeps its documents. A question about an answer stores the answer.
         """
-        if not isinstance(command, AskApproval):
-            record_question(command, 0, None, writes)
+        match command:
+            case AskUser():
+                writes.events.append(DecisionAsked(why=command.why))
+            case AskApproval():
+                self._keep_documents(state)
+                draft = None
+                if command.status:
+                    draft = self._answer(state, command.status, writes)
+                question = ApprovalAsked(
+                    what=command.what,
+                    why=command.why,
+                    wait_s=state.submitted.approvals.wait_s,
+                    steps=command.steps,
+                    draft=draft,
+                )
+                writes.events.append(question)
+                writes.effects.append(command)
+            case RemindUser(version, number):
+                writes.events.append(ApprovalReminded(asked=version, number=number))
+                writes.effects.append(command)
+            case ApproveOnTimeout(version, call):
+                writes.events.append(Approved(asked=version, by="timeout", call=call))
+            case _:
+                assert_never(command)
+
+    def _keep_documents(self, state: JobState) -> None:
+        """Keep the documents of a job for as long as it may wait for an approval and then run. The
+        event of the question keeps the payloads.
+        """
+        manifest = state.submitted.manifest
+        if manifest is None:
             return
-        keep_documents_for(state, self._store.payloads, self._payload_cache)
-        draft = None
-        if command.status:
-            draft = self._answer(state, command.status, writes)
-        record_question(command, state.submitted.approvals.wait_s, draft, writes)
+        documents = Manifest.from_json(self._loader.text(state, manifest)).documents
+        self._store.payloads.missing_documents(
+            [document.digest for document in documents],
+            state.submitted.approvals.wait_s + state.submitted.limits.max_seconds,
+            state.submitted.tenant,
+        )
 
     def _add_effect(
         self,
@@ -297,18 +256,16 @@ class DecisionRecorder:
         """Add an effect for the time after the commit, with an event if the journal must say
         that it has begun.
         """
+        end = state.ended_version
         match command:
-            case DeliverWebhook():
+            case DeliverWebhook(attempt):
                 writes.events.append(
-                    WebhookTried(
-                        attempt=command.attempt,
-                        delivered=False,
-                        under_way=True,
-                        end=state.ended_version,
-                    )
+                    WebhookTried(attempt=attempt, delivered=False, under_way=True, end=end)
                 )
-            case SendEndTask():
-                writes.events.append(end_task_begun(state, command))
+            case SendEndTask(attempt):
+                writes.events.append(
+                    EndTaskTried(attempt=attempt, delivered=False, under_way=True, end=end)
+                )
             case PublishAgain() | RunRole() | StartChild() | TellParent():
                 pass
             case _:
@@ -336,20 +293,20 @@ class DecisionRecorder:
     def _issue_role(self, state: JobState, command: IssueRole, writes: UnitOfWork) -> None:
         spec, spec_text = self._role(command.role)
         request = self._loader.text(state, state.submitted.request)
-        task, about, schema = self.briefs.brief(state, command.role, request, writes)
+        task = self.briefs.brief(state, command.role, request, writes)
         handoff = role_handoff(
             state,
             spec,
             writes.ref(spec_text).digest,
             command.attempt,
-            task=task,
-            about=about,
-            schema=schema,
+            task=task.brief,
+            about=task.about,
+            schema=task.schema,
         )
         text = handoff.to_json()
         writes.role = RoleHandoff(handoff, text)
         writes.events.append(
-            make_handoff_issued(handoff, writes.ref(text), closes=is_arbitration(schema))
+            make_handoff_issued(handoff, writes.ref(text), closes=is_arbitration(task.schema))
         )
 
     def _make_plan(self, state: JobState, command: MakePlan, writes: UnitOfWork) -> None:
@@ -378,7 +335,10 @@ class DecisionRecorder:
         texts = self._loader.texts(state, [command.proposal], writes)
         plan = self._loader.plan(state, writes)
         acts = acting(self._store.presence.load_served_specialists())
-        record_patch(state, plan, command.proposal, texts, writes, acts)
+        event, changed_plan = make_patch_event(state, plan, command.proposal, texts, acts)
+        if changed_plan is not None:
+            writes.ref(changed_plan)
+        writes.events.append(event)
 
     def _issue_group(self, state: JobState, command: IssueGroup, writes: UnitOfWork) -> None:
         plan = self._loader.plan(state, writes)
@@ -395,13 +355,14 @@ class DecisionRecorder:
         dependents = state.dependents
         for index, step_id in enumerate(with_pauses(command.steps)):
             specialist = reassigned.get(step_id, state.steps[step_id].specialist)
-            spec, digest = self._pin(state, specialist, writes)
+            pinned = self._pin(state, specialist, writes)
+            spec = pinned.spec
             step = plan.by_id[step_id].model_copy(update={"specialist": specialist})
             if spec.output_schema == {"type": "string"}:  # another form always has the confidence
                 step = step.model_copy(update={"task": with_confidence(plan, step, request)})
             contract = self._contract(state, plan.by_id[step_id], specialist)
             handoff = step_handoff(
-                state, step, spec, digest, texts, self._answer_schema(state), contract
+                state, step, spec, pinned.digest, texts, self._answer_schema(state), contract
             )
             message = handoff.to_json()
             group.append(OutgoingHandoff(handoff, message, command.group, index))
@@ -411,16 +372,28 @@ class DecisionRecorder:
             writes.events.append(event.model_copy(update={"acts": acts}))
         writes.groups.append(group)
 
-    def _pin(
-        self, state: JobState, specialist: str, writes: UnitOfWork
-    ) -> tuple[SpecialistSpec, str]:
-        """Return the version of a specialist that the job uses, and its digest. A version that
-        the job has not used before is stored.
+    def _pin(self, state: JobState, name: str, writes: UnitOfWork) -> PinnedSpec:
+        """Return the version of a specialist that the job uses, and store a new version."""
+        pinned = self._pinned_spec(state, name)
+        if not pinned.is_stored:
+            writes.ref(pinned.spec.to_json())
+        return pinned
+
+    def _pinned_spec(self, state: JobState, name: str) -> PinnedSpec:
+        """Return the version of a specialist that the job uses.
+
+        It is the version with which the job first used the specialist. At the first use, and at
+        the first use after a retry of the ended job, it is the version that workers announce.
         """
-        spec, digest, text = pin_spec(state, specialist, self._payload_cache, self._store.presence)
-        if text is not None:
-            writes.ref(text)
-        return spec, digest
+        digest = state.specialists.get(name)
+        if digest:
+            text = self._payload_cache.payloads(state.job_id, [digest])[digest]
+            return PinnedSpec(spec_from(text), digest, is_stored=True)
+        served = self._store.presence.load_served_specialists().get(name)
+        if served is None:  # no live worker announces this specialist
+            spec = placeholder_spec(name)
+            return PinnedSpec(spec, spec.content_digest, is_stored=False)
+        return PinnedSpec(served.spec, served.digest, is_stored=False)
 
     def _issue_to_child(self, state: JobState, step_id: StepId, writes: UnitOfWork) -> None:
         refs = [*payloads_for_remarks(state.steps[step_id]), *texts_of_messages(state, step_id)]
@@ -442,7 +415,7 @@ class DecisionRecorder:
         planned_for = step.contract_of or step.specialist
         if planned_for in (assigned_to, CHILD_JOB_SPECIALIST):
             return None
-        return pin_spec(state, planned_for, self._payload_cache, self._store.presence)[0]
+        return self._pinned_spec(state, planned_for).spec
 
     def _may_have_effects(
         self, spec: SpecialistSpec, handoff: AgentHandoff, outline: StepOutline
@@ -529,10 +502,15 @@ class DecisionRecorder:
         self, state: JobState, command: IssueFactCheck, writes: UnitOfWork
     ) -> None:
         assert state.submitted.fact_checker is not None
-        spec, digest = self._pin(state, state.submitted.fact_checker, writes)
+        pinned = self._pin(state, state.submitted.fact_checker, writes)
         task = fact_check_task(self._loader.text(state, state.submitted.request))
         handoff = fact_check_handoff(
-            state, spec, digest, command.attempt, task=task, schema=fact_check_schema()
+            state,
+            pinned.spec,
+            pinned.digest,
+            command.attempt,
+            task=task,
+            schema=fact_check_schema(),
         )
         message = handoff.to_json()
         writes.groups.append([OutgoingHandoff(handoff, message, command.group, 0)])
@@ -581,10 +559,7 @@ class DecisionRecorder:
     def fact_checker(self, state: JobState) -> SpecialistSpec:
         """Return the spec of the fact-checker. The job must have one."""
         assert state.submitted.fact_checker is not None
-        spec, _, _ = pin_spec(
-            state, state.submitted.fact_checker, self._payload_cache, self._store.presence
-        )
-        return spec
+        return self._pinned_spec(state, state.submitted.fact_checker).spec
 
     def _role(self, name: str) -> tuple[SpecialistSpec, str]:
         if name not in self._roles:
@@ -593,37 +568,20 @@ class DecisionRecorder:
         return self._roles[name]
 
 
-def record_patch(
-    state: JobState,
-    plan: Plan,
-    proposal: BlobRef,
-    texts: ResultTexts,
-    writes: UnitOfWork,
-    acting: Collection[str] = (),
-) -> None:
-    """Record the outcome of the replanner's proposal.
-
-    Args:
-        texts: payloads of the proposal.
-        acting: the specialists that have tools with effects.
-    """
-    event, text = make_patch_event(state, plan, proposal, texts, acting)
-    if text is not None:
-        writes.ref(text)
-    writes.events.append(event)
-
-
 def make_patch_event(
     state: JobState,
     plan: Plan,
     proposal: BlobRef,
     texts: ResultTexts,
-    acting: Collection[str] = (),
+    acting: Collection[str],
 ) -> tuple[PlanPatched, str | None]:
-    """Return the event of a patch, and the payload of the plan if the patch changes it.
+    """Return the event of the replanner's patch, and the payload of the plan if the patch changes
+    it. If the steps that were added last brought nothing new, the patch adds no steps.
 
-    If the steps that were added last brought nothing new, the patch adds no steps. See
-    `record_patch` for the arguments.
+    Args:
+        proposal: the replanner's HandoffResult.
+        texts: payloads of the proposal.
+        acting: the specialists that have tools with effects.
     """
     patch = texts.patch(proposal)
     if patch is None:

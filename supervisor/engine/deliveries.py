@@ -22,7 +22,6 @@ from handoff_queue.supervisor.engine.webhooks import TIMEOUT_S, Webhooks
 from handoff_queue.supervisor.lifecycle.commands import (
     AskApproval,
     DeliverWebhook,
-    Effect,
     RemindUser,
     SendEndTask,
 )
@@ -54,6 +53,8 @@ class _Delivery:
     """A delivery that waits for a thread."""
 
     job_id: JobId
+    receiver: str
+    """Name under which deliveries share threads."""
     send: Callable[[], None]
     drop: Callable[[], None] | None
     """Records that the delivery was not sent. None: nothing is recorded."""
@@ -130,27 +131,23 @@ class Deliveries:
         self, state: JobState, effect: DeliverWebhook | SendEndTask | AskApproval | RemindUser
     ) -> None:
         """Send the webhook or the end task of a job in a thread. Return at once."""
-        receiver = _receiver(state, effect)
+        send: Callable[[], None]
+        drop: Callable[[], None] | None = None
         match effect:
-            case DeliverWebhook():
-                send = partial(self._webhooks.deliver, state, effect.attempt)
-                drop = partial(self._webhooks.record_failed_try, state, effect.attempt, NO_THREAD)
-                self._add(receiver, effect, self._delivery(state, send, drop))
-            case SendEndTask():
-                send = partial(self._end_tasks.send, state, effect.attempt)
-                drop = partial(send, not_sent=NO_THREAD)
-                self._add(receiver, effect, self._delivery(state, send, drop))
+            case DeliverWebhook(attempt):
+                send = partial(self._webhooks.deliver, state, attempt)
+                drop = partial(self._webhooks.record_failed_try, state, attempt, NO_THREAD)
+            case SendEndTask(attempt):
+                send = partial(self._end_tasks.send, state, attempt)
+                drop = partial(self._end_tasks.send, state, attempt, not_sent=NO_THREAD)
             case AskApproval() | RemindUser():
-                if state.submitted.webhook_url is not None:
-                    send = partial(self._webhooks.ask, state)
-                    self._add(receiver, effect, self._delivery(state, send))
+                if state.submitted.webhook_url is None:
+                    return
+                send = partial(self._webhooks.ask, state)
             case _:
                 assert_never(effect)
-
-    def _delivery(
-        self, state: JobState, send: Callable[[], None], drop: Callable[[], None] | None = None
-    ) -> _Delivery:
-        return _Delivery(state.job_id, send, drop, self._clock())
+        receiver = _receiver(state, effect)
+        self._add(_Delivery(state.job_id, receiver, send, drop, self._clock()), type(effect))
 
     def finish(self) -> None:
         """Drop the deliveries that wait, and wait for the running ones at the end of the process.
@@ -163,18 +160,19 @@ class Deliveries:
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _add(self, receiver: str, effect: Effect, delivery: _Delivery) -> None:
+    def _add(self, delivery: _Delivery, command_type: type) -> None:
         """Give a delivery with a reservation to a new thread. Another delivery waits for a thread,
         which is new if one is free.
         """
+        job_id, receiver = delivery.job_id, delivery.receiver
         with self._lock:
-            is_reserved = self._reserved.pop((delivery.job_id, type(effect)), None) is not None
-            if is_reserved and self._start_thread(delivery.job_id, (receiver, delivery)):
+            is_reserved = self._reserved.pop((job_id, command_type), None) is not None
+            if is_reserved and self._start_thread(job_id, delivery):
                 self._busy[receiver] += 1
                 return
             self._waiting.setdefault(receiver, deque()).append(delivery)
             if self._is_free(receiver):
-                self._start_thread(delivery.job_id, None)
+                self._start_thread(job_id, None)
 
     def _is_free(self, receiver: str) -> bool:
         """Return whether one more thread may start for the receiver. Reserved threads count."""
@@ -182,9 +180,9 @@ class Deliveries:
         is_room = len(self._threads) + len(self._reserved) < MAX_THREADS
         return is_room and of_receiver < self._max_for_one
 
-    def _start_thread(self, job_id: JobId, first: tuple[str, _Delivery] | None) -> bool:
-        """Start a thread for a receiver's delivery and then for the waiting ones. Return whether
-        the system allows the thread.
+    def _start_thread(self, job_id: JobId, first: _Delivery | None) -> bool:
+        """Start a thread for a delivery and then for the waiting ones. Return whether the system
+        allows the thread.
         """
         thread = threading.Thread(target=self._run, args=(first,), name="deliveries", daemon=True)
         try:
@@ -195,18 +193,17 @@ class Deliveries:
         self._threads.add(thread)
         return True
 
-    def _run(self, first: tuple[str, _Delivery] | None) -> None:
-        next_delivery = first or self._take()
-        while next_delivery is not None:
-            receiver, delivery = next_delivery
+    def _run(self, first: _Delivery | None) -> None:
+        delivery = first or self._take()
+        while delivery is not None:
             try:
                 self._send(delivery)
             finally:
                 with self._lock:
-                    self._busy[receiver] -= 1
-            next_delivery = self._take()
+                    self._busy[delivery.receiver] -= 1
+            delivery = self._take()
 
-    def _take(self) -> tuple[str, _Delivery] | None:
+    def _take(self) -> _Delivery | None:
         """Take the next delivery of a receiver with a free thread. If there is none, remove this
         thread from the threads, and return None.
         """
@@ -218,7 +215,7 @@ class Deliveries:
                     if waiting:
                         self._waiting[receiver] = waiting
                     self._busy[receiver] += 1
-                    return receiver, delivery
+                    return delivery
             self._threads.remove(threading.current_thread())
             self._busy += Counter()  # forgets the receivers without a thread
             return None

@@ -73,16 +73,9 @@ class EndTasks:
         except StoreUnavailable:
             raise
         except HandoffError as error:
-            self._record(
-                state, _make_end_task_tried(state, attempt, False, str(error)), "of the end", ""
-            )
+            self._record(state, attempt, str(error), "of the end", "")
             return
-        is_delivered, detail = False, not_sent
-        if not not_sent:
-            is_delivered, detail = self._publish(task, state)
-        self._record(
-            state, _make_end_task_tried(state, attempt, is_delivered, detail), task.task, text
-        )
+        self._record(state, attempt, not_sent or self._publish(task, state), task.task, text)
 
     def _text(self, state: JobState) -> str:
         """Return the task of a job's end, as JSON.
@@ -94,39 +87,43 @@ class EndTasks:
         digest = state.submitted.on_end.digest
         return self._payload_cache.payloads(state.job_id, [digest])[digest]
 
-    def _record(self, state: JobState, event: EndTaskTried, task: str, text: str) -> None:
+    def _record(self, state: JobState, attempt: int, why_not: str, task: str, text: str) -> None:
         """Record the outcome of a try. Make a dead letter after the last try.
 
         Args:
+            why_not: why the task was not sent; '' if it was.
             task: name of the task.
             text: the task as JSON.
         """
+        is_delivered = not why_not
+        event = EndTaskTried(
+            attempt=attempt, delivered=is_delivered, detail=why_not, end=state.ended_version
+        )
         self._store.journal.append(state.job_id, event)
-        if not event.delivered and event.attempt >= len(WEBHOOK_BACKOFF_S):
-            reason = f"the task {task} of {state.job_id} was not sent: {event.detail}"
+        if not is_delivered and attempt >= len(WEBHOOK_BACKOFF_S):
+            reason = f"the task {task} of {state.job_id} was not sent: {why_not}"
             self._store.dead_letters.add(DEAD_LETTER_QUEUE, reason, text)
         log.info(
             "the end task of a job was sent",
             job_id=state.job_id,
             task=task,
-            attempt=event.attempt,
-            delivered=event.delivered,
-            detail=event.detail,
+            attempt=attempt,
+            delivered=is_delivered,
+            detail=why_not,
         )
 
-    def _publish(self, task: EndTask, state: JobState) -> tuple[bool, str]:
-        """Return whether the broker accepted the message, and otherwise the reason. The reason
-        never holds the URL.
+    def _publish(self, task: EndTask, state: JobState) -> str:
+        """Send the task. Return why the broker did not accept it, without the URL; '' if it did.
 
         The supervisor checks the task's name again, because a client may lack the setting or
         write to Redis directly.
         """
         if self._url is None:
-            return False, NOT_SET
+            return NOT_SET
         try:
             check_allowed(task.task, self._allowed_names)
         except UserError as error:
-            return False, str(error)
+            return str(error)
         args = task.args
         if task.is_told:
             args = (end_of(state), *task.args)
@@ -141,16 +138,8 @@ class EndTasks:
         try:
             send_to_host(self._app, self._url, message)
         except Exception as error:  # noqa: BLE001 - brokers' clients raise anything; the text may hold the URL
-            return False, type(error).__name__
-        return True, ""
-
-
-def _make_end_task_tried(
-    state: JobState, attempt: int, is_delivered: bool, detail: str
-) -> EndTaskTried:
-    return EndTaskTried(
-        attempt=attempt, delivered=is_delivered, detail=detail, end=state.ended_version
-    )
+            return type(error).__name__
+        return ""
 
 
 def task_id_of(state: JobState) -> str:

@@ -75,6 +75,11 @@ committed without the newer ones, and the next evaluation reads them. Otherwise 
 taken over could hold up a job by events that do not count.
 """
 
+NewEvents = Sequence[RecordedEvent] | None
+"""Events that an effect wrote to the journal. None: it wrote none. Empty: it wrote events and does
+not return them, so that the journal must be read.
+"""
+
 log = log_of(__name__)
 
 
@@ -221,9 +226,9 @@ class JobLoop:
             )
             while committed.role is not None:
                 new_events = self._publish_and_execute(committed, evaluation, ticket)
-                following, recorded = self._run_role_here(committed, committed.role, evaluation)
-                if following is None:
-                    return self._next_state(committed.state, [*new_events, recorded])
+                following = self._run_role_here(committed, committed.role, evaluation)
+                if not isinstance(following, CommittedDecision):
+                    return self._next_state(committed.state, [*new_events, following])
                 committed = following
         new_events = self._publish_and_execute(committed, evaluation, ticket)
         if role := committed.prepared.role:
@@ -232,7 +237,7 @@ class JobLoop:
 
     def _publish_and_execute(
         self, committed: CommittedDecision, evaluation: EvaluationLease, ticket: WakeUpTicket
-    ) -> list[Sequence[RecordedEvent] | None]:
+    ) -> list[NewEvents]:
         """Publish the messages of a committed decision, show its dropped handoffs that waited in
         Flower, and execute its effects. Return the new events of each effect.
         """
@@ -251,16 +256,16 @@ class JobLoop:
 
     def _execute(
         self, state: JobState, effects: Sequence[Effect], evaluation: EvaluationLease
-    ) -> list[Sequence[RecordedEvent] | None]:
+    ) -> list[NewEvents]:
         """Execute the effects in order, and return the new events of each."""
         return [self._do(state, effect, evaluation) for effect in effects]
 
     def _run_role_here(
         self, committed: CommittedDecision, role: ClaimedRole, evaluation: EvaluationLease
-    ) -> tuple[CommittedDecision | None, Sequence[RecordedEvent] | None]:
-        """Run the role of a committed decision in this process. Return the next decision and
-        None. The next decision is in the journal together with the result. If there is no next
-        decision, return None and the events of the result.
+    ) -> CommittedDecision | NewEvents:
+        """Run the role of a committed decision in this process. Return the next decision, which is
+        in the journal together with the result. If there is no next decision, return the events of
+        the result.
         """
         following: CommittedDecision | None = None
 
@@ -272,9 +277,7 @@ class JobLoop:
             return finished
 
         outcome = self._role_runner.run(role.ready, role.claim, finish)
-        if following:
-            return (following, None)
-        return (None, self._role_events(committed.state, outcome))
+        return following or self._role_events(committed.state, outcome)
 
     def _publish(self, job_id: JobId, prepared: UnitOfWork) -> None:
         """Publish one batch. The next batch needs another wake-up, which waits after other
@@ -285,33 +288,18 @@ class JobLoop:
         if prepared.is_full:
             self._dispatcher.wake(job_id)
 
-    def _next_state(
-        self, state: JobState, parts: Sequence[Sequence[RecordedEvent] | None]
-    ) -> JobState | None:
-        """Return the state after the new events of the journal; None if there are no new
-        events.
-
-        Args:
-            parts: new events of each effect. An empty sequence: the effect wrote events that it
-                does not return, so that the journal must be read.
-        """
-        new: list[Sequence[RecordedEvent]] = []
-        for recorded in parts:
-            if recorded is not None:
-                new.append(recorded)
-        if not new:
+    def _next_state(self, state: JobState, new_events: Sequence[NewEvents]) -> JobState | None:
+        """Return the state after the new events of each effect; None if there are none."""
+        written = [events for events in new_events if events is not None]
+        if not written:
             return None
-        folded = None
-        if len(new) == 1:
-            folded = self._states.fold_on(state, new[0])
-        return folded or self._states.load(state.job_id)
+        later = None
+        if len(written) == 1:
+            later = self._states.fold_on(state, written[0])
+        return later or self._states.load(state.job_id)
 
-    def _do(
-        self, state: JobState, effect: Effect, evaluation: EvaluationLease
-    ) -> Sequence[RecordedEvent] | None:
-        """Execute one effect. Return its new events of the journal, or None if it wrote none.
-        The result is empty if the effect wrote events that it does not return.
-        """
+    def _do(self, state: JobState, effect: Effect, evaluation: EvaluationLease) -> NewEvents:
+        """Execute one effect, and return its new events."""
         match effect:
             case PublishAgain():
                 log.warning(
@@ -339,10 +327,8 @@ class JobLoop:
 
     def _run_role(
         self, state: JobState, handoff_id: HandoffId, evaluation: EvaluationLease
-    ) -> Sequence[RecordedEvent] | None:
-        """Run the role in this process, or send it to the roles queue if no role slot is free.
-        Return the new events of the journal, or None if there are none.
-        """
+    ) -> NewEvents:
+        """Run the role in this process, or send it to the roles queue if no role slot is free."""
         outgoing = self._recorder.outgoing(state, [handoff_id])
         if not outgoing:
             return None
@@ -355,11 +341,9 @@ class JobLoop:
         self._delegate_role(state, handoff, text)
         return None
 
-    def _role_events(
-        self, state: JobState, outcome: AttemptOutcome
-    ) -> Sequence[RecordedEvent] | None:
-        """Return the events of a role's result, or None if it has none. Wake the job if this
-        process shuts down before the role ends, because no message goes back to a queue.
+    def _role_events(self, state: JobState, outcome: AttemptOutcome) -> NewEvents:
+        """Return the events of a role's result. Wake the job if this process shuts down before the
+        role ends, because no message goes back to a queue.
         """
         if outcome.end is AttemptEnd.HANDED_BACK:
             self._dispatcher.wake(state.job_id)
@@ -368,9 +352,8 @@ class JobLoop:
         return None
 
     def _delegate_role(self, state: JobState, handoff: AgentHandoff, text: str) -> None:
-        if not self._store.due_work.queue_role_handoff(
-            state.job_id, handoff.handoff_id, ROLES_QUEUE
-        ):
-            return
-        if self._dispatcher.send_role(handoff, text):
-            self._store.due_work.mark_sent(state.job_id, [handoff.handoff_id])
+        """Send a role's handoff to the roles queue, unless it is there or has been claimed."""
+        due_work = self._store.due_work
+        is_queued = due_work.queue_role_handoff(state.job_id, handoff.handoff_id, ROLES_QUEUE)
+        if is_queued and self._dispatcher.send_role(handoff, text):
+            due_work.mark_sent(state.job_id, [handoff.handoff_id])

@@ -110,7 +110,8 @@ class FailureGuard:
             VersionConflict: other processes made progress, `MAX_CONFLICTS` times in a row.
             MalformedMessage: the journal cannot be read.
         """
-        for conflicts in range(MAX_CONFLICTS):
+        conflicts = 0
+        while True:
             state = self._states.load(evaluation.job_id)
             if state is None or state.ended:
                 return state
@@ -119,11 +120,11 @@ class FailureGuard:
             try:
                 self._commit_end(state, why, evaluation, ignores_workers=conflicts > 0)
             except VersionConflict:
-                if conflicts + 1 == MAX_CONFLICTS:
+                conflicts += 1
+                if conflicts == MAX_CONFLICTS:
                     raise
             else:
                 return state
-        raise AssertionError("the last conflict is raised")
 
     def _commit_end(
         self, state: JobState, why: str, evaluation: EvaluationLease, *, ignores_workers: bool

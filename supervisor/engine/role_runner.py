@@ -103,7 +103,7 @@ class RoleRunner:
         follow.
 
         Args:
-            evaluation: see `ready`.
+            evaluation: see `prepare`.
         """
         ready = self.prepare(state, handoff, text, evaluation)
         return self.run(ready, self._attempts.store.claims.claim(ready.claiming))

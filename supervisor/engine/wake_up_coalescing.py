@@ -34,7 +34,7 @@ class _Line:
 
 
 class WakeUpTicket:
-    """The turn of a thread that evaluates a job, until `over`."""
+    """The turn of a thread that evaluates a job, until `end`."""
 
     def __init__(
         self,

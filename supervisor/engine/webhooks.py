@@ -12,6 +12,7 @@ import hmac
 import json
 import socket
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from handoff_queue.shared.agent.seen_texts import is_allowed_host
 from handoff_queue.shared.network.ssrf_guard import (
@@ -33,6 +34,15 @@ TIMEOUT_S = 10.0
 """Seconds for a whole try. Without this limit, a receiver that sends one byte at a time would
 block a thread forever.
 """
+
+
+class PostOutcome(NamedTuple):
+    """Outcome of a request to a receiver."""
+
+    is_accepted: bool
+    """True if the receiver answered with a 2xx status."""
+    detail: str
+    """The status of the answer, or why there is none."""
 
 
 class Webhooks:
@@ -72,31 +82,35 @@ class Webhooks:
                 "attempt": attempt,
             }
         ).encode()
-        self._record(state, attempt, *self._post(state.submitted.webhook_url or "", body))
+        self._record(state, attempt, self._post(state.submitted.webhook_url or "", body))
 
     def record_failed_try(self, state: JobState, attempt: int, detail: str) -> None:
         """Record that a try failed before it was sent. The next try comes after the usual time."""
-        self._record(state, attempt, False, detail)
+        self._record(state, attempt, PostOutcome(is_accepted=False, detail=detail))
 
-    def _record(self, state: JobState, attempt: int, is_delivered: bool, detail: str) -> None:
+    def _record(self, state: JobState, attempt: int, outcome: PostOutcome) -> None:
         event = WebhookTried(
-            attempt=attempt, delivered=is_delivered, detail=detail, end=state.ended_version
+            attempt=attempt,
+            delivered=outcome.is_accepted,
+            detail=outcome.detail,
+            end=state.ended_version,
         )
         self._store.journal.append(state.job_id, event)
         log.info(
             "the webhook of a job was called",
             job_id=state.job_id,
             attempt=attempt,
-            delivered=is_delivered,
-            detail=detail,
+            delivered=outcome.is_accepted,
+            detail=outcome.detail,
         )
 
     def ask(self, state: JobState) -> None:
         """Report that the job waits for an approval, with one try. The next reminder repeats a
         lost report. Do nothing if the job has no webhook or no open question.
         """
-        questions = (state.question, *state.open_calls[-1:])
-        question = next((open_one for open_one in questions if open_one is not None), None)
+        question = state.question
+        if question is None and state.open_calls:
+            question = state.open_calls[-1]
         if state.submitted.webhook_url is None or question is None:
             return
         waits: dict[str, object] = {
@@ -110,19 +124,18 @@ class Webhooks:
             waits["steps"] = list(question.steps)
         if state.open_calls:
             waits["tools"] = [call.tool for call in state.open_calls]
-        is_delivered, detail = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
+        outcome = self._post(state.submitted.webhook_url, json.dumps(waits).encode())
         log.info(
             "the webhook of a job was called",
             job_id=state.job_id,
             asks=question.what,
-            delivered=is_delivered,
-            detail=detail,
+            delivered=outcome.is_accepted,
+            detail=outcome.detail,
         )
 
-    def _post(self, url: str, body: bytes) -> tuple[bool, str]:
-        """Return whether the receiver answered with a 2xx status, and the status or the error."""
+    def _post(self, url: str, body: bytes) -> PostOutcome:
         if not url.lower().startswith(("http://", "https://")):
-            return False, "not an http(s) URL"
+            return PostOutcome(is_accepted=False, detail="not an http(s) URL")
         headers = {"Content-Type": "application/json"}
         headers |= signature_headers(self._secret, int(self._store.connection.now()), body)
         return post(url, body, headers, self._private_hosts, self._timeout_s)
@@ -142,8 +155,8 @@ def post(
     headers: Mapping[str, str],
     private_hosts: Sequence[str],
     timeout_s: float,
-) -> tuple[bool, str]:
-    """Return whether the receiver answered with a 2xx status, and the status or the error.
+) -> PostOutcome:
+    """Send a request to a receiver, and return the outcome.
 
     A redirect is not followed, and no proxy is used: it could connect to an address that was not
     checked.
@@ -168,10 +181,8 @@ def post(
         if is_allowed_host(place.host, private_hosts):
             policy = accepts_any_address
         elif place.port is not None and not is_web_port(place.port):
-            return (
-                False,
-                f"port {place.port} is not a web port (80, 443, or above 1023; {_SETTING})",
-            )
+            why = f"port {place.port} is not a web port (80, 443, or above 1023; {_SETTING})"
+            return PostOutcome(is_accepted=False, detail=why)
         transport = PinnedTransport(
             system_resolver, policy, Deadline(timeout_s), httpx2.create_ssl_context()
         )
@@ -179,11 +190,12 @@ def post(
             httpx2.Client(transport=transport, trust_env=False) as client,
             client.stream("POST", place, content=body, headers=dict(headers)) as answer,
         ):
-            return answer.is_success, str(answer.status_code)
+            return PostOutcome(answer.is_success, str(answer.status_code))
     except (AddressRefused, socket.gaierror):  # a submitter learns no name of this network
-        return False, f"{place.host} is not on the public internet, or is unknown ({_SETTING})"
+        why = f"{place.host} is not on the public internet, or is unknown ({_SETTING})"
+        return PostOutcome(is_accepted=False, detail=why)
     except REQUEST_ERRORS as error:
-        return False, type(error).__name__
+        return PostOutcome(is_accepted=False, detail=type(error).__name__)
 
 
 def signature_headers(secret: str | None, at: int, body: bytes) -> dict[str, str]:
