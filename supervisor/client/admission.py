@@ -125,11 +125,10 @@ def check_fact_checker(store: Store, name: str | None) -> None:
     Raises:
         UserError: no worker serves or has served the fact-checker, and other workers are running.
     """
-    if name:
-        served = store.presence.load_served_specialists()
-    else:
-        served = {}
-    if name and served and name not in served and not store.history.read([name])[0][name]:
+    if name is None:
+        return
+    served = store.presence.load_served_specialists()
+    if served and name not in served and not store.history.read([name])[0][name]:
         raise UserError(
             f"fact_checker: no worker serves or has served {name!r}:"
             f" {suggestion(name, sorted(served))}"

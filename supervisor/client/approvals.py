@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
@@ -207,7 +208,8 @@ def approve(
             )
         _approve_call(store, events, about, note, arguments, actor)
         return
-    state, question, earlier = _waiting(job_id, events, question_version)
+    to_answer = _find_question(job_id, events, question_version)
+    state, question = to_answer.state, to_answer.question
     if arguments is not None:
         raise UserError(
             f"{job_id} waits for {describe_awaited_answer(question.what)}, not of a call: leave out"
@@ -227,10 +229,7 @@ def approve(
     answer = Approved(
         asked=question.version, note=_ref(note), plan=plan_made, steps=step_ids, actor=actor
     )
-    if earlier is None:
-        _append_answer(store, state, answer, texts)
-    else:
-        _check_same(job_id, earlier, answer)
+    _give_answer(store, to_answer, answer, texts)
 
 
 def _approve_call(
@@ -374,7 +373,8 @@ def reject(
         )
         _answer_about_call(store, events, about, rejection, _texts(note))
         return
-    state, question, earlier = _waiting(job_id, events, question_version)
+    to_answer = _find_question(job_id, events, question_version)
+    state, question = to_answer.state, to_answer.question
     if (steps or rows) and question.what in (ApprovalOf.PLAN, ApprovalOf.COST):
         raise UserError(
             f"{job_id} waits for {describe_awaited_answer(question.what)}: there is no finished"
@@ -396,10 +396,7 @@ def reject(
     answer = Rejected(
         asked=question.version, note=_ref(note), steps=step_ids, own_plan=own_plan, actor=actor
     )
-    if earlier is None:
-        _append_answer(store, state, answer, texts)
-    else:
-        _check_same(job_id, earlier, answer)
+    _give_answer(store, to_answer, answer, texts)
 
 
 def _own_plan(
@@ -572,11 +569,21 @@ def _answer_about_call(
         _check_same(about.job_id, earlier, answer)
 
 
-def _waiting(
+@dataclass(frozen=True, slots=True)
+class _QuestionOfJob:
+    """A job and the question that a person answers."""
+
+    state: JobState
+    """State in which the question is open."""
+    question: Question
+    earlier: Approved | Rejected | None
+    """The answer that the question has already; None: it is open now."""
+
+
+def _find_question(
     job_id: JobId, events: list[RecordedEvent], question_version: int | None
-) -> tuple[JobState, Question, Approved | Rejected | None]:
-    """Return the state and the open question of a job, and None. If the question
-    `question_version` has an answer, return the state before it, the question, and the answer.
+) -> _QuestionOfJob:
+    """Return the open question of a job, or the question `question_version` with its answer.
 
     Args:
         question_version: the version that the question must have; None: any.
@@ -605,7 +612,21 @@ def _waiting(
             f" {state.question.version}, about its {state.question.what}"
             f" (--question {state.question.version})"
         )
-    return state, state.question, earlier
+    return _QuestionOfJob(state, state.question, earlier)
+
+
+def _give_answer(
+    store: Store, to_answer: _QuestionOfJob, answer: Approved | Rejected, texts: Sequence[str]
+) -> None:
+    """Append the answer to a question. A repeated answer has no effect.
+
+    Raises:
+        UserError: the question has another answer, or is not open any more.
+    """
+    if to_answer.earlier is None:
+        _append_answer(store, to_answer.state, answer, texts)
+    else:
+        _check_same(to_answer.state.job_id, to_answer.earlier, answer)
 
 
 def _check_same(job_id: JobId, earlier: Approved | Rejected, answer: Approved | Rejected) -> None:

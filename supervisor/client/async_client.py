@@ -33,10 +33,8 @@ from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import (
     DEFAULT_TENANT,
-    JobEnded,
     JobStatus,
     RecordedEvent,
-    RetryRequested,
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.limits import NewLimits
@@ -44,7 +42,11 @@ from handoff_queue.supervisor.client.argument_types import check_wait_s
 from handoff_queue.supervisor.client.client import Client, connect
 from handoff_queue.supervisor.client.event_hub import EventHub
 from handoff_queue.supervisor.client.job_lookup import get_job_info
-from handoff_queue.supervisor.client.journal_follower import RECONNECT_EVERY_S, ReconnectLimit
+from handoff_queue.supervisor.client.journal_follower import (
+    RECONNECT_EVERY_S,
+    ReconnectLimit,
+    is_over_after,
+)
 from handoff_queue.supervisor.client.json_forms import event_as_json
 
 if TYPE_CHECKING:
@@ -183,7 +185,7 @@ class AsyncClient:
             while True:
                 if news:
                     after = news[-1].version
-                    is_over = _is_over(news, is_over)
+                    is_over = is_over_after(news, was_over=is_over)
                     yield news
                 if is_over:
                     return
@@ -492,21 +494,6 @@ class AsyncClient:
     def _read_info(self, job_id: JobId) -> JobInfo:
         """Return the stored information about the job, without the reasons to wait."""
         return get_job_info(self._client.store, job_id)
-
-
-def _is_over(news: Sequence[RecordedEvent], was_over: bool) -> bool:
-    """Return whether the job has ended after these events. A retry continues an ended job.
-
-    Args:
-        was_over: whether the job had ended before these events.
-    """
-    is_over = was_over
-    for recorded in news:
-        if isinstance(recorded.event, JobEnded):
-            is_over = True
-        elif isinstance(recorded.event, RetryRequested):
-            is_over = False
-    return is_over
 
 
 def connect_async(

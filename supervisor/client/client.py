@@ -433,8 +433,7 @@ class Client:
 
         Raises:
             UserError: the job does not wait for an approval, asks another question, or has no such
-                step or row. If
-                `plan` has errors, the message has a line for each error.
+                step or row. If `plan` has errors, the message has a line for each error.
         """
         from handoff_queue.supervisor.client.approvals import reject
 
@@ -694,10 +693,10 @@ class Client:
             UserError: the job has not ended, or is a child of another job.
         """
         info = find_job_info(self.store, job_id)
-        parent = info.parent
-        if parent:
+        if info.parent:
             raise UserError(
-                f"{job_id} is a child job of {parent}: delete {parent}, which deletes both"
+                f"{job_id} is a child job of {info.parent}: delete {info.parent}, which deletes"
+                " both"
             )
         check_ended(info)
         self._audit_change(AuditAction.DELETE, job_id, lambda: delete_job(self.store, job_id))
@@ -845,8 +844,8 @@ def onlooker_of(jobs: Client) -> Client:
     connection = jobs.store.connection
     store = open_store(
         connection.url,
-        jobs._settings,
+        jobs.settings,
         timeout_s=ONLOOKER_TIMEOUT_S,
         url_name=connection.url_name,
     )
-    return Client(store, jobs._settings)
+    return Client(store, jobs.settings)

@@ -84,20 +84,18 @@ def prepare_fork(
     fork = fork_of(state, from_step, digests, has_new_task=options.task is not None)
     keep_documents(store, state)
     assert state.plan is not None
-    submission_blobs, results = _payloads_of(state, fork)
-    kept_specs = [digest for name, digest in fork.specialists.items() if name not in specs]
-    needed_digests = [
-        state.plan.plan.digest,
-        *(blob.digest for blob in submission_blobs),
-        *kept_specs,
-    ]
-    texts = store.payloads.get(job_id, needed_digests, results=[blob.digest for blob in results])
-    plan = plan_of_fork(Plan.from_json(texts[state.plan.plan.digest]), fork, options.task).to_json()
+    copied = _payloads_of(state)
+    copied += [digest for name, digest in fork.specialists.items() if name not in specs]
+    results = _results_of(state, fork)
+    plan_digest = state.plan.plan.digest
+    texts = store.payloads.get(job_id, [plan_digest, *copied], results=results)
+    plan = plan_of_fork(Plan.from_json(texts[plan_digest]), fork, options.task).to_json()
     event = submission_of_fork(state, fork, ref(plan), options)
-    copied = [texts[blob.digest] for blob in (*submission_blobs, *results)]
-    copied += [texts[digest] for digest in kept_specs]
-    passed = load_passed_pages(store, job_id, [texts[blob.digest] for blob in results])
-    payloads = (plan, *copied, *(spec.to_json() for spec in specs.values()), *passed.texts)
+    result_texts = [texts[digest] for digest in results]
+    passed = load_passed_pages(store, job_id, result_texts)
+    payloads = [plan, *(texts[digest] for digest in copied), *result_texts]
+    payloads += [spec.to_json() for spec in specs.values()]
+    payloads += passed.texts
     request = Request(
         texts[state.submitted.request.digest],
         tenant=event.tenant,
@@ -139,23 +137,28 @@ def submission_of_fork(
     )
 
 
-def _payloads_of(state: JobState, fork: Fork) -> tuple[list[BlobRef], list[BlobRef]]:
-    """Return the payloads that the fork copies from the job: first the payloads that its
-    submission names, then the results.
+def _payloads_of(state: JobState) -> list[str]:
+    """Return the digests of the payloads that a submission names, without its results and its
+    plan. A fork copies them.
     """
     submitted = state.submitted
-    submission_blobs = [submitted.request]
+    digests = [submitted.request.digest]
     for blob in (submitted.manifest, submitted.answer_schema, submitted.facts):
         if blob is not None:
-            submission_blobs.append(blob)
+            digests.append(blob.digest)
     if submitted.after is not None:
-        submission_blobs.append(submitted.after.request)
-    results = [step.result for step in submitted.given]
+        digests.append(submitted.after.request.digest)
+    return digests
+
+
+def _results_of(state: JobState, fork: Fork) -> list[str]:
+    """Return the digests of the results that a fork copies from its job."""
+    digests = [step.result.digest for step in state.submitted.given]
     for step in fork.kept:
-        results.append(step.result)
+        digests.append(step.result.digest)
         if step.trouble is not None:
-            results.append(step.trouble)
-    return submission_blobs, results
+            digests.append(step.trouble.digest)
+    return digests
 
 
 def _specs_of_steps(

@@ -4,8 +4,7 @@ wake-ups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,8 +89,7 @@ class Dispatcher:
         store the size of the chord in the backend, and subscribe to results that no worker sends.
         The store knows the size already (`shared/broker/task_outcome.py`).
         """
-        with self._log_broker_errors(job_id):
-            self._publish(job_id, outgoing)
+        self._try_to_send(lambda: self._publish(job_id, outgoing), job_id)
 
     def publish_again(self, job_id: JobId, outgoing: Sequence[OutgoingHandoff]) -> bool:
         """Publish handoffs again whose message was lost or whose worker died.
@@ -100,20 +98,18 @@ class Dispatcher:
         chords stay the same. The messages go to the front of their queues, because they have
         waited before.
         """
-        with self._log_broker_errors(job_id):
-            self._publish(job_id, outgoing, is_repeat=True)
-            return True
-        return False
+        return self._try_to_send(lambda: self._publish(job_id, outgoing, is_repeat=True), job_id)
 
     def send_role(self, handoff: AgentHandoff, text: str) -> bool:
         """Publish a handoff of a role for any supervisor with a free slot.
 
         Return False if the broker did not take the message.
         """
-        with self._log_broker_errors(handoff.job_id):
+
+        def send() -> None:
             publish(self._app, self._task_message(handoff, text))
-            return True
-        return False
+
+        return self._try_to_send(send, handoff.job_id)
 
     def wake(self, job_id: JobId, suspects: Sequence[HandoffId] = ()) -> None:
         """Wake a supervisor to evaluate the job.
@@ -121,8 +117,7 @@ class Dispatcher:
         Args:
             suspects: handoffs that may be lost.
         """
-        with self._log_broker_errors(job_id):
-            publish(self._app, wake_up(job_id, suspects))
+        self._try_to_send(lambda: publish(self._app, wake_up(job_id, suspects)), job_id)
 
     def tell_dropped(self, job_id: JobId, handoff_ids: Sequence[HandoffId]) -> None:
         """Show dropped handoffs as revoked in Flower. Otherwise Flower shows RETRY without end.
@@ -173,22 +168,19 @@ class Dispatcher:
 
     def announce(self, job_id: JobId) -> None:
         """Publish the first wake-up of a new job."""
-        with self._log_broker_errors(job_id):
-            publish(self._app, wake_up(job_id, queue=SUBMISSIONS_QUEUE))
+        self.announce_each([job_id])
 
     def announce_each(self, job_ids: Sequence[JobId]) -> None:
         """Publish the first wake-ups of many jobs."""
-        with self._log_broker_errors(*job_ids):
-            publish_each(self._app, _first_wake_ups(job_ids))
+        self._try_to_send(lambda: publish_each(self._app, _first_wake_ups(job_ids)), *job_ids)
 
-    @contextmanager
-    def _log_broker_errors(self, job_id: JobId, *others: JobId) -> Iterator[None]:
-        """Log a failed publication and go on. The store has the work, and a sweeper publishes
-        it again.
+    def _try_to_send(self, send: Callable[[], None], job_id: JobId, *others: JobId) -> bool:
+        """Send messages of these jobs. Return False if the broker did not take them all: the store
+        has the work, and a sweeper publishes it again.
         """
         try:
             with telemetry().within(job_id):
-                yield
+                send()
         except (OperationalError, *self._app.backend.connection_errors) as error:
             more = {"others": len(others)} if others else {}
             log.warning(
@@ -197,6 +189,8 @@ class Dispatcher:
                 why=type(error).__name__,
                 **more,
             )
+            return False
+        return True
 
     def _publish(
         self, job_id: JobId, outgoing: Sequence[OutgoingHandoff], *, is_repeat: bool = False

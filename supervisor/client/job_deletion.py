@@ -6,6 +6,7 @@ from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.supervisor.client.job_lookup import read_job_info
 
 
 def delete_job(store: Store, job_id: JobId) -> None:
@@ -16,7 +17,7 @@ def delete_job(store: Store, job_id: JobId) -> None:
     Raises:
         UserError: the job or one of its child jobs has not ended. That job is not removed.
     """
-    info = next(iter(store.jobs.read([job_id])), None)
+    info = read_job_info(store, job_id)
     if info is None:
         return
     check_ended(info)

@@ -44,10 +44,15 @@ def find_job_info(store: Store, job_id: JobId) -> JobInfo:
     Raises:
         UnknownJob: no job has this id.
     """
-    info = next(iter(store.jobs.read([check_job_id(job_id)])), None)
+    info = read_job_info(store, check_job_id(job_id))
     if info is None:
         raise UnknownJob.for_job(job_id)
     return info
+
+
+def read_job_info(store: Store, job_id: JobId) -> JobInfo | None:
+    """Return the information about a job, or None if no job has this id."""
+    return next(iter(store.jobs.read([job_id])), None)
 
 
 def find_job(store: Store, text: str) -> JobId:

@@ -53,7 +53,7 @@ from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.approvals import answers_in, approvals_in
 from handoff_queue.supervisor.client.context_use import describe_context_use
 from handoff_queue.supervisor.client.gate_results import gate_results_of
-from handoff_queue.supervisor.client.job_lookup import get_job_info
+from handoff_queue.supervisor.client.job_lookup import get_job_info, read_job_info
 from handoff_queue.supervisor.client.json_forms import usage_of
 from handoff_queue.supervisor.client.plan_changes import change_of
 from handoff_queue.supervisor.client.repeated_step_rows import (
@@ -108,7 +108,7 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
         StoreError: a payload is gone.
     """
     journal = tuple(store.journal.read(job_id))
-    info = next(iter(store.jobs.read([job_id])), None)
+    info = read_job_info(store, job_id)
     if not journal or info is None:
         raise UnknownJob.for_job(job_id)
     if info.status is JobStatus.UNREADABLE:

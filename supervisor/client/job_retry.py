@@ -15,6 +15,7 @@ from handoff_queue.shared.types.events import RecordedEvent, RetryRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import NewLimits
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.client.submission import budget_fields, keep_documents
 from handoff_queue.supervisor.lifecycle.job_retry import retry_of
 from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
@@ -98,8 +99,9 @@ def retry_job(
     digest = None
     if key is not None:
         digest = digest_of(f"{job_id}\0{key}")[:KEY_CHARS]
-    for is_last in (*[False] * MAX_CONFLICTS, True):
-        info = next(iter(store.jobs.read([job_id])), None)
+    conflicts = 0
+    while True:
+        info = read_job_info(store, job_id)
         events = store.journal.read(job_id)
         state = fold(job_id, None, events)
         if state is None or info is None:
@@ -114,7 +116,8 @@ def retry_job(
         try:
             store.journal.commit(replace(commit, ignores_workers=True))
         except VersionConflict:
-            if is_last:
+            conflicts += 1
+            if conflicts > MAX_CONFLICTS:
                 raise
         else:
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable
@@ -61,20 +61,29 @@ def events_of(store: Store, job_id: JobId, after: int, *, follow: bool) -> Itera
             events = store.journal.follow(job_id, after, FOLLOW_S)
         else:
             events = store.journal.read(job_id, after)
-        for recorded in events:
-            after = recorded.version
-            is_over = isinstance(recorded.event, JobEnded) or (
-                is_over and not isinstance(recorded.event, RetryRequested)
-            )
-            yield recorded
+        yield from events
+        if events:
+            after = events[-1].version
+            is_over = is_over_after(events, was_over=is_over)
         if not follow or is_over:
             return
         if not events and get_job_info(store, job_id).status.has_ended:
             return
 
 
-def _has_end(events: Sequence[RecordedEvent]) -> bool:
-    return any(isinstance(recorded.event, JobEnded) for recorded in events)
+def is_over_after(events: Iterable[RecordedEvent], *, was_over: bool) -> bool:
+    """Return whether a job has ended after these events. A retry continues an ended job.
+
+    Args:
+        was_over: True if the job had ended before these events.
+    """
+    is_over = was_over
+    for recorded in events:
+        if isinstance(recorded.event, JobEnded):
+            is_over = True
+        elif isinstance(recorded.event, RetryRequested):
+            is_over = False
+    return is_over
 
 
 def wait_for_end(
@@ -99,7 +108,7 @@ def wait_for_end(
             if isinstance(last, JobEnded):
                 return last.status
             # events of the webhook may follow the event JobEnded
-            if not new or _has_end(new):
+            if not new or any(isinstance(recorded.event, JobEnded) for recorded in new):
                 status = get_job_info(store, job_id).status
         except StoreUnavailable as error:
             if patience.is_away and not left:

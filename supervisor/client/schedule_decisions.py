@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 
 from handoff_queue.shared.types.ids import JobId, job_id_for
 from handoff_queue.shared.types.schedule import (
@@ -53,36 +54,29 @@ def take_due_slots(schedule: Schedule, now: float) -> Schedule:
     if schedule.next_slot > now:
         return schedule
     cron, timezone = schedule.cron, schedule.timezone
-    newest = last_slot(cron, timezone, now)
-    slots: list[int] = []
-    room = MAX_WAITING - len(schedule.waiting)
+    after_now = next_slot(cron, timezone, now)
     if schedule.is_paused:
-        pass
-    elif schedule.missed is Missed.ALL:
-        for slot in slots_between(cron, timezone, schedule.next_slot, now):
-            if len(slots) == room:
-                return _change_schedule(
-                    schedule, waiting=(*schedule.waiting, *slots), next_slot=slot
-                )
-            slots.append(slot)
-    elif room == 0:
+        return _change_schedule(schedule, next_slot=after_now)
+    room = MAX_WAITING - len(schedule.waiting)
+    if schedule.missed is Missed.ALL:
+        due_slots = slots_between(cron, timezone, schedule.next_slot, now)
+        slots = list(islice(due_slots, room))
+        first_left = next(due_slots, after_now)
+        return _change_schedule(schedule, waiting=(*schedule.waiting, *slots), next_slot=first_left)
+    if room == 0:
         return schedule
-    elif schedule.missed is Missed.LAST or now - newest < ON_TIME_S:
-        slots.append(newest)
-    note = schedule.note
-    if schedule.next_slot < newest or (not slots and not schedule.is_paused):
-        note = _note_on_missed_slots(schedule, newest, bool(slots)) or note
-    return _change_schedule(
-        schedule,
-        waiting=(*schedule.waiting, *slots),
-        next_slot=next_slot(cron, timezone, now),
-        note=note,
-    )
+    newest = last_slot(cron, timezone, now)
+    changes: dict[str, object] = {"next_slot": after_now}
+    is_newest_taken = schedule.missed is Missed.LAST or now - newest < ON_TIME_S
+    if is_newest_taken:
+        changes["waiting"] = (*schedule.waiting, newest)
+    if schedule.next_slot < newest or not is_newest_taken:
+        note = _note_on_missed_slots(schedule, newest, is_newest_taken=is_newest_taken)
+        changes["note"] = note
+    return _change_schedule(schedule, **changes)
 
 
-def _note_on_missed_slots(schedule: Schedule, newest: int, is_newest_taken: bool) -> str:
-    if schedule.is_paused or schedule.missed is Missed.ALL:
-        return ""
+def _note_on_missed_slots(schedule: Schedule, newest: int, *, is_newest_taken: bool) -> str:
     first = format_slot(schedule.next_slot, schedule.timezone)
     last = format_slot(newest, schedule.timezone)
     if is_newest_taken:

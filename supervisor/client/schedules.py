@@ -398,13 +398,12 @@ def _submission(
     if after is None:
         return submission, ""
     documents: dict[str, bytes] | None = {} if job.event.manifest else None
-    request = Request(text=job.event.title, documents=documents, after=after)
+    request = Request(text=job.event.title, documents=documents)
     try:
-        follows = follow_on(store, request)
+        follows = follow_on(store, after, request)
     except UserError as error:
         return submission, f"{job_id} does not continue the last job: {error}"
-    assert follows is not None
-    changes: dict[str, object] = {"given": follows.given_results, "after": follows.earlier}
+    changes: dict[str, object] = {"given": follows.given_results, "after": follows.job}
     if job.event.manifest is None:
         changes |= {"manifest": follows.manifest, "document_count": follows.document_count}
     event = job.event.model_copy(update=changes)

@@ -86,8 +86,8 @@ is in memory.
 """
 
 
-def follow_on(store: Store, request: Request) -> EarlierWork | None:
-    """Return the results of the job that `request.after` names, or None if it names none.
+def follow_on(store: Store, job_id: JobId, request: Request) -> EarlierWork:
+    """Return the results of an ended job for a request that continues it.
 
     A request without documents takes over the documents of that job.
 
@@ -97,9 +97,6 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
             documents are gone.
         StoreError: a payload is gone.
     """
-    job_id = request.after
-    if job_id is None:
-        return None
     state = fold(job_id, None, store.journal.read(job_id))
     if state is None:
         raise UnknownJob.for_job(job_id)
@@ -119,13 +116,12 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
             f"{job_id} has no result to continue from: submit the whole request without after"
             " (--after)"
         )
+    digests = [state.submitted.request.digest]
     manifest = None
     if request.documents is None:
         manifest = state.submitted.manifest
     if manifest:
         keep_documents(store, state)
-    digests = [state.submitted.request.digest]
-    if manifest:
         digests.append(manifest.digest)
     result_digests = [ref.digest for ref in results.values()]
     texts = store.payloads.get(job_id, digests, results=result_digests)
@@ -133,7 +129,7 @@ def follow_on(store: Store, request: Request) -> EarlierWork | None:
     taken_over = [texts[digest] for digest in digests]
     passed = load_passed_pages(store, job_id, [texts[digest] for digest in result_digests])
     return EarlierWork(
-        earlier=EarlierJob(job_id=job_id, request=state.submitted.request),
+        job=EarlierJob(job_id=job_id, request=state.submitted.request),
         given_results=given_results,
         manifest=manifest,
         document_count=state.submitted.document_count if manifest else 0,
@@ -206,18 +202,19 @@ class Submission:
         fields: dict[str, str | int] = {
             "status": JobStatus.QUEUED.value,
             "title": self.event.title,
+            "tenant": self.event.tenant,
+            "priority": self.event.priority.value,
+            "mode": self.event.mode.value,
             **budget_fields(self.event.limits),
         }
-        fields |= {"tenant": self.event.tenant, "priority": self.event.priority.value}
-        fields |= {"mode": self.event.mode.value}
         if traceparent:
-            fields |= {"traceparent": traceparent}
+            fields["traceparent"] = traceparent
         if self.month:
-            fields |= {"month": self.month}
+            fields["month"] = self.month
         if not self.shares_runs:
-            fields |= {"alone": 1}
+            fields["alone"] = 1
         if self.event.specialists:
-            fields |= {"specialists": " ".join(self.event.specialists)}
+            fields["specialists"] = " ".join(self.event.specialists)
         return Commit(
             job_id=self.job_id,
             expected=0,
@@ -255,20 +252,8 @@ def submission_of(
         UserError: the workflow needs documents or items that are missing, or the gates of the
             settings cannot be used.
     """
-    given_results: tuple[GivenResult, ...] = ()
-    after: EarlierJob | None = None
-    manifest_ref: BlobRef | None = None
-    document_count = 0
-    priority = request.priority or settings.priority
-    earlier_payloads: tuple[str, ...] = ()
-    pages: tuple[Document, ...] = ()
-    if follows:
-        given_results = follows.given_results
-        after = follows.earlier
-        manifest_ref, document_count = follows.manifest, follows.document_count
-        priority = request.priority or follows.priority
-        earlier_payloads = follows.payloads
-        pages = follows.pages
+    earlier = follows or EarlierWork()
+    manifest_ref, document_count = earlier.manifest, earlier.document_count
     documents: Mapping[str, str] = {}
     manifest = None
     reading = _reading(request)
@@ -281,7 +266,7 @@ def submission_of(
         schema = json.dumps(request.answer_schema, sort_keys=True)
     mode = request.mode or settings.mode
     workflow = None
-    plan = plan_of(request, answers_in(given_results))
+    plan = plan_of(request, answers_in(earlier.given_results))
     if plan:
         mode = Mode.PIPELINE
         workflow = plan.to_json()
@@ -301,7 +286,7 @@ def submission_of(
         model=request.model,
         answer_schema=_ref(schema),
         tenant=request.tenant,
-        priority=priority,
+        priority=request.priority or earlier.priority or settings.priority,
         webhook_url=request.webhook_url,
         on_end=_ref(on_end),
         specialists=request.specialists,
@@ -311,8 +296,8 @@ def submission_of(
         **gating.fields,
         approvals=request.approvals or Approvals(),
         rubric=request.rubric,
-        given=given_results,
-        after=after,
+        given=earlier.given_results,
+        after=earlier.job,
         is_quoted=request.is_quoted,
         is_batched=request.deadline_s is not None or None,
     )
@@ -321,11 +306,11 @@ def submission_of(
     return Submission(
         job_id=job_id_for(request.tenant, key) if key else new_job_id(),
         event=event,
-        payloads=tuple(filter(None, (*own_payloads, *earlier_payloads))),
+        payloads=tuple(filter(None, (*own_payloads, *earlier.payloads))),
         documents=documents,
         has_key=bool(key),
         shares_runs=request.shares_runs,
-        pages=pages,
+        pages=earlier.pages,
     )
 
 
@@ -456,7 +441,7 @@ def complete_request(store: Store, settings: Settings, request: Request) -> Subm
         request = replace(request, documents=documents_of(request, settings))
     follows = None
     if request.after is not None:
-        follows = follow_on(store, request)
+        follows = follow_on(store, request.after, request)
     submission = submission_of(request, settings, follows)
     if store.connection.sealing.is_sealed(request.tenant):
         event = submission.event.model_copy(update={"title": HIDDEN_TITLE})
@@ -746,18 +731,20 @@ def _key_reuse_error(submission: Submission) -> Conflict:
 
 @dataclass(frozen=True, slots=True)
 class EarlierWork:
-    """Results and documents of an earlier job for the job that continues it."""
+    """Results and documents of an earlier job for the job that continues it. Without fields: the
+    job continues no job.
+    """
 
-    earlier: EarlierJob
+    job: EarlierJob | None = None
     """The earlier job and its request."""
-    given_results: tuple[GivenResult, ...]
+    given_results: tuple[GivenResult, ...] = ()
     """The results of the earlier job."""
-    manifest: BlobRef | None
+    manifest: BlobRef | None = None
     """The documents of the earlier job, for a job without documents."""
-    document_count: int
-    payloads: tuple[str, ...]
+    document_count: int = 0
+    payloads: tuple[str, ...] = ()
     """The payloads of the request, the manifest and the results, and the texts of the pages."""
-    pages: tuple[Document, ...]
+    pages: tuple[Document, ...] = ()
     """The fetched pages that the results cite or name."""
-    priority: Priority
+    priority: Priority | None = None
     """The priority of the earlier job."""
