@@ -260,14 +260,14 @@ def print_outcome(
 
 
 def _print_outcome(result: JobResult, *, as_json: bool, streamed: str, is_private: bool) -> None:
-    from handoff_queue.supervisor.cli.display.answer import print_account, print_answer, verdict_on
+    from handoff_queue.supervisor.cli.display.answer import account, print_answer, verdict_on
 
     if as_json:
         write_json(result.to_json())
     else:
         print_answer(result, streamed)
         print_progress("")
-        print_account(result, stderr(), is_private=is_private)
+        stderr().print(account(result, is_private=is_private))
     remark = verdict_on(result, is_private=is_private)
     if remark:
         print_message(remark)

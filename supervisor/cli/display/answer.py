@@ -6,8 +6,9 @@ While the synthesizer writes the answer, the draft shows the final numbers of th
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -142,17 +143,12 @@ def sources_of(result: JobResult) -> str:
     return "\n".join(lines)
 
 
-def print_account(result: JobResult, console: Console, *, is_private: bool = False) -> None:
-    """Print the plan, the handoffs, the verdicts, the notes and the totals.
+def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
+    """Return the plan, the handoffs, the verdicts, the notes and the totals.
 
     Args:
         is_private: True if no other command can reach the job.
     """
-    console.print(account(result, is_private=is_private))
-
-
-def account(result: JobResult, *, is_private: bool = False) -> RenderableType:
-    """Return the plan, the handoffs, the verdicts, the notes and the totals."""
     parts: list[RenderableType] = []
     if result.plan:
         parts.append(_plan(result.plan))
@@ -220,11 +216,11 @@ def _usage_and_quote(result: JobResult) -> str:
     cost = "an unknown cost"
     if usage["cost_usd"] is not None:
         cost = money(usage["cost_usd"], at_most=usage["cut"]["calls"] > 0)
-    usage_line = f"{cost} and {worked_s:.1f} s of work"
+    cost_and_work = f"{cost} and {worked_s:.1f} s of work"
     if result.wall_s - worked_s < 0.1:
-        return usage_line
+        return cost_and_work
     waits = "with waits for a person and the time after its end"
-    return f"{usage_line} (of {result.wall_s:.1f} s, {waits})"
+    return f"{cost_and_work} (of {result.wall_s:.1f} s, {waits})"
 
 
 def upper_bound_remark(result: JobResult | JobOutline) -> str | None:
@@ -322,6 +318,20 @@ def _plan(plan: dict[str, Any]) -> RenderableType:
     return Group(*lines)
 
 
+class _Row(NamedTuple):
+    """The cells of a handoff, in the order of the columns of `_table`."""
+
+    name: str
+    assigned_to: str
+    state: str
+    turns: str
+    input_tokens: str
+    output_tokens: str
+    cost: str
+    seconds: str
+    worker: str
+
+
 @dataclass(frozen=True)
 class _Handoffs:
     """Table of the handoffs. On a narrow screen, two lines for each handoff, so that no id is
@@ -332,28 +342,15 @@ class _Handoffs:
     is_private: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        outcomes_by_handoff: dict[Any, dict[str, Any]] = {}
+        results: dict[str, dict[str, Any]] = {}
         for result in self.result.results:
-            outcomes_by_handoff[result["handoff_id"]] = result
-        hint = f"; `handoff show {self.result.job_id} --full` has each"
-        if self.is_private:
-            hint = ""
-        rows: list[list[str]] = []
+            results[result["handoff_id"]] = result
+        rows: list[_Row] = []
         for handoff in collapse_steps(self.result.handoffs, _step_of_handoff):
-            if not isinstance(handoff, StepCopies):
-                rows.append(_row(handoff, outcomes_by_handoff.get(handoff["handoff_id"])))
-                continue
-            states: list[str] = []
-            lost_claims = 0
-            for copy in handoff.all:
-                states.append(_state(copy, outcomes_by_handoff.get(copy["handoff_id"])))
-                lost_claims += copy.get("lost_claims", 0)
-            parts = [
-                count_text(len(states), "handoff"),
-                outcomes(states),
-                lost_claims_text(lost_claims),
-            ]
-            yield Text(f"{handoff.name}: {', '.join(filter(None, parts))}{hint}")
+            if isinstance(handoff, StepCopies):
+                yield Text(self._copies_line(handoff, results))
+            else:
+                rows.append(_row(handoff, results.get(handoff["handoff_id"])))
         if not rows:
             return
         table = _table(rows)
@@ -361,23 +358,43 @@ class _Handoffs:
         if Measurement.get(console, unbounded, table).maximum <= options.max_width:
             yield table
             return
-        for name, by, state, turns, input_tokens, output_tokens, cost, seconds, worker in rows:
-            yield Text(f"{name}  {by}  {state}")
-            usage: list[str] = []
-            if turns:
-                usage += [
-                    count_text(int(turns), "turn"),
-                    f"{input_tokens} + {output_tokens} tokens",
-                ]
-            usage.append(cost)
-            if seconds:
-                usage.append(f"{seconds} s")
-            usage.append(worker)
-            line = Text("  ".join(filter(None, usage)), style="dim")
-            yield Padding(line, (0, 0, 0, 2), expand=False)
+        for row in rows:
+            yield Text(f"{row.name}  {row.assigned_to}  {row.state}")
+            yield Padding(Text(_usage_of_row(row), style="dim"), (0, 0, 0, 2), expand=False)
+
+    def _copies_line(
+        self, copies: StepCopies[dict[str, Any]], results: Mapping[str, dict[str, Any]]
+    ) -> str:
+        """Return the states of the copies of a step in one line."""
+        states: list[str] = []
+        lost_claims = 0
+        for copy in copies.all:
+            states.append(_state(copy, results.get(copy["handoff_id"])))
+            lost_claims += copy.get("lost_claims", 0)
+        parts = [
+            count_text(len(states), "handoff"),
+            outcomes(states),
+            lost_claims_text(lost_claims),
+        ]
+        line = f"{copies.name}: {', '.join(filter(None, parts))}"
+        if self.is_private:
+            return line
+        return f"{line}; `handoff show {self.result.job_id} --full` has each"
 
 
-def _table(rows: list[list[str]]) -> Table:
+def _usage_of_row(row: _Row) -> str:
+    parts: list[str] = []
+    if row.turns:
+        parts.append(count_text(int(row.turns), "turn"))
+        parts.append(f"{row.input_tokens} + {row.output_tokens} tokens")
+    parts.append(row.cost)
+    if row.seconds:
+        parts.append(f"{row.seconds} s")
+    parts.append(row.worker)
+    return "  ".join(filter(None, parts))
+
+
+def _table(rows: Sequence[_Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("handoff", no_wrap=True)
     table.add_column("by", no_wrap=True)
@@ -401,8 +418,7 @@ def _state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:
     return str(handoff.get("state") or "issued")
 
 
-def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
-    """Return the cells of a handoff, in the order of the columns of `_table`."""
+def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> _Row:
     started_at, finished_at = handoff.get("started_at"), handoff.get("finished_at")
     seconds = ""
     if started_at and finished_at:
@@ -412,22 +428,28 @@ def _row(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> list[str]:
         state += f", {lost_claims_text(handoff['lost_claims'])}"
     if outcome and outcome.get("shared"):
         state += f", shared with {outcome['shared']['job_id']}"
-    start = [handoff["handoff_id"], handoff["assigned_to"], state]
-    worker = handoff.get("worker") or ""
+    row = _Row(
+        name=handoff["handoff_id"],
+        assigned_to=handoff["assigned_to"],
+        state=state,
+        turns="",
+        input_tokens="",
+        output_tokens="",
+        cost="",
+        seconds=seconds,
+        worker=handoff.get("worker") or "",
+    )
     usage = handoff.get("usage")
     if not usage or not usage["turns"]:
-        return [*start, "", "", "", "", seconds, worker]
+        return row
     at_most = usage["cut"]["calls"] > 0
     prefix = AT_MOST if at_most else ""
-    return [
-        *start,
-        str(usage["turns"]),
-        f"{prefix}{usage['input_tokens']:,}",
-        f"{prefix}{usage['output_tokens']:,}",
-        money(usage["cost_usd"], at_most=at_most),
-        seconds,
-        worker,
-    ]
+    return row._replace(
+        turns=str(usage["turns"]),
+        input_tokens=f"{prefix}{usage['input_tokens']:,}",
+        output_tokens=f"{prefix}{usage['output_tokens']:,}",
+        cost=money(usage["cost_usd"], at_most=at_most),
+    )
 
 
 def _verdict(verdict: dict[str, Any]) -> str:

@@ -33,7 +33,6 @@ from handoff_queue.shared.types.events import (
     PlanMade,
     PlanPatched,
     Quoted,
-    RecordedEvent,
     Rejected,
     RetryRequested,
     Reviewed,
@@ -86,7 +85,7 @@ def lines_of(moment: JobUpdate, before: JobState | None = None) -> Iterator[tupl
         view = moment.view
         if isinstance(recorded.event, PlanMade):  # the bill uses the budget at the time of the plan
             view = replace(view, state=fold(view.job_id, before, moment.events[:number]))
-        line = _line_of(view, recorded)
+        line = LINES[type(recorded.event)](view, recorded.event)
         if line:
             yield recorded.at, line
 
@@ -183,10 +182,6 @@ def lines_about_arrivals(before: JobView, after: JobView) -> Iterator[str]:
     for reason in before.waiting_reasons:
         if reason.awaited not in still_missing:
             yield f"no longer waits for {reason.awaited}"
-
-
-def _line_of(view: JobView, recorded: RecordedEvent) -> str | None:
-    return LINES[type(recorded.event)](view, recorded.event)
 
 
 def _describe_submission(view: JobView, event: JobSubmitted) -> str:
@@ -411,18 +406,15 @@ def _describe_rejection(view: JobView, event: Rejected) -> str:
 
 
 def _describe_finished_handoff(view: JobView, event: HandoffFinished) -> str:
-    name: str = event.handoff_id
-    for issued in view.issued:
-        if issued.handoff_id == event.handoff_id:
-            name = name_of(issued)
-            break
-    turns, tokens, at_most = view.usage_of_finished(event)
+    issued = _issue_events_by_handoff(view).get(event.handoff_id)
+    name = name_of(issued) if issued else event.handoff_id
+    usage = view.usage_of_finished(event)
     info = view.handoffs.get(event.handoff_id)
     parts = [
         event.status.value,
-        count_text(turns, "turn"),
+        count_text(usage.turns, "turn"),
         tools_of(info),
-        count_text(tokens, "token", at_most=at_most),
+        count_text(usage.tokens, "token", at_most=usage.is_upper_bound),
         lost_claims_text(info.lost_claims if info else 0),
         describe_shared_run(event.shared),
     ]

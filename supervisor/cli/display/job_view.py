@@ -13,6 +13,7 @@ from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.events import HandoffFinished, HandoffIssued, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.supervisor.client.job_lookup import read_job_info
 from handoff_queue.supervisor.client.journal_follower import (
     RECONNECT_EVERY_S,
     RECONNECT_FOR_S,
@@ -97,6 +98,15 @@ _SETTLED = frozenset({"done", "dropped"})
 
 
 @dataclass(frozen=True)
+class FinishedUsage:
+    """Usage of an ended handoff."""
+
+    turns: int
+    tokens: int
+    is_upper_bound: bool
+
+
+@dataclass(frozen=True)
 class JobView:
     """State of a job and its child jobs at one moment. Times are Unix seconds of Redis's clock."""
 
@@ -146,21 +156,15 @@ class JobView:
         state = fold(self.job_id, self.state, events)
         return replace(self, state=state, issued=tuple(issued), finished=finished)
 
-    def usage_of_finished(self, event: HandoffFinished) -> tuple[int, int, bool]:
-        """Return the turns and tokens of an ended handoff, and whether they are an upper
-        bound.
-
-        These are the figures of the budget. A result does not count calls that were cut off by
-        a kill.
+    def usage_of_finished(self, event: HandoffFinished) -> FinishedUsage:
+        """Return the usage of an ended handoff by the budget. A result does not count calls that
+        were cut off by a kill.
         """
         info = self.handoffs.get(event.handoff_id)
         if info is None or info.state != "done":
-            return event.turns, event.usage.total_tokens, event.usage.cut_calls > 0
-        return (
-            info.turns,
-            info.input_tokens + info.output_tokens,
-            info.cut_calls > 0,
-        )
+            usage = event.usage
+            return FinishedUsage(event.turns, usage.total_tokens, usage.cut_calls > 0)
+        return FinishedUsage(info.turns, info.input_tokens + info.output_tokens, info.cut_calls > 0)
 
 
 def with_events(jobs: Client, view: JobView, events: Sequence[RecordedEvent]) -> JobView:
@@ -191,11 +195,10 @@ def with_fresh_info(jobs: Client, view: JobView) -> JobView:
         if info is None or info.state not in _SETTLED:
             open_ids.append(event.handoff_id)
     handoffs = jobs.store.jobs.handoffs(view.job_id, open_ids)
-    job_info = next(iter(jobs.store.jobs.read([view.job_id])), None)
     return replace(
         view,
         now=jobs.store.connection.now(),
-        job=job_info,
+        job=read_job_info(jobs.store, view.job_id),
         handoffs={**view.handoffs, **handoffs},
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
@@ -32,16 +33,25 @@ from handoff_queue.supervisor.client.plan_changes import change_in_words, change
 from handoff_queue.supervisor.lifecycle.result_texts import refs_with_texts
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
+
+class _Mark(NamedTuple):
+    """The first character of a row, and the colour of the row."""
+
+    symbol: str
+    style: str
+
+
 _MARKS = {
-    "ok": ("✓", "green"),
-    "partial": ("◐", "yellow"),
-    "failed": ("✗", "red"),
-    "needs_input": ("?", "yellow"),
+    "ok": _Mark("✓", "green"),
+    "partial": _Mark("◐", "yellow"),
+    "failed": _Mark("✗", "red"),
+    "needs_input": _Mark("?", "yellow"),
 }
-_WAITING = ("·", "dim")
-_QUEUED = ("○", "default")
-_RUNNING = ("●", "cyan")
-_DROPPED = ("–", "dim")
+"""Marks of ended handoffs, by the status of the result."""
+_WAITING = _Mark("·", "dim")
+_QUEUED = _Mark("○", "default")
+_RUNNING = _Mark("●", "cyan")
+_DROPPED = _Mark("–", "dim")
 _RANKS = {"✗": 0, "?": 0, "●": 1, "○": 2, "·": 3, "✓": 4, "◐": 4, "–": 4}
 """Rank of a row by its mark. Rows with a low rank are shown first if not all rows fit."""
 _COUNTED = {
@@ -70,8 +80,7 @@ _MIN_ROWS = 3
 class TreeRow:
     """One line of the tree: a role's handoff, or the latest attempt at a step."""
 
-    mark: str
-    style: str
+    mark: _Mark
     name: str
     activity: str
 
@@ -154,15 +163,15 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
     """Yield these rows in at most `room` lines of `width` characters."""
     visible_rows = rows
     if len(rows) > room:
-        ranks = [_RANKS[row.mark] for row in rows]
+        ranks = [_RANKS[row.mark.symbol] for row in rows]
         visible_rows = [rows[n] for n in choose_rows(ranks, _heads(rows), room - 1)]
     most_name = max(_MIN_NAME, width // 3)
     names = [cut_name(row.name, most_name) for row in visible_rows]
     widest = max(map(len, names), default=0)
     max_words = width - widest - _MARK - 2
     for row, name in zip(visible_rows, names, strict=True):
-        line = Text(f"{row.mark} ", style=row.style)
-        line.append(name.ljust(widest), style="dim" if row.style == "dim" else "default")
+        line = Text(f"{row.mark.symbol} ", style=row.mark.style)
+        line.append(name.ljust(widest), style="dim" if row.mark.style == "dim" else "default")
         line.append(f"  {cut_words(row.activity, max_words)}", style="dim")
         yield _cut_at_line_end(line)
     if len(rows) > room:
@@ -173,7 +182,7 @@ def _lines(rows: Sequence[TreeRow], width: int, room: int) -> Iterator[Text]:
 
 def _counts(rows: Sequence[TreeRow]) -> str:
     """Return the number of rows with each mark: `12 done, 1 failed`."""
-    counts = Counter(row.mark for row in rows)
+    counts = Counter(row.mark.symbol for row in rows)
     parts: list[str] = []
     for mark, words in _COUNTED.items():
         if counts[mark]:
@@ -213,9 +222,9 @@ def rows_of(view: JobView) -> Iterator[TreeRow]:
         activity = ""
         if state.version < _EVALUATED:
             activity = "waits for a supervisor"
-        yield TreeRow(*_WAITING, Role.PLANNER, activity)
+        yield TreeRow(_WAITING, Role.PLANNER, activity)
     elif not first and state.version < _EVALUATED:
-        yield TreeRow(*_WAITING, "job", "waits for a supervisor")
+        yield TreeRow(_WAITING, "job", "waits for a supervisor")
     issued = {event.handoff_id: event for event in view.issued}
     for step_id, step in state.steps.items():
         latest = None
@@ -255,7 +264,7 @@ def _rows_below(view: JobView, event: HandoffIssued | None) -> Iterator[TreeRow]
     if child is None:
         return
     for row in rows_of(child):
-        yield TreeRow(row.mark, row.style, f"  {row.name}", row.activity)
+        yield replace(row, name=f"  {row.name}")
 
 
 def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
@@ -271,7 +280,7 @@ def _role_row(view: JobView, state: JobState, event: HandoffIssued) -> TreeRow:
         name = f"{event.step_id} ({event.assigned_to})"
     if event.attempt > 1:
         name = f"{name} {event.attempt}"
-    return TreeRow(*mark, name, activity + _describe_taken_messages(view, event.handoff_id))
+    return TreeRow(mark, name, activity + _describe_taken_messages(view, event.handoff_id))
 
 
 def _patch(view: JobView, state: JobState, event: HandoffIssued) -> PlanPatched | None:
@@ -305,19 +314,19 @@ def _step_row(
     """
     name = f"{step_id} ({step.specialist})"
     if step.status is StepStatus.WAITING:
-        return TreeRow(*_WAITING, name, _waiting_text(view, step_id, step))
+        return TreeRow(_WAITING, name, _waiting_text(view, step_id, step))
     if step.is_skipped:
-        return TreeRow(*_DROPPED, name, f"skipped  {_why(view, step, '')}")
+        return TreeRow(_DROPPED, name, f"skipped  {_why(view, step, '')}")
     if event is None and step.is_usable and step.result_status:
-        return TreeRow(*_MARKS[step.result_status.value], name, _origin_of_kept_result(view))
+        return TreeRow(_MARKS[step.result_status.value], name, _origin_of_kept_result(view))
     if event is None:
-        return TreeRow(*_MARKS["failed"], name, _why(view, step, "it did not run"))
+        return TreeRow(_MARKS["failed"], name, _why(view, step, "it did not run"))
     mark, activity = _mark_and_words(view, event)
     if step.status is StepStatus.SETTLED and event.handoff_id not in view.finished:
         mark, activity = _MARKS["failed"], _why(view, step, "given up")
     if step.attempt > 1:
         activity = f"attempt {step.attempt}: {activity}"
-    return TreeRow(*mark, name, activity + _describe_taken_messages(view, event.handoff_id))
+    return TreeRow(mark, name, activity + _describe_taken_messages(view, event.handoff_id))
 
 
 def _why(view: JobView, step: StepState, otherwise: str) -> str:
@@ -369,11 +378,11 @@ def _untaken(view: JobView, state: JobState) -> Iterator[TreeRow]:
         if message.step:
             to = f"message to {message.step}"
         if message.in_tasks:
-            yield TreeRow(*_MARKS["ok"], to, f"in the task of later agents: {text}")
+            yield TreeRow(_MARKS["ok"], to, f"in the task of later agents: {text}")
         elif state.ended:
-            yield TreeRow(*_DROPPED, to, f"the job ended before an agent took it: {text}")
+            yield TreeRow(_DROPPED, to, f"the job ended before an agent took it: {text}")
         else:
-            yield TreeRow(*_WAITING, to, f"not taken yet: {text}")
+            yield TreeRow(_WAITING, to, f"not taken yet: {text}")
 
 
 def _waits_for(view: JobView, step: StepState) -> list[str]:
@@ -388,7 +397,7 @@ def _waits_for(view: JobView, step: StepState) -> list[str]:
     return unfinished
 
 
-def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str], str]:
+def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[_Mark, str]:
     """Return the mark and the words for one handoff."""
     info = view.handoffs.get(event.handoff_id, HandoffInfo("issued"))
     finished = view.finished.get(event.handoff_id)
@@ -414,12 +423,12 @@ def _mark_and_words(view: JobView, event: HandoffIssued) -> tuple[tuple[str, str
 
 def _outcome(view: JobView, finished: HandoffFinished, info: HandoffInfo) -> str:
     """Return the status and the usage of an ended handoff, and the reason of a trouble."""
-    turns, tokens, at_most = view.usage_of_finished(finished)
+    usage = view.usage_of_finished(finished)
     parts = [
         finished.status.value,
-        count_text(turns, "turn"),
+        count_text(usage.turns, "turn"),
         tools_of(info),
-        count_text(tokens, "token", at_most=at_most),
+        count_text(usage.tokens, "token", at_most=usage.is_upper_bound),
         _cost(info),
         _seconds(view, info),
         lost_claims_text(info.lost_claims),
