@@ -28,10 +28,7 @@ from handoff_queue.shared.trust.key_files import with_keys
 from handoff_queue.shared.trust.keyring import CLIENT, CONSOLE, SUPERVISOR
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.presence import Announcement
-from handoff_queue.supervisor.cli.celery_process import (
-    celery_command,
-    messages_in,
-)
+from handoff_queue.supervisor.cli.celery_process import celery_command, messages_in
 from handoff_queue.supervisor.cli.console_process import console_spec, has_server
 from handoff_queue.supervisor.cli.display.terminal import (
     join_lines,
@@ -147,8 +144,9 @@ def up(
         raise UserError("--flower-port needs --flower, which starts Flower: add it")
     if serve_port is not None and no_serve:
         raise UserError("--no-serve and --serve-port exclude each other: leave one out")
-    port_of_flower = flower_port or FLOWER_PORT
+    port_of_flower = None
     if flower:
+        port_of_flower = flower_port or FLOWER_PORT
         check_extra("flower", "handoff up --flower")
         check_port(port_of_flower, "choose another for Flower with --flower-port")
         check_log_ins(filter(None, os.environ.get("FLOWER_BASIC_AUTH", "").split(",")))
@@ -174,16 +172,17 @@ def up(
             console_port = None
             if not no_serve:
                 console_port = serve_port or default_console_port()
-            _start(
-                processes,
-                folder,
-                settings,
-                queues,
-                concurrency,
-                port_of_flower if flower else None,
-                console_port,
-                signing,
+            system = _LocalSystem(
+                processes=processes,
+                folder=folder,
+                settings=settings,
+                queues=queues,
+                slots=concurrency,
+                flower_port=port_of_flower,
+                console_port=console_port,
+                signing=signing,
             )
+            system.start()
             return _stay(processes)
         except KeyboardInterrupt:
             _stop(processes, settings)
@@ -271,111 +270,158 @@ class _Environments:
         return {**self.worker_variables, "HANDOFF_REDIS_URL": url}
 
 
-def _start(
-    processes: Processes,
-    folder: Path,
-    settings: Settings,
-    queues: dict[str, list[str]],
-    slots: int | None,
-    flower_port: int | None,
-    console_port: int | None,
-    signing: LocalKeys,
-) -> None:
-    """Start all processes, wait until they are ready, and print how to use them."""
-    print_progress("starting ...")
-    users = None
-    if settings.redis_url is None:
-        users = users_of_private_redis(_workers_by_user(queues, specialist_names(settings)))
-        url = _start_redis(processes, folder, users)
-        worker_variables = worker_variables_with_own_redis(settings)
-    else:
-        url = settings.redis_url.get_secret_value()
-        worker_variables = worker_variables_of(settings)
-    environment_of = _Environments(worker_variables, url, users).of
-    concurrency: list[str] = []
-    if slots:
-        concurrency = ["-c", str(slots)]
-    processes.start(
-        ChildSpec(
-            "supervisor",
-            celery_command("handoff_queue.supervisor.app", "worker", "-n", "supervisor@%h"),
-            {**environment_of("supervisor"), **signing.variables(SUPERVISOR)},
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LocalSystem:
+    """The system that one `handoff up` starts."""
+
+    processes: Processes
+    folder: Path
+    """The home folder."""
+    settings: Settings
+    queues: Mapping[str, Sequence[str]]
+    """The specialists of each worker process, by its name: see `workers_of`."""
+    slots: int | None
+    """Handoffs that a worker process runs at the same time; None: the default of the workers."""
+    flower_port: int | None
+    """None: without Flower."""
+    console_port: int | None
+    """None: without the console."""
+    signing: LocalKeys
+
+    def start(self) -> None:
+        """Start all processes, wait until they are ready, and print how to use them.
+
+        Raises:
+            UserError: a process cannot start. The message is the last message for a person in its
+                log, or else the end of its log.
+        """
+        print_progress("starting ...")
+        environments = self._open_redis()
+        self._start_supervisor(environments)
+        self._start_workers(environments)
+        password = None
+        if self.flower_port:
+            password = self._start_flower(self.flower_port, environments)
+        if self.console_port:
+            variables = environments.of("console") | self.signing.variables(CONSOLE)
+            self.processes.start(console_spec(variables, self.console_port))
+        self._wait()
+        if self.settings.redis_url is None:
+            # not by print_progress: an error must not repeat the password
+            write(f"export HANDOFF_REDIS_URL={environments.url}\n")
+        for line in self.signing.lines():
+            write(f"{line}\n")
+        for name, specialists in self.queues.items():
+            print_progress(f"{name}: {', '.join(specialists) or 'all specialists'}")
+        self._print_unserved(environments.url)
+        self._print_use(password)
+
+    def _open_redis(self) -> _Environments:
+        """Return the environments with the Redis of the user, or start a private Redis."""
+        if self.settings.redis_url is not None:
+            url = self.settings.redis_url.get_secret_value()
+            return _Environments(worker_variables_of(self.settings), url, None)
+        known = specialist_names(self.settings)
+        users = users_of_private_redis(_specialists_by_user(self.queues, known))
+        url = self._start_redis(users)
+        return _Environments(worker_variables_with_own_redis(self.settings), url, users)
+
+    def _start_redis(self, users: RedisUsers) -> str:
+        """Start Redis and return its URL.
+
+        The password stays the same at each start, because other terminals use it. The port stays
+        the same if it is free.
+        """
+        earlier = read_access(self.folder / _ACCESS)
+        redis = PrivateRedis(self.processes, self.folder, earlier=earlier, users=users.lines())
+        if earlier is not None and redis.access.port != earlier.port:
+            print_progress(
+                f"port {earlier.port} of the last start is taken: the export lines have changed"
+            )
+        url = redis.start()
+        write_access(self.folder / _ACCESS, redis.access)
+        return url
+
+    def _start_supervisor(self, environments: _Environments) -> None:
+        command = celery_command("handoff_queue.supervisor.app", "worker", "-n", "supervisor@%h")
+        variables = environments.of("supervisor") | self.signing.variables(SUPERVISOR)
+        self.processes.start(ChildSpec("supervisor", command, variables))
+
+    def _start_workers(self, environments: _Environments) -> None:
+        for name, specialists in self.queues.items():
+            options = ["-n", f"{name}@%h"]
+            if specialists:
+                options += ["-Q", ",".join(specialists)]
+            if self.slots:
+                options += ["-c", str(self.slots)]
+            command = celery_command("handoff_queue.workers.app", "worker", *options)
+            keys = self.signing.variables(self.signing.workers[name])
+            variables = environments.of(_user_of(specialists)) | keys
+            self.processes.start(ChildSpec(name, command, variables))
+
+    def _start_flower(self, port: int, environments: _Environments) -> str | None:
+        """Start Flower and return its password, or None if FLOWER_BASIC_AUTH sets the log-in.
+
+        The password goes into the environment, because every user can read a command line.
+        """
+        variables = environments.of("flower") | self.signing.variables(None)
+        password = None
+        if not os.environ.get("FLOWER_BASIC_AUTH"):
+            password = flower_password(self.folder)
+            variables["FLOWER_BASIC_AUTH"] = f"admin:{password}"
+        command = flower_command(self.folder, port)
+        self.processes.start(
+            ChildSpec("flower", command, variables, is_ready=lambda: has_server(port))
         )
-    )
-    for name, specialists in queues.items():
-        options = ["-n", f"{name}@%h"]
-        if specialists:
-            options += ["-Q", ",".join(specialists)]
-        options += concurrency
-        command = celery_command("handoff_queue.workers.app", "worker", *options)
-        keys = signing.variables(signing.workers[name])
-        processes.start(ChildSpec(name, command, {**environment_of(_user_of(specialists)), **keys}))
-    password = None
-    if flower_port:
-        onlooker = {**environment_of("flower"), **signing.variables(None)}
-        password = _start_flower(processes, folder, onlooker, flower_port)
-    if console_port:
-        console = {**environment_of("console"), **signing.variables(CONSOLE)}
-        processes.start(console_spec(console, console_port))
-    _wait(processes)
-    if settings.redis_url is None:
-        write(f"export HANDOFF_REDIS_URL={url}\n")  # an error must not repeat the password
-    for line in signing.lines():
-        write(f"{line}\n")
-    for name, specialists in queues.items():
-        print_progress(f"{name}: {', '.join(specialists) or 'all specialists'}")
-    _print_unserved(settings, url, queues, signing)
-    _print_use(folder, settings, flower_port, password, console_port, signing)
+        return password
 
+    def _wait(self) -> None:
+        """Wait until all processes are ready."""
+        try:
+            self.processes.wait_until_ready()
+        except UserError as error:
+            if messages := messages_in(str(error)):
+                raise UserError(messages[-1]) from error
+            raise
 
-def _print_unserved(
-    settings: Settings, url: str, queues: Mapping[str, Sequence[str]], signing: LocalKeys
-) -> None:
-    """Print each specialist that no started worker can serve, with the reason."""
-    store = connect(url, with_keys(settings, signing.folder, CLIENT)).store
-    nodes = tuple(f"{name}@" for name in queues)
-    new_announcements: list[Announcement] = []
-    for announcement in store.presence.announcements():
-        if announcement.node.startswith(nodes):
-            new_announcements.append(announcement)
-    store.connection.close()
-    print_unserved(find_unserved(new_announcements))
+    def _print_unserved(self, url: str) -> None:
+        """Print each specialist that no started worker can serve, with the reason."""
+        store = connect(url, with_keys(self.settings, self.signing.folder, CLIENT)).store
+        nodes = tuple(f"{name}@" for name in self.queues)
+        new_announcements: list[Announcement] = []
+        for announcement in store.presence.announcements():
+            if announcement.node.startswith(nodes):
+                new_announcements.append(announcement)
+        store.connection.close()
+        print_unserved(find_unserved(new_announcements))
 
+    def _print_use(self, password: str | None) -> None:
+        """Print how to use the system.
 
-def _print_use(
-    folder: Path,
-    settings: Settings,
-    flower_port: int | None,
-    password: str | None,
-    console_port: int | None,
-    signing: LocalKeys,
-) -> None:
-    """Print how to use the system.
-
-    Args:
-        password: the password of Flower; None: FLOWER_BASIC_AUTH has it.
-    """
-    redis, environment = "your Redis", "with the same HANDOFF_REDIS_URL"
-    if settings.redis_url is None:
-        lines = "line" if signing.folder is None else "lines"
-        redis, environment = "Redis with its data", f"with the export {lines} above"
-    print_progress(f"supervisor; {redis}; logs in {folder / 'logs'}")
-    if flower_port:
-        log_in = "log-in as in FLOWER_BASIC_AUTH"
-        if password:
-            log_in = f"user admin, password {password}"
-        print_progress(f"Flower: http://127.0.0.1:{flower_port}, {log_in}")
-    if console_port:
+        Args:
+            password: the password of Flower; None: FLOWER_BASIC_AUTH has it.
+        """
+        redis, environment = "your Redis", "with the same HANDOFF_REDIS_URL"
+        if self.settings.redis_url is None:
+            lines = "line" if self.signing.folder is None else "lines"
+            redis, environment = "Redis with its data", f"with the export {lines} above"
+        print_progress(f"supervisor; {redis}; logs in {self.folder / 'logs'}")
+        if self.flower_port:
+            log_in = "log-in as in FLOWER_BASIC_AUTH"
+            if password:
+                log_in = f"user admin, password {password}"
+            print_progress(f"Flower: http://127.0.0.1:{self.flower_port}, {log_in}")
+        if self.console_port:
+            print_progress(
+                f"console: http://127.0.0.1:{self.console_port}/, open to every user of this"
+                " machine until the first `handoff token create`"
+            )
+        if self.signing.folder is None:
+            print_progress(self.signing.why_none)
         print_progress(
-            f"console: http://127.0.0.1:{console_port}/, open to every user of this machine until"
-            " the first `handoff token create`"
+            f"Ctrl-C stops everything; in another terminal, {environment}: handoff submit, handoff"
+            " run, handoff doctor"
         )
-    if signing.folder is None:
-        print_progress(signing.why_none)
-    print_progress(
-        f"Ctrl-C stops everything; in another terminal, {environment}: handoff submit, handoff run,"
-        " handoff doctor"
-    )
 
 
 def _user_of(specialists: Sequence[str]) -> str:
@@ -387,7 +433,7 @@ def _user_of(specialists: Sequence[str]) -> str:
     return f"{WORKER}-others"
 
 
-def _workers_by_user(
+def _specialists_by_user(
     queues: Mapping[str, Sequence[str]], known: Sequence[str]
 ) -> dict[str, Sequence[str]]:
     """Return the specialists of each Redis user of workers."""
@@ -395,61 +441,6 @@ def _workers_by_user(
     for specialists in queues.values():
         served[_user_of(specialists)] = specialists or known
     return served
-
-
-def _start_redis(processes: Processes, folder: Path, users: RedisUsers) -> str:
-    """Start Redis and return its URL.
-
-    The password stays the same at each start, because other terminals use it. The port stays
-    the same if it is free.
-    """
-    earlier = read_access(folder / _ACCESS)
-    redis = PrivateRedis(processes, folder, earlier=earlier, users=users.lines())
-    if earlier is not None and redis.access.port != earlier.port:
-        print_progress(
-            f"port {earlier.port} of the last start is taken: the export lines have changed"
-        )
-    url = redis.start()
-    write_access(folder / _ACCESS, redis.access)
-    return url
-
-
-def _start_flower(
-    processes: Processes, folder: Path, environment: dict[str, str], port: int
-) -> str | None:
-    """Start Flower and return its password, or None if FLOWER_BASIC_AUTH sets the log-in.
-
-    The password goes into the environment, because every user can read a command line.
-    """
-    password = None
-    log_in: dict[str, str] = {}
-    if not os.environ.get("FLOWER_BASIC_AUTH"):
-        password = flower_password(folder)
-        log_in = {"FLOWER_BASIC_AUTH": f"admin:{password}"}
-    processes.start(
-        ChildSpec(
-            "flower",
-            flower_command(folder, port),
-            {**environment, **log_in},
-            is_ready=lambda: has_server(port),
-        )
-    )
-    return password
-
-
-def _wait(processes: Processes) -> None:
-    """Wait until all processes are ready.
-
-    Raises:
-        UserError: a process cannot start. The message is the last message for a person in its
-            log, or else the end of its log.
-    """
-    try:
-        processes.wait_until_ready()
-    except UserError as error:
-        if messages := messages_in(str(error)):
-            raise UserError(messages[-1]) from error
-        raise
 
 
 def _stay(processes: Processes) -> int:
