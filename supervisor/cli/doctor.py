@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from http import HTTPStatus
 from http.client import HTTPException
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
@@ -47,6 +47,7 @@ from handoff_queue.supervisor.cli.doctor_models import (
     specialists_by_option,
 )
 from handoff_queue.supervisor.cli.doctor_processes import (
+    OFFLINE,
     CheckLevel,
     Finding,
     brokers,
@@ -138,17 +139,17 @@ def _check_shell(
     yield from find_ignored_variables(os.environ)
     if settings.policy_file is not None:
         yield _policy(settings.policy_file)
-    level, report, fix = model_access(settings)
-    finding = Finding(CheckLevel(level), "this shell: model", report, fix)
+    access = model_access(settings)
+    finding = Finding(access.level, "this shell: model", access.report, access.fix)
     if is_fleet_live:
-        report = f"{report}; only processes that are started from this shell would use it"
-        finding = replace(finding, level=CheckLevel.WARN, report=report)
-        if level == "ok":
-            finding = replace(finding, level=CheckLevel.OK)
+        report = f"{access.report}; only processes that are started from this shell would use it"
+        finding = replace(finding, report=report)
         if settings.is_offline:
             finding = replace(finding, level=CheckLevel.OK, fix="")
+        elif access.level is CheckLevel.FAIL:
+            finding = replace(finding, level=CheckLevel.WARN)
     yield finding
-    if level != "ok":
+    if access.level is not CheckLevel.OK:
         return
     tiers = {Tier.CAPABLE: settings.supervisor_model, Tier.CHEAP: settings.specialist_model}
     managed = specialists_by_managed_model(specialists, tiers)
@@ -485,15 +486,19 @@ def _leftovers(jobs: Client) -> Iterator[Finding]:
     )
 
 
-def model_access(settings: Settings) -> tuple[str, str, str]:
-    """Return `ok`, `warn` or `fail`, the state of the model's server, and how to fix it.
+class ModelAccess(NamedTuple):
+    """Whether the model's server can be used."""
 
-    The offline model is a warning.
-    """
+    level: CheckLevel
+    report: str
+    fix: str = ""
+
+
+def model_access(settings: Settings) -> ModelAccess:
+    """Return whether the model of these settings can be used. The offline model is a warning."""
     if settings.is_offline:
-        report = "the offline model: it only quotes and arranges documents"
         fix = "set ANTHROPIC_API_KEY, or ANTHROPIC_BASE_URL for a server of your own"
-        return "warn", report, fix
+        return ModelAccess(CheckLevel.WARN, OFFLINE, fix)
     names = f"{settings.supervisor_model}, {settings.specialist_model}"
     if settings.model_provider != "anthropic":
         return _check_provider(settings, names)
@@ -501,7 +506,7 @@ def model_access(settings: Settings) -> tuple[str, str, str]:
     return _ask(server.base, dict(server.headers), names)
 
 
-def _check_provider(settings: Settings, names: str) -> tuple[str, str, str]:
+def _check_provider(settings: Settings, names: str) -> ModelAccess:
     """Check that a client can be made. No free request works with all providers."""
     try:
         check_extra("worker", "a worker", "worker")
@@ -509,13 +514,14 @@ def _check_provider(settings: Settings, names: str) -> tuple[str, str, str]:
 
         provider_models(settings)
     except UserError as error:
-        return "fail", str(error), "a worker started from here would refuse to start"
+        fix = "a worker started from here would refuse to start"
+        return ModelAccess(CheckLevel.FAIL, str(error), fix)
     report = f"{settings.model_provider} ({names}); its first call checks the credentials"
-    return "ok", report, ""
+    return ModelAccess(CheckLevel.OK, report)
 
 
-def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]:
-    """Ask the model's server for one model, which costs nothing. Return as `model_access`.
+def _ask(base: str, headers: dict[str, str], names: str) -> ModelAccess:
+    """Ask the model's server for one model, which costs nothing.
 
     Args:
         names: the models that processes started from this shell would use.
@@ -523,7 +529,7 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
     try:
         request = urllib.request.Request(f"{base}/v1/models?limit=1", headers=headers)  # noqa: S310 (http and https only)
         with open_without_redirects(request):
-            return "ok", f"{base} accepts the key ({names})", ""
+            return ModelAccess(CheckLevel.OK, f"{base} accepts the key ({names})")
     except urllib.error.HTTPError as error:
         with error:  # its connection is open
             return _refused_request(base, error.code, names)
@@ -531,25 +537,29 @@ def _ask(base: str, headers: dict[str, str], names: str) -> tuple[str, str, str]
         fix = _CHECK
         if "Tunnel connection failed: 407" in str(error):
             fix = _PROXY_REFUSES
-        return "fail", f"{base} cannot be reached ({_reason_of(error)})", fix
+        report = f"{base} cannot be reached ({_reason_of(error)})"
+        return ModelAccess(CheckLevel.FAIL, report, fix)
 
 
-def _refused_request(base: str, status: int, names: str) -> tuple[str, str, str]:
-    """Return as `model_access` for a list of models that a server or a proxy has refused.
+def _refused_request(base: str, status: int, names: str) -> ModelAccess:
+    """Return the meaning of an answer of a server or a proxy that lists no models.
 
     Args:
         status: HTTP status of the answer.
         names: see `_ask`.
     """
     if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
-        return "fail", f"{base} cannot be reached (407)", _PROXY_REFUSES
+        return ModelAccess(CheckLevel.FAIL, f"{base} cannot be reached (407)", _PROXY_REFUSES)
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-        return "fail", f"{base} redirects to another address ({status})", _NO_REDIRECTS
+        report = f"{base} redirects to another address ({status})"
+        return ModelAccess(CheckLevel.FAIL, report, _NO_REDIRECTS)
     if status in _REFUSED:
-        return "fail", f"{base} refuses the key ({status})", "check ANTHROPIC_API_KEY"
+        report = f"{base} refuses the key ({status})"
+        return ModelAccess(CheckLevel.FAIL, report, "check ANTHROPIC_API_KEY")
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "warn", f"{base} answers {status}", "try again later"
-    return "ok", f"{base} answers ({status} to a list of models; {names})", ""
+        return ModelAccess(CheckLevel.WARN, f"{base} answers {status}", "try again later")
+    report = f"{base} answers ({status} to a list of models; {names})"
+    return ModelAccess(CheckLevel.OK, report)
 
 
 def _reason_of(error: Exception) -> str:

@@ -24,14 +24,12 @@ from handoff_queue.supervisor.cli.entry import INTERRUPTED
 if TYPE_CHECKING:
     from handoff_queue.shared.types.events import JobStatus
 
-OK, FAILED, BAD_INPUT, NO_REDIS, NOT_ENDED, PARTIAL = (
-    0,
-    1,
-    UserError.exit_code,
-    StoreUnavailable.exit_code,
-    4,
-    5,
-)
+OK = 0
+FAILED = 1
+BAD_INPUT = UserError.exit_code
+NO_REDIS = StoreUnavailable.exit_code
+NOT_ENDED = 4
+PARTIAL = 5
 INTERNAL_ERROR = 70
 """Exit code of an internal error: EX_SOFTWARE of sysexits.h."""
 _SURPLUS = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", re.DOTALL)

@@ -158,8 +158,13 @@ def evaluate(
     )
     _check(plan, settings, max_usd)
     _check_grader(cases, is_graded=not no_grader, grader_model=grader_model, min_score=min_score)
-    limit = amount("--max-usd", max_usd)
-    options = EvaluationOptions(at_once, limit, grader_model, not no_grader, golden.name)
+    options = EvaluationOptions(
+        at_once=at_once,
+        max_microusd=amount("--max-usd", max_usd),
+        grader_model=grader_model,
+        is_graded=not no_grader,
+        golden=golden.name,
+    )
     try:
         report = _carry_out(plan, options, settings)
     except KeyboardInterrupt:

@@ -47,15 +47,13 @@ def quote(job: JobOptions, request: RequestText = None, as_json: AsJson = False)
     from handoff_queue.supervisor.cli.connection import client_of_broker, require_processes
     from handoff_queue.supervisor.cli.request_options import request_of, text_of
 
-    request_options = replace(job.request_options(), request=text_of(request, load_settings()))
+    chosen_options = job.request_options()
     request_options = replace(
-        request_options,
-        approve=tuple(dict.fromkeys((ApprovalOf.PLAN.value, *request_options.approve))),
-    )
-    request_options = replace(
-        request_options,
-        approve_timeout_s=request_options.approve_timeout_s or QUOTE_VALID_S,
-        on_timeout=request_options.on_timeout or OnTimeout.STOP,
+        chosen_options,
+        request=text_of(request, load_settings()),
+        approve=tuple(dict.fromkeys((ApprovalOf.PLAN.value, *chosen_options.approve))),
+        approve_timeout_s=chosen_options.approve_timeout_s or QUOTE_VALID_S,
+        on_timeout=chosen_options.on_timeout or OnTimeout.STOP,
     )
     jobs = client_of_broker()
     quoted_request = replace(request_of(request_options, jobs), is_quoted=True)

@@ -22,7 +22,6 @@ from handoff_queue.supervisor.cli.options import (
 
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
-    from handoff_queue.shared.types.ids import JobId
     from handoff_queue.supervisor.cli.private_run import ResultOptions
 
 FromStep = Annotated[
@@ -149,13 +148,10 @@ def _hint(job: str, settings: Settings) -> str:
     """Return what to do if the unknown job is an interrupted run of this machine."""
     from handoff_queue.supervisor.cli.interrupted_runs import find_kept_jobs
 
-    kept_jobs: list[JobId] = []
     for job_id in find_kept_jobs(settings):
         if job_id.startswith(job):
-            kept_jobs.append(job_id)
-    if not kept_jobs:
-        return ""
-    return (
-        f"; {kept_jobs[0]} is an interrupted run on this machine: unset HANDOFF_REDIS_URL to"
-        " continue it"
-    )
+            return (
+                f"; {job_id} is an interrupted run on this machine: unset HANDOFF_REDIS_URL to"
+                " continue it"
+            )
+    return ""

@@ -183,30 +183,31 @@ def _schedule_options(
 
     if job.after not in (None, LAST):
         raise UserError("a schedule continues its own last job only: write --after last")
-    if timezone is None:
-        timezone = "UTC"
     return ScheduleOptions(
-        cron,
-        timezone,
-        overlap or Overlap.SKIP,
-        missed or Missed.LAST,
-        amount("--max-usd-per-month", max_usd_per_month),
-        job.after == LAST,
+        cron=cron,
+        timezone="UTC" if timezone is None else timezone,
+        overlap=overlap or Overlap.SKIP,
+        missed=missed or Missed.LAST,
+        max_microusd_per_month=amount("--max-usd-per-month", max_usd_per_month),
+        follows_last=job.after == LAST,
     )
 
 
 def _act(jobs: Client, action: ScheduleAction, name: str, tenant: str, *, as_json: bool) -> None:
-    if action is ScheduleAction.RUN:
-        write_line(jobs.run_schedule(name, tenant))
-    elif action is ScheduleAction.REMOVE:
-        jobs.remove_schedule(name, tenant)
-        write_line(f"schedule {name} is removed; its jobs stay")
-    elif action is ScheduleAction.PAUSE:
-        _print([jobs.pause_schedule(name, tenant)], tenant, as_json=as_json)
-    elif action is ScheduleAction.UNPAUSE:
-        _print([jobs.unpause_schedule(name, tenant)], tenant, as_json=as_json)
-    else:
-        _print_schedule(jobs.schedule(name, tenant), as_json=as_json)
+    match action:
+        case ScheduleAction.SHOW:
+            _print_schedule(jobs.schedule(name, tenant), as_json=as_json)
+        case ScheduleAction.PAUSE:
+            _print([jobs.pause_schedule(name, tenant)], tenant, as_json=as_json)
+        case ScheduleAction.UNPAUSE:
+            _print([jobs.unpause_schedule(name, tenant)], tenant, as_json=as_json)
+        case ScheduleAction.RUN:
+            write_line(jobs.run_schedule(name, tenant))
+        case ScheduleAction.REMOVE:
+            jobs.remove_schedule(name, tenant)
+            write_line(f"schedule {name} is removed; its jobs stay")
+        case ScheduleAction.LIST | ScheduleAction.ADD:
+            raise AssertionError("these actions need no schedule")
 
 
 def _print(schedules: Sequence[ScheduleStatus], tenant: str | None, *, as_json: bool) -> None:

@@ -80,31 +80,41 @@ def specialists(
     settings = with_own(load_settings(), own_folders, tools)
     if lint:
         return _lint(settings)
-    store = None
-    if settings.redis_url is not None and not own_folders and not tools:
-        store = client_with(settings).store
-    served = None
-    if store is not None:
-        served = store.presence.load_served_specialists()
-    specs: Mapping[str, SpecialistSpec]
-    if served is not None:
-        specs = {name: specialist.spec for name, specialist in served.items()}
-    else:
+    if settings.redis_url is None or own_folders or tools:
         specs, _ = _read_files(settings)
+        if not as_json:
+            print_progress(
+                "from files; set HANDOFF_REDIS_URL to list the specialists of live workers"
+            )
+        _print(specs, None, as_json=as_json)
+        return OK
+    store = client_with(settings).store
+    served = store.presence.load_served_specialists()
+    live_specs = {name: specialist.spec for name, specialist in served.items()}
+    _print(live_specs, served, as_json=as_json)
+    if not served:
+        print_message(store.health.refusal() or NO_WORKERS)
+        return FAILED
+    return OK
+
+
+def _print(
+    specs: Mapping[str, SpecialistSpec],
+    served: Mapping[str, ServedSpecialist] | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the specialists.
+
+    Args:
+        served: the specialists with their live workers. None: the specialists come from files.
+    """
     if as_json:
         live = served or {}
         write_as_json([specialist_as_json(spec, live.get(spec.name)) for spec in specs.values()])
     else:
-        if served is None:
-            print_progress(
-                "from files; set HANDOFF_REDIS_URL to list the specialists of live workers"
-            )
         console = stdout()
         console.print(specialists_view(specs, served, console.width))
-    if store is not None and not served:
-        print_message(store.health.refusal() or NO_WORKERS)
-        return FAILED
-    return OK
 
 
 def _check_options(
