@@ -99,10 +99,22 @@ async def events(
     if not follow:
         page = await run_in_threadpool(_page, access, job_id, start, limit)
         return Response(page.model_dump_json(), media_type="application/json")
+    return await stream_until_end(access, job_id, start, access.jobs.event_stream(job_id, start))
+
+
+async def stream_until_end(
+    access: Access, job_id: JobId, after: int, texts: AsyncIterator[str]
+) -> Response:
+    """Return a response that streams the events of a job after a version. If there can be none,
+    the status is 204, because a browser does not connect again after 204.
+
+    Args:
+        texts: the events and heartbeats, as `sse` returns them.
+    """
     info = await run_in_threadpool(get_job_info, access.store, job_id)
-    if info.status.has_ended and start >= info.version:
-        return Response(status_code=204)  # a browser does not connect again after 204
-    return EventStream(access, access.jobs.event_stream(job_id, start))
+    if info.status.has_ended and after >= info.version:
+        return Response(status_code=204)
+    return EventStream(access, texts)
 
 
 def _page(access: Access, job_id: JobId, after: int, limit: int) -> EventsPage:
@@ -149,9 +161,7 @@ async def stream_while_authorized(access: Access, stream: AsyncIterator[str]) ->
         async for text in stream:
             await access.check_token()
             yield text
-    except Problem as problem:
-        yield sse("problem", problem.document())
-    except HandoffError as error:
+    except (Problem, HandoffError) as error:
         yield sse("problem", problem_of(error).document())
 
 

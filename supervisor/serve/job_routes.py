@@ -103,11 +103,7 @@ def json_response(text: str) -> Response:
 async def read_request(
     http: HttpRequest, access: Access, header_key: str | None
 ) -> tuple[Request, list[str]]:
-    """Return the checked request of a body, and a line for each document that was left out.
-
-    Raises:
-        Problem, UserError: the body cannot be used, or the caller has no job `after`.
-    """
+    """Read the body of a request, and return the values of `prepare_request`. Raises as that."""
     body, documents = await job_body_of(http, access)
     return await access.in_turn(prepare_request, access, body, documents, header_key)
 
@@ -116,9 +112,16 @@ def prepare_request(
     access: Access,
     body: JobBody,
     documents: dict[str, bytes],
-    header_key: str | None,
+    header_key: str | None = None,
 ) -> tuple[Request, list[str]]:
-    """Return the checked request of a job, as `read_request`."""
+    """Return the checked request of a job, and a line for each document that was left out.
+
+    Args:
+        header_key: value of the header Idempotency-Key.
+
+    Raises:
+        Problem, UserError: the body cannot be used, or the caller has no job `after`.
+    """
     request = request_of(body, documents, access.caller, access.settings, header_key)
     access.client.check(request)
     if request.after is not None:

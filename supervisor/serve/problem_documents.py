@@ -162,10 +162,14 @@ def _field_problem(errors: Sequence[tuple[str, str]]) -> Problem:
     return Problem(422, detail, errors=errors)
 
 
-def problem_of(error: HandoffError) -> Problem:  # noqa: PLR0911 (one line for each kind)
-    """Return the problem of an error that the client library raises."""
+def problem_of(  # noqa: C901, PLR0911, PLR0912 (one line for each kind)
+    error: Problem | HandoffError,
+) -> Problem:
+    """Return the problem of an error that the client library or a check of this server raises."""
     text = str(error)
     match error:
+        case Problem():
+            return error
         case PlanRefused():
             errors = [(pointer_to("plan", *place), problem) for problem, place in error.problems]
             return Problem(422, text, errors=errors)
@@ -179,21 +183,29 @@ def problem_of(error: HandoffError) -> Problem:  # noqa: PLR0911 (one line for e
             return Problem(409, text)
         case BudgetSpent():
             left_s = DAY_S - int(time.time()) % DAY_S
-            return Problem(429, text, kind=BUDGET_SPENT, headers={"Retry-After": str(left_s)})
+            return try_later(429, text, left_s, kind=BUDGET_SPENT)
         case TooManyOpenJobs():
-            headers = {"Retry-After": str(JOB_ENDS_AFTER_S)}
-            return Problem(429, text, kind=TOO_MANY_JOBS, headers=headers)
+            return try_later(429, text, JOB_ENDS_AFTER_S, kind=TOO_MANY_JOBS)
         case NoTenantKey():
             return Problem(503, text)
         case FollowingEnded():
-            headers = {"Retry-After": str(CONNECT_AFTER_S)}
-            return Problem(503, "the server stops: connect again", headers=headers)
+            return try_later(503, "the server stops: connect again", CONNECT_AFTER_S)
         case StoreUnavailable():
-            return Problem(503, text, headers={"Retry-After": str(RETRY_AFTER_S)})
+            return try_later(503, text, RETRY_AFTER_S)
         case UserError():
             return Problem(400, text)
         case _:
             return Problem(500, text)
+
+
+def try_later(status: int, detail: str, wait_s: int, *, kind: str = "") -> Problem:
+    """Return a problem that a later request does not have.
+
+    Args:
+        wait_s: seconds after which the client tries again.
+        kind: as of `Problem`.
+    """
+    return Problem(status, detail, kind=kind, headers={"Retry-After": str(wait_s)})
 
 
 def response_of(problem: Problem) -> JSONResponse:

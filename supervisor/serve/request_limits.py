@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.supervisor.serve.problem_documents import Problem, response_of
+from handoff_queue.supervisor.serve.problem_documents import Problem, response_of, try_later
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Arguments = ParamSpec("Arguments")
@@ -64,9 +64,7 @@ class BodyLimit:
             return
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
-        ending = _EndOfRequest(
-            receive, send, has_body="transfer-encoding" in headers or length != "0"
-        )
+        ending = _EndOfRequest(receive, send, has_body=_has_body(headers))
         receive, send = ending.receive, ending.send
         if "transfer-encoding" in headers and "content-length" in headers:
             await response_of(_two_lengths())(scope, receive, send)
@@ -126,6 +124,11 @@ class _EndOfRequest:
         await self._send({"type": "http.response.body", "body": b""})
 
 
+def _has_body(headers: Headers) -> bool:
+    """Return whether a request has a body, by its headers."""
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
 def _two_lengths() -> Problem:
     """Return the problem of a request whose body a proxy may end at another place than this server.
     The rest of the body would then be the next request of another user of the proxy.
@@ -155,8 +158,7 @@ class WholeBody:
             return
         headers = Headers(scope=scope)
         closing = _closing_boundary(headers.get("content-type", ""))
-        has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
-        end, is_whole = _LINE_END, not has_body
+        end, is_whole = _LINE_END, not _has_body(headers)
 
         async def receive_checked() -> Message:
             nonlocal end, is_whole
@@ -208,10 +210,10 @@ class OpenStreams:
             Problem: the caller has the most streams that it may have.
         """
         if self._stream_counts[caller] >= self._most:
-            raise Problem(
+            raise try_later(
                 429,
                 f"{self._most:,} streams are open: close some, or raise HANDOFF_SERVE_STREAMS",
-                headers={"Retry-After": "1"},
+                wait_s=1,
             )
         self._stream_counts[caller] += 1
         try:
@@ -244,10 +246,8 @@ class CallerTurns:
             Problem: too many requests of the caller wait.
         """
         if self._users[caller] >= self._limit + MAX_WAITING:
-            raise Problem(
-                429,
-                f"more than {MAX_WAITING:,} requests wait: read the responses first",
-                headers={"Retry-After": "1"},
+            raise try_later(
+                429, f"more than {MAX_WAITING:,} requests wait: read the responses first", wait_s=1
             )
         turns = self._turns.setdefault(caller, asyncio.Semaphore(self._limit))
         self._users[caller] += 1
@@ -314,11 +314,11 @@ def count_request(store: Store, caller: str, limit: int) -> None:
     """
     count, left_s = store.request_counts.count(caller)
     if count > limit:
-        raise Problem(
+        raise try_later(
             429,
             f"more than {limit:,} requests in a minute: wait {left_s:.0f} s, "
             "or raise HANDOFF_SERVE_REQUESTS_PER_MINUTE",
-            headers={"Retry-After": str(int(left_s) + 1)},
+            wait_s=int(left_s) + 1,
         )
 
 
@@ -333,11 +333,11 @@ def count_wrong_token(store: Store, address: str | None) -> None:
     """
     count, left_s = store.request_counts.count(f"wrong-{_sender(address)}")
     if count > MAX_WRONG_TOKENS:
-        raise Problem(
+        raise try_later(
             429,
             f"more than {MAX_WRONG_TOKENS} wrong tokens in a minute from this address: wait"
             f" {left_s:.0f} s. A valid token still works",
-            headers={"Retry-After": str(int(left_s) + 1)},
+            wait_s=int(left_s) + 1,
         )
 
 

@@ -76,12 +76,12 @@ def add_schedule(access: Access, body: ScheduleBody) -> ScheduleStatus:
         UserError, Problem: a field cannot be used.
     """
     options = ScheduleOptions(
-        body.cron,
-        body.timezone,
-        body.overlap,
-        body.missed,
-        body.max_microusd_per_month,
-        body.follows_last,
+        cron=body.cron,
+        timezone=body.timezone,
+        overlap=body.overlap,
+        missed=body.missed,
+        max_microusd_per_month=body.max_microusd_per_month,
+        follows_last=body.follows_last,
     )
     documents = documents_of(body.job)
     request = request_of(body.job, documents, access.caller, access.settings, None)

@@ -78,22 +78,22 @@ class SlowConnections:
         Args:
             now: monotonic time in seconds.
         """
-        known: dict[Any, tuple[Any, float]] = {}
+        still_open: dict[Any, tuple[Any, float]] = {}
         for connection in connections:
-            waits_for = _waits_for(connection)
-            if waits_for is None:
+            progress = _progress_of(connection)
+            if progress is None:
                 continue
-            before, since = self._progress.get(connection, (None, now))
-            if before != waits_for:
+            last_progress, since = self._progress.get(connection, (None, now))
+            if progress != last_progress:
                 since = now
             if now - since > SLOW_S:
                 connection.transport.abort()
             else:
-                known[connection] = (waits_for, since)
-        self._progress = known
+                still_open[connection] = (progress, since)
+        self._progress = still_open
 
 
-def _waits_for(connection: Any) -> Any:
+def _progress_of(connection: Any) -> Any:
     """Return the progress of a slow client. None: the server does not wait for the client, or it
     reads a body, which has its own limit.
     """

@@ -61,14 +61,22 @@ class JobPage:
     """Open steps that `open_steps` does not have."""
 
     @property
-    def budget(self) -> dict[str, int]:
-        """Return the limits of the job, as far as they are set. A retry can raise them."""
+    def _submitted(self) -> JobSubmitted:
         submitted = self.record.journal[0].event
         assert isinstance(submitted, JobSubmitted)
-        limits = budget_fields(submitted.limits)
-        for recorded in self.record.journal:
-            if isinstance(recorded.event, RetryRequested):
-                limits |= budget_fields(recorded.event)
+        return submitted
+
+    @property
+    def _retries(self) -> list[RetryRequested]:
+        events = [recorded.event for recorded in self.record.journal]
+        return [event for event in events if isinstance(event, RetryRequested)]
+
+    @property
+    def budget(self) -> dict[str, int]:
+        """Return the limits of the job, as far as they are set. A retry can raise them."""
+        limits = budget_fields(self._submitted.limits)
+        for retry in self._retries:
+            limits |= budget_fields(retry)
         return limits
 
     @property
@@ -126,16 +134,13 @@ class JobPage:
         """Return the limit of the working time in words. After a retry it covers only the work
         since the retry.
         """
-        submitted = self.record.journal[0].event
-        assert isinstance(submitted, JobSubmitted)
-        seconds = submitted.limits.max_seconds
-        words = "of {}"
-        for recorded in self.record.journal:
-            if isinstance(recorded.event, RetryRequested):
-                words = "in all; at most {} since the retry"
-                if recorded.event.continuation:
-                    seconds = recorded.event.continuation.max_seconds
-        return words.format(duration(seconds))
+        seconds = self._submitted.limits.max_seconds
+        if not self._retries:
+            return f"of {duration(seconds)}"
+        for retry in self._retries:
+            if retry.continuation:
+                seconds = retry.continuation.max_seconds
+        return f"in all; at most {duration(seconds)} since the retry"
 
     @property
     def max_usd(self) -> float | None:
@@ -246,21 +251,13 @@ def _open_steps(
             roles[recorded.event.handoff_id] = recorded.event.assigned_to
     steps: list[OpenStep] = []
     for handoff_id, info in list(open_handoffs.items())[:MAX_OPEN]:
-        steps.append(_open_step(handoff_id, roles[handoff_id], info, served, load))
+        if info.state == "running":
+            doing = info.doing or "works"
+            step = OpenStep(handoff_id, "running", f"{doing}, on {info.worker}")
+        else:
+            step = OpenStep(handoff_id, "queued", _why(roles[handoff_id], info, served, load))
+        steps.append(step)
     return steps
-
-
-def _open_step(
-    handoff_id: str,
-    role: str,
-    info: HandoffInfo,
-    served: dict[str, ServedSpecialist],
-    load: FleetLoad,
-) -> OpenStep:
-    if info.state == "running":
-        doing = info.doing or "works"
-        return OpenStep(handoff_id, "running", f"{doing}, on {info.worker}")
-    return OpenStep(handoff_id, "queued", _why(role, info, served, load))
 
 
 def _why(role: str, info: HandoffInfo, served: dict[str, ServedSpecialist], load: FleetLoad) -> str:

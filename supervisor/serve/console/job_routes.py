@@ -12,7 +12,6 @@ from starlette.datastructures import FormData
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import MAX_COUNT, MAX_USD, NewLimits
 from handoff_queue.supervisor.client.async_client import HEARTBEAT_S
-from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.serve.console.document_routes import (
     MAX_ON_THE_JOB_PAGE,
     list_documents,
@@ -22,10 +21,7 @@ from handoff_queue.supervisor.serve.console.job_page import read_job
 from handoff_queue.supervisor.serve.console.new_job_routes import AmountField
 from handoff_queue.supervisor.serve.console.pages import environment, go_to, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads, VisibleJob, Visit
-from handoff_queue.supervisor.serve.event_routes import (
-    MAX_VERSION,
-    EventStream,
-)
+from handoff_queue.supervisor.serve.event_routes import MAX_VERSION, stream_until_end
 from handoff_queue.supervisor.serve.job_routes import find_handoff
 
 Version = Annotated[int, Query(ge=0, le=MAX_VERSION)]
@@ -84,10 +80,8 @@ async def events(
     The page then asks for the parts that changed. `/v1/jobs/{job_id}/events` has all events.
     """
     start = last_event_id if last_event_id is not None else after
-    info = await run_in_threadpool(get_job_info, visit.access.store, job_id)
-    if info.status.has_ended and start >= info.version:
-        return Response(status_code=204)  # a browser does not connect again after 204
-    return EventStream(visit.access, _last_events(visit, job_id, start))
+    texts = _last_events(visit, job_id, start)
+    return await stream_until_end(visit.access, job_id, start, texts)
 
 
 async def _last_events(visit: Visit, job_id: JobId, after: int) -> AsyncIterator[str]:

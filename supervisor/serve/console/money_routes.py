@@ -169,13 +169,20 @@ def _sum_by_day(spending: Iterable[LabelledSpending]) -> Table:
 def _table(
     label: str, spending: Iterable[LabelledSpending], name_of: Callable[[LabelledSpending], str]
 ) -> Table:
-    """Return the sums by a label, the largest first."""
+    """Return the largest sums by a label."""
+    rows = _largest_first(spending, name_of)
+    return Table(label, tuple(rows[:MAX_ROWS]), max(0, len(rows) - MAX_ROWS))
+
+
+def _largest_first(
+    spending: Iterable[LabelledSpending], name_of: Callable[[LabelledSpending], str]
+) -> list[MoneyRow]:
+    """Return the sum of each name, the largest first."""
     sums: dict[str, Amounts] = {}
     for entry in spending:
         sums.setdefault(name_of(entry), Amounts()).add(entry.amounts)
-    ordered = sorted(sums, key=lambda name: (-sums[name].usd, -sums[name].tokens, name))
-    rows = tuple(MoneyRow(name, sums[name]) for name in ordered[:MAX_ROWS])
-    return Table(label, rows, len(ordered) - len(rows))
+    names = sorted(sums, key=lambda name: (-sums[name].usd, -sums[name].tokens, name))
+    return [MoneyRow(name, sums[name]) for name in names]
 
 
 def _budgets(
@@ -188,8 +195,8 @@ def _budgets(
         return (Budget(tenant, newest.tenant),), newest.left_s
     budget_rows = [Budget("all tenants", newest.installation)]
     spending_of_today = [entry for entry in spending if entry.day == today]
-    by_tenant = _table("", spending_of_today, lambda entry: entry.tenant)
-    for row in by_tenant.rows[:MAX_CAPS]:
+    tenant_rows = _largest_first(spending_of_today, lambda entry: entry.tenant)
+    for row in tenant_rows[:MAX_CAPS]:
         if row.name != OTHER:
             budget_rows.append(Budget(row.name, budgets.today(row.name).tenant))
     return tuple(budget_rows), newest.left_s

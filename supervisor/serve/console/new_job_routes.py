@@ -112,10 +112,9 @@ async def _answer(request: Request, visit: Visit, form: FormData) -> Response:
     except (Conflict, StoreUnavailable):
         raise
     except (Problem, HandoffError) as error:
-        problem = error if isinstance(error, Problem) else problem_of(error)
         texts = {name: _text(form, name) for name in (*TEXTS, *OTHERS)}
         chosen_subjects = tuple(map(str, form.getlist("approve")))
-        return _page(request, visit, texts, chosen_subjects, problem)
+        return _page(request, visit, texts, chosen_subjects, problem_of(error))
     return go_to(f"/jobs/{job_id}")
 
 
@@ -166,7 +165,7 @@ def _submit(access: Access, form: FormData, documents: dict[str, bytes]) -> JobI
         Problem, UserError: a field cannot be used.
     """
     body = parse_body(json.dumps(_fields(form)).encode(), JobBody)
-    request, _ = prepare_request(access, body, documents_of(body) | documents, None)
+    request, _ = prepare_request(access, body, documents_of(body) | documents)
     if form.get("quote"):
         request = as_quoted(request)
     return access.client.submit(request)

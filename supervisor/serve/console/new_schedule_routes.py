@@ -55,9 +55,9 @@ async def add(request: Request, visit: Submits) -> Response:
     except (Conflict, StoreUnavailable):
         raise
     except (Problem, HandoffError) as error:
-        problem = error if isinstance(error, Problem) else problem_of(error)
         texts = {name: _text(form, name) for name in LABELS}
-        return _page(request, visit, texts, bool(form.get("follows_last")), problem)
+        follows_last = bool(form.get("follows_last"))
+        return _page(request, visit, texts, follows_last=follows_last, problem=problem_of(error))
     return go_to("/schedules")
 
 
@@ -65,6 +65,7 @@ def _page(
     request: Request,
     visit: Visit,
     texts: dict[str, str],
+    *,
     follows_last: bool = False,
     problem: Problem | None = None,
 ) -> Response:

@@ -104,9 +104,7 @@ class _Handlers:
                 job_id, _ = await store_job(access, body)
                 return (await read_new_task(access, job_id)).on_the_wire()
             return await run_tool(access, tool, params.arguments)
-        except Problem as problem:
-            return error_result(problem.detail)
-        except HandoffError as error:
+        except (Problem, HandoffError) as error:
             return error_result(problem_of(error).detail)
 
     async def get_task(self, context: Context, params: TaskParams) -> dict[str, Any]:
@@ -156,9 +154,7 @@ def _mcp_errors() -> Iterator[None]:
     """
     try:
         yield
-    except Problem as problem:
-        raise MCPError(INVALID_PARAMS, problem.detail) from problem
-    except UserError as error:
+    except (Problem, UserError) as error:
         raise MCPError(INVALID_PARAMS, problem_of(error).detail) from error
     except HandoffError as error:
         raise MCPError(INTERNAL_ERROR, problem_of(error).detail) from error

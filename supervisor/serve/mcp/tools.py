@@ -162,9 +162,7 @@ async def run_tool(
     try:
         parsed_arguments = await access.in_turn(parse_arguments, tool.arguments, arguments)
         return await tool.run(access, parsed_arguments)
-    except Problem as problem:
-        return error_result(problem.detail)
-    except HandoffError as error:
+    except (Problem, HandoffError) as error:
         return error_result(problem_of(error).detail)
 
 
@@ -195,7 +193,7 @@ async def store_job(access: Access, body: JobBody) -> tuple[JobId, list[str]]:
         Problem, HandoffError: as the HTTP API.
     """
     documents = documents_of(body)
-    request, left_out = await access.in_turn(prepare_request, access, body, documents, None)
+    request, left_out = await access.in_turn(prepare_request, access, body, documents)
     job_id = await access.jobs.submit(request)
     return job_id, left_out
 
@@ -259,11 +257,11 @@ async def _approve(access: Access, arguments: ApproveArguments) -> CallToolResul
     await access.jobs.approve(
         job_id,
         arguments.note,
-        arguments.plan,
-        arguments.steps,
-        arguments.rows,
-        arguments.question,
-        arguments.arguments,
+        plan=arguments.plan,
+        steps=arguments.steps,
+        rows=arguments.rows,
+        question=arguments.question,
+        arguments=arguments.arguments,
     )
     return _result({"job_id": job_id, "decision": "approved"})
 
@@ -271,7 +269,12 @@ async def _approve(access: Access, arguments: ApproveArguments) -> CallToolResul
 async def _reject(access: Access, arguments: AnswerArguments) -> CallToolResult:
     job_id = await visible_job(access, arguments.job_id)
     await access.jobs.reject(
-        job_id, arguments.note, arguments.steps, arguments.plan, arguments.rows, arguments.question
+        job_id,
+        arguments.note,
+        plan=arguments.plan,
+        steps=arguments.steps,
+        rows=arguments.rows,
+        question=arguments.question,
     )
     return _result({"job_id": job_id, "decision": "rejected"})
 
