@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from handoff_queue.shared.store.tenant_keys import TenantKeys
 from handoff_queue.shared.types.errors import MalformedMessage, NoTenantKey, UnreadablePayload
@@ -124,7 +124,7 @@ class Sealing:
         """
         if stored_form[:1] != SEALED:
             return stored_form
-        tenant, _ = _header_of(stored_form)
+        tenant = _read_header(stored_form).tenant
         if self._keys is not None and self._tenant(job_id) != tenant:
             raise UnreadablePayload("it is encrypted for another tenant")
         return self.open_for(tenant, job_id, place, stored_form)
@@ -154,8 +154,8 @@ class Sealing:
         """Return the packed text of a form of a tenant. Raises as `open`."""
         if stored_form[:1] != SEALED:
             return stored_form
-        owner, stored_key_id = _header_of(stored_form)
-        if owner != tenant:
+        header = _read_header(stored_form)
+        if header.tenant != tenant:
             raise UnreadablePayload("it is encrypted for another tenant")
         if self._keys is None:
             raise NoTenantKey(
@@ -163,10 +163,10 @@ class Sealing:
                 " (HANDOFF_TENANT_KEYS)"
             )
         for key in self._keys.of(tenant):
-            if key_id(key) == stored_key_id:
-                return _decrypt_text(key, scope, place, stored_form)
+            if key_id(key) == header.key_id:
+                return _decrypt_text(key, scope, place, stored_form, header.size)
         raise NoTenantKey(
-            f"texts of tenant {tenant} are encrypted with the key {stored_key_id.hex()}, and this"
+            f"texts of tenant {tenant} are encrypted with the key {header.key_id.hex()}, and this"
             " process does not have this key"
         )
 
@@ -251,33 +251,44 @@ def _cipher_of(key: bytes, beginning: str) -> Any:
     return AESGCM(hmac.digest(key, f"handoff payload\0{beginning}".encode(), "sha256"))
 
 
-def _header_of(sealed_form: bytes) -> tuple[str, bytes]:
-    """Return the tenant and the id of the key.
+class _Header(NamedTuple):
+    """The header of a sealed text."""
+
+    tenant: str
+    key_id: bytes
+    size: int
+    """Bytes of the header."""
+
+
+def _read_header(sealed_form: bytes) -> _Header:
+    """Return the header of a sealed text.
 
     Raises:
         UnreadablePayload: the header cannot be read.
     """
     try:
         _, version, stored_key_id, name_bytes = _HEAD.unpack_from(sealed_form)
-        header_bytes = _HEAD.size + name_bytes
-        name = sealed_form[_HEAD.size : header_bytes]
-        if version != _VERSION or len(sealed_form) < header_bytes + NONCE_BYTES + TAG_BYTES:
+        size = _HEAD.size + name_bytes
+        if version != _VERSION or len(sealed_form) < size + NONCE_BYTES + TAG_BYTES:
             raise UnreadablePayload("it is cut off, or of another version")
-        return name.decode(), stored_key_id
+        return _Header(sealed_form[_HEAD.size : size].decode(), stored_key_id, size)
     except (struct.error, UnicodeDecodeError):
         raise UnreadablePayload("it is cut off") from None
 
 
-def _decrypt_text(key: bytes, scope: str, place: str, sealed_form: bytes) -> bytes:
-    """Return the packed text of a sealed text whose header was read.
+def _decrypt_text(
+    key: bytes, scope: str, place: str, sealed_form: bytes, header_bytes: int
+) -> bytes:
+    """Return the packed text of a sealed text.
+
+    Args:
+        header_bytes: size of its header.
 
     Raises:
         UnreadablePayload: the text does not belong to this key, scope and place.
     """
     from cryptography.exceptions import InvalidTag
 
-    _, _, _, name_bytes = _HEAD.unpack_from(sealed_form)
-    header_bytes = _HEAD.size + name_bytes
     header, rest = sealed_form[:header_bytes], sealed_form[header_bytes:]
     nonce, ciphertext = rest[:NONCE_BYTES], rest[NONCE_BYTES:]
     associated_data = _associated_data(header, scope, place)

@@ -223,7 +223,7 @@ class FleetLoadReader:
                 for waiting in (keys.WAITING + role, keys.PAUSED_HANDOFFS + role):
                     pipe.zcard(waiting)
                     pipe.zrange(waiting, 0, 0, withscores=True)
-            answers = pipe.execute(raise_on_error=False) if roles else []
+            answers = pipe.execute(raise_on_error=False)
         backlogs: dict[str, QueueBacklog] = {}
         for role, parts in zip(roles, rows(answers, ANSWERS_OF_A_ROLE), strict=True):
             is_refused = self._connection.queue_access.is_refused(role, parts)
@@ -243,7 +243,7 @@ class FleetLoadReader:
             pipe = self._connection.redis.pipeline(transaction=False)
             for name in supervisors:
                 pipe.getrange(keys.supervisor(name), 0, MAX_ANNOUNCED_BYTES)
-            announcements = pipe.execute() if supervisors else []
+            announcements = pipe.execute()
         total = 0
         for text in announcements:
             node = node_in(text)
@@ -258,10 +258,7 @@ class FleetLoadReader:
             for name in names:
                 pipe.hmget(keys.bucket(name), _BUCKET_FIELDS)
                 pipe.zcard(keys.bucket_line(name))
-            if names:
-                answers = pipe.execute()
-            else:
-                answers = []
+            answers = pipe.execute()
         buckets: list[RateLimitBucket] = []
         for name, (values, line) in zip(names, rows(answers, 2), strict=True):
             fields = dict(zip(_BUCKET_FIELDS, values, strict=True))

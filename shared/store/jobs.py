@@ -68,10 +68,10 @@ class Jobs:
                 pipe.zscore(keys.JOBS, job_id)
             answers = answers_of(pipe)
         job_infos: list[JobInfo] = []
-        parts = [answers[place::4] for place in range(4)]
-        for job_id, progress_rows, fields, title, version, submitted in zip(
-            job_ids, progress_of_jobs, *parts, strict=True
+        for job_id, progress_rows, stored_facts in zip(
+            job_ids, progress_of_jobs, rows(answers, 4), strict=True
         ):
+            fields, title, version, submitted = stored_facts
             if fields is None or isinstance(progress_rows, StoreError) or version is None:
                 job_infos.append(unreadable_job_info(job_id, fields or {}, submitted or 0.0))
             elif fields:

@@ -128,7 +128,7 @@ class Metrics:
             for queue in queues:
                 pipe.zcard(keys.WAITING + queue)
                 pipe.zrange(keys.WAITING + queue, 0, 0, withscores=True)
-            answers = answers_or_refusals(pipe) if queues else []
+            answers = answers_or_refusals(pipe)
         backlogs: list[Backlog] = []
         for queue, parts in zip(queues, rows(answers, 2), strict=True):
             if self._connection.queue_access.is_refused(queue, parts):
@@ -153,7 +153,7 @@ class Metrics:
             pipe = self._connection.redis.pipeline(transaction=False)
             for role in roles:
                 pipe.zcard(keys.PAUSED_HANDOFFS + role)
-            answers = answers_or_refusals(pipe) if roles else []
+            answers = answers_or_refusals(pipe)
         counts: dict[str, int] = {}
         for role, answer in zip(roles, answers, strict=True):
             if not is_refusal(answer):

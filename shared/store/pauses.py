@@ -88,7 +88,7 @@ class Pauses:
             for role in roles:
                 pipe.zcard(keys.PAUSED_HANDOFFS + role)
                 pipe.zrange(keys.PAUSED_HANDOFFS + role, 0, limit - 1, withscores=True)
-            answers = pipe.execute() if roles else []
+            answers = pipe.execute()
         handoffs: list[PausedHandoff] = []
         number = 0
         for role, (paused_by_role, members) in zip(roles, rows(answers, 2), strict=True):

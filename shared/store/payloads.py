@@ -314,27 +314,31 @@ class PayloadStore:
         """
         missing: set[str] = set()
         for part in rows(digests, DOCUMENTS_AT_ONCE):
-            document_keys: list[str] = []
-            digest_of_key: list[str] = []
-            for digest in part:
-                for name in self._document_names(tenant, digest, with_plain=with_plain):
-                    document_keys.append(keys.document(name))
-                    digest_of_key.append(digest)
+            digest_by_key = self._document_keys(tenant, part, with_plain=with_plain)
             exist = self._connection.script(
-                "extend_ttl", document_keys, [1000 * self._stay_s(work_s)]
+                "extend_ttl", list(digest_by_key), [1000 * self._stay_s(work_s)]
             )
             missing.update(part)
-            for digest, exists in zip(digest_of_key, exist, strict=True):
+            for digest, exists in zip(digest_by_key.values(), exist, strict=True):
                 if exists:
                     missing.discard(digest)
         return missing
 
-    def _document_names(self, tenant: str, digest: str, *, with_plain: bool = True) -> list[str]:
-        """Return the names under which a document may be stored."""
-        names = self._sealing.document_names(tenant, digest)
-        if with_plain and digest not in names:
-            names.append(digest)  # from the time before the tenant had a key
-        return names
+    def _document_keys(
+        self, tenant: str, digests: Iterable[str], *, with_plain: bool = True
+    ) -> dict[str, str]:
+        """Return the keys at which documents may be stored, each with the digest of its document.
+
+        Args:
+            with_plain: see `_missing`. Such a text is from the time before the tenant had a key.
+        """
+        digest_by_key: dict[str, str] = {}
+        for digest in digests:
+            for name in self._sealing.document_names(tenant, digest):
+                digest_by_key[keys.document(name)] = digest
+            if with_plain:
+                digest_by_key[keys.document(digest)] = digest
+        return digest_by_key
 
     def put_new_documents(
         self, texts: Mapping[str, str], work_s: float, tenant: str = DEFAULT_TENANT
@@ -381,17 +385,12 @@ class PayloadStore:
         """
         if not digests:
             return {}
-        document_keys: list[str] = []
-        digest_of_key: list[str] = []
-        for digest in digests:
-            for name in self._document_names(tenant, digest):
-                document_keys.append(keys.document(name))
-                digest_of_key.append(digest)
+        digest_by_key = self._document_keys(tenant, digests)
         with self._connection.translate_errors():
-            stored_forms = self._redis.mget(document_keys)
+            stored_forms = self._redis.mget(list(digest_by_key))
         texts: dict[str, str] = {}
         room = _Room.for_payloads(stored_forms)
-        for digest, value in zip(digest_of_key, stored_forms, strict=True):
+        for digest, value in zip(digest_by_key.values(), stored_forms, strict=True):
             if value is not None and digest not in texts:
                 packed = self._sealing.open_for(tenant, DOCUMENTS, digest, value)
                 texts[digest] = room.take(verify_payload(digest, packed, room.max_bytes))

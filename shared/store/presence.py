@@ -85,6 +85,16 @@ class LiveProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedAnnouncement:
+    """An announcement of a live worker that does not count."""
+
+    worker: str
+    reason: str
+    text: str
+    """The announcement as the worker wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServedSpecialist:
     """A specialist that at least one worker serves."""
 
@@ -253,7 +263,7 @@ class PresenceStore:
             pipe = redis.pipeline(transaction=False)
             for names in wishes:
                 pipe.zcount(f"{keys.UNPLANNED}:{names}", now_ms, "+inf")
-            counts = pipe.execute() if wishes else []
+            counts = pipe.execute()
         jobs: dict[tuple[str, ...], int] = {}
         for names, count in zip(wishes, counts, strict=True):
             if count:
@@ -303,37 +313,39 @@ class PresenceStore:
         """Return whether this process has no keys, and a live worker signs its messages."""
         if self._trust.is_on:
             return False
-        _, workers = self._live_names()
-        for text in self._read_announced_values(list(map(keys.worker, workers))):
-            has_signature = text is not None and text_of_announcement(text) is not text
-            if has_signature:
-                return True
-        return False
+        texts = self._read_texts_of_workers().values()
+        return any(text_of_announcement(text) is not text for text in texts)
 
-    def read_refused_announcements(self) -> list[tuple[str, str, str]]:
-        """Return the name, the reason and the text of each announcement of a live worker that
-        does not count.
-        """
-        refused_announcements: list[tuple[str, str, str]] = []
+    def read_refused_announcements(self) -> list[RefusedAnnouncement]:
+        """Return the announcements of live workers that do not count."""
+        refused_announcements: list[RefusedAnnouncement] = []
         if not self._trust.is_on and self._accepted is None:
             return refused_announcements
-        _, workers = self._live_names()
-        texts = self._read_announced_values(list(map(keys.worker, workers)))
         now = self._connection.now()
-        for worker, text in zip(workers, texts, strict=True):
-            if text is None:
-                continue  # it has just expired
+        for worker, text in self._read_texts_of_workers().items():
             try:
                 self._read_accepted(text, now)
             except UntrustedMessage as error:
-                refused_announcements.append((worker, str(error), text.decode(errors="replace")))
+                refused_announcements.append(
+                    RefusedAnnouncement(worker, str(error), text.decode(errors="replace"))
+                )
             except MalformedMessage:
                 continue  # a worker of another version has signed it
         return refused_announcements
 
-    def _read_signed_announcements(self) -> list[SignedAnnouncement]:
+    def _read_texts_of_workers(self) -> dict[str, bytes]:
+        """Return the announcement of each live worker by its name, in order. An announcement that
+        has just expired is left out.
+        """
         _, workers = self._live_names()
-        texts = self._read_announced_values(list(map(keys.worker, workers)))
+        announced_values = self._read_announced_values(list(map(keys.worker, workers)))
+        texts: dict[str, bytes] = {}
+        for worker, text in zip(workers, announced_values, strict=True):
+            if text is not None:
+                texts[worker] = text
+        return texts
+
+    def _read_signed_announcements(self) -> list[SignedAnnouncement]:
         now = self._connection.now()
 
         def read(text: bytes) -> SignedAnnouncement:
@@ -342,7 +354,7 @@ class PresenceStore:
             except UntrustedMessage as error:
                 raise MalformedMessage(str(error)) from error
 
-        return read_entries(filter(None, texts), read, keys.worker("*"))
+        return read_entries(self._read_texts_of_workers().values(), read, keys.worker("*"))
 
     def _read_accepted(self, text: bytes, now: float) -> SignedAnnouncement:
         """Return an announcement that counts. Raises as `read_announcement`."""
@@ -454,7 +466,7 @@ class PresenceStore:
                 pipe.llen(queue_of(name))
                 pipe.zcard(keys.PAUSED_HANDOFFS + name)
                 pipe.hget(keys.PAUSED, name)
-            answers = answers_or_refusals(pipe) if names else []
+            answers = answers_or_refusals(pipe)
         specialists: dict[str, ServedSpecialist] = {}
         for name, parts in zip(names, rows(answers, 3), strict=True):
             if self._connection.queue_access.is_refused(name, parts):

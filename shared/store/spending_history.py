@@ -47,18 +47,8 @@ class Amounts:
     """Micro-dollars that these calls would have cost more as live calls."""
 
     def add(self, other: Amounts) -> None:
-        self.calls += other.calls
-        self.usd += other.usd
-        self.input += other.input
-        self.output += other.output
-        self.cached += other.cached
-        self.saved += other.saved
-        self.surcharge += other.surcharge
-        self.unpriced += other.unpriced
-        self.copies += other.copies
-        self.spared += other.spared
-        self.batched += other.batched
-        self.batch_saved += other.batch_saved
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def tokens(self) -> int:

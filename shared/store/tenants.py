@@ -73,7 +73,7 @@ class Tenants:
             pipe = redis.pipeline(transaction=False)
             for job_id, digest in manifests:
                 pipe.hget(keys.blobs(job_id), digest)
-            answers = pipe.execute() if manifests else []
+            answers = pipe.execute()
         for (job_id, digest), stored_form in zip(manifests, answers, strict=True):
             try:
                 packed = self._connection.sealing.open(job_id, digest, stored_form or b"")

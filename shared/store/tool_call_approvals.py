@@ -14,7 +14,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.encryption_at_rest import Sealing
 from handoff_queue.shared.store.payloads import payload_arguments, verify_payload
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import retention_arguments
+from handoff_queue.shared.store.script_arguments import retention_arguments, rows
 from handoff_queue.shared.trust.event_signatures import (
     check_batch,
     may_write,
@@ -111,8 +111,7 @@ def call_answers_in(
         return verify_payload(payload.digest, sealing.open(job_id, payload.digest, stored_form))
 
     answers: dict[str, CallAnswer] = {}
-    parts = [fields[place::4] for place in range(4)]
-    for name, decision, note, arguments in zip(*parts, strict=True):
+    for name, decision, note, arguments in rows(fields, 4):
         call = AnsweredCall(handoff_id=handoff_id, call_id=name.decode())
         try:
             event = _answer_in(decision, trust, job_id, call)

@@ -112,14 +112,16 @@ class Sweeper:
         """Record the announcements of workers that do not count, each worker's once in the life of
         this process.
         """
-        for worker, why, text in self._store.presence.read_refused_announcements():
-            if (worker, why) not in self._refused_announcements and len(
-                self._refused_announcements
-            ) < MAX_REFUSED:
-                self._refused_announcements.add((worker, why))
-                log.warning("the announcement of a worker was refused", worker=worker, why=why)
-                reason = f"the announcement of {worker[:MAX_WORKER_CHARS]} does not count: {why}"
-                self._store.refuse(worker[:MAX_WORKER_CHARS], "announcements", reason, text)
+        for refused in self._store.presence.read_refused_announcements():
+            worker, why = refused.worker, refused.reason
+            is_recorded = (worker, why) in self._refused_announcements
+            if is_recorded or len(self._refused_announcements) >= MAX_REFUSED:
+                continue
+            self._refused_announcements.add((worker, why))
+            log.warning("the announcement of a worker was refused", worker=worker, why=why)
+            subject = worker[:MAX_WORKER_CHARS]
+            reason = f"the announcement of {subject} does not count: {why}"
+            self._store.refuse(subject, "announcements", reason, refused.text)
 
     def announce(self) -> None:
         """Announce this supervisor, and set its daily caps, unless a supervisor that started

@@ -161,8 +161,8 @@ def test_a_supervisor_with_its_own_files_accepts_no_other_description_of_a_role(
     supervisor.accept_only({spec.name: spec.content_digest})
 
     assert supervisor.load_served_specialists() == {}
-    ((worker, why, _),) = supervisor.read_refused_announcements()
-    assert (worker, why) == (
+    (refused,) = supervisor.read_refused_announcements()
+    assert (refused.worker, refused.reason) == (
         "x1",
         f"it has {changed.name} with other contents than the supervisor's file",
     )
