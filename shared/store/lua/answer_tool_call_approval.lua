@@ -7,14 +7,12 @@ local job, due = KEYS[1], KEYS[2]
 local event, question, handoff = ARGV[1], ARGV[2], ARGV[3]
 local status, cancelled = unpack(redis.call('HMGET', job, 'status', 'cancelled'))
 if not status then return 0 end
-local may_change = false
-for _, allowed in ipairs(cjson.decode(ARGV[4])) do may_change = may_change or allowed == status end
-if not may_change or cancelled then return -1 end
+if cancelled or not has_value(cjson.decode(ARGV[4]), status) then return -1 end
 local subject = redis.call('HGET', progress_of(job), 'approval:' .. question)
 if subject ~= CALL_APPROVAL then return -2 end
 local at = now_ms()
 keep_payloads(job, ARGV, 5)
 local version = append_trusted(job, ARGV, 1, 1, at, {})
 decide_call(job, handoff, question, cjson.encode({ 1, event }), at)
-redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
+make_due_soon(due, job, at)
 return version

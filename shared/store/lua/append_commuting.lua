@@ -6,9 +6,7 @@ local job, due = KEYS[1], KEYS[2]
 local status = redis.call('HGET', job, 'status')
 if not status then return 0 end
 local statuses = cjson.decode(ARGV[3])
-local fits = #statuses == 0
-for _, allowed in ipairs(statuses) do fits = fits or allowed == status end
-if not fits then return -1 end
+if #statuses > 0 and not has_value(statuses, status) then return -1 end
 local at = now_ms()
 keep_payloads(job, ARGV, 4)
 local version = append_trusted(job, ARGV, 1, 1, at, cjson.decode(ARGV[2]))

@@ -7,7 +7,7 @@
 -- | 'cancelled'
 local job, handoff, FIRST = KEYS[1], ARGV[1], 7
 local due = due_of(job, handoff)
-local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
+local h, member = handoff_key(job, handoff), member_of(job, handoff)
 local kept_fence, state, asks_json = unpack(redis.call('HMGET', h, 'fence', 'state', 'asks'))
 local version = job_of(job).version
 local refusal = fence_refusal(version, kept_fence, state, ARGV[2])
@@ -37,7 +37,7 @@ if #events > 0 then
   add_payloads(job, ARGV, FIRST + #calls)
   append(job, events, 1, #events, at, fields)
   put_open_calls(job, open)
-  redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
+  make_due_soon(due, job, at)
 end
 give_back(h, 'asked')
 local MAX_WAIT_MS = 30 * 24 * 3600 * 1000

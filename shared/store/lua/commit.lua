@@ -176,7 +176,7 @@ local function issue()
     if queue then
       local entries = leaving[queue] or {}
       entries[#entries + 1] = integer(at + PUBLISHING_MS * (place - 1))
-      entries[#entries + 1] = id .. '/' .. handoff.id
+      entries[#entries + 1] = member_of(job, handoff.id)
       leaving[queue] = entries
     end
   end
@@ -210,7 +210,7 @@ local function drop_all()
     local queue, group, bucket, child, state, asks, run = unpack(redis.call(
       'HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares'
     ))
-    local role, member = role_of(job, handoff), id .. '/' .. handoff
+    local role, member = role_of(job, handoff), member_of(job, handoff)
     if not state or state == 'done' or state == 'dropped' then return false end
     redis.call('HSET', h, 'state', 'dropped')
     redis.call('HDEL', h, 'doing')

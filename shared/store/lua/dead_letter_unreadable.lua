@@ -7,7 +7,7 @@
 -- publishes it again) | 'dead' (waits until `handoff dead requeue`)
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
-local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
+local h, member = handoff_key(job, handoff), member_of(job, handoff)
 local state, digest, queue, unread_since = unpack(
   redis.call('HMGET', h, 'state', 'digest', 'queue', 'unread')
 )

@@ -5,7 +5,7 @@
 -- lost, or no job needs the handoff)
 local job, handoff, why = KEYS[1], ARGV[1], ARGV[4]
 local due = due_of(job, handoff)
-local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
+local h, member = handoff_key(job, handoff), member_of(job, handoff)
 local kept_fence, state = unpack(redis.call('HMGET', h, 'fence', 'state'))
 if fence_refusal(job_of(job).version, kept_fence, state, ARGV[2]) then return 0 end
 local at = now_ms()

@@ -6,7 +6,7 @@
 local queue, first = KEYS[1], tonumber(ARGV[1])
 local GONE = '' -- no message is empty
 local piece, removed = redis.call('LRANGE', queue, first, ARGV[2]), 0
-local fair = 'handoff:fair:' .. queue
+local fair = fair_key(queue)
 for i = 3, #ARGV, 3 do
   local place = tonumber(ARGV[i])
   if piece[place] == ARGV[i + 1] then
@@ -17,5 +17,5 @@ for i = 3, #ARGV, 3 do
   end
 end
 if removed > 0 then redis.call('LREM', queue, -removed, GONE) end -- one walk for all
-if redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
+forget_turns_of_empty(fair)
 return removed

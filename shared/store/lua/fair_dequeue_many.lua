@@ -18,7 +18,7 @@ for n, queue in ipairs(KEYS) do
     local member = at and string.match(frame, '^([^"\\%s]+)"', at + 1)
     _, at = string.find(frame, '"delivery_tag": "', 1, true)
     local tag = at and string.match(frame, '^([^"\\]+)"', at + 1)
-    if member and tag and redis.call('ZSCORE', 'handoff:fair:' .. queue, member .. ' ' .. tag) then
+    if member and tag and redis.call('ZSCORE', fair_key(queue), member .. ' ' .. tag) then
       local message = take_next_message(queue, tag)
       messages[#messages + 1] = message ~= '' and message or frame
     else

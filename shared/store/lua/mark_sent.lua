@@ -4,7 +4,7 @@
 local job = KEYS[1]
 if redis.call('EXISTS', job) == 0 then return 0 end
 for _, handoff in ipairs(ARGV) do
-  local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
+  local h, member = handoff_key(job, handoff), member_of(job, handoff)
   local state, lost, queue = unpack(redis.call('HMGET', h, 'state', 'lost', 'queue'))
   if state == 'issued' and lost and queue then -- otherwise it was claimed in the meantime
     local role = role_of(job, handoff)

@@ -8,7 +8,7 @@ local h = handoff_key(job, handoff)
 local state, waits_in, lost = unpack(redis.call('HMGET', h, 'state', 'queue', 'lost'))
 local is_waiting = waits_in and not lost
 if state ~= 'issued' or is_waiting or redis.call('EXISTS', job) == 0 then return 0 end
-local member = id_of(job) .. '/' .. handoff
+local member = member_of(job, handoff)
 redis.call('HSET', h, 'queue', queue, 'lost', 1)
 redis.call('ZADD', due, now_ms() + ARGV[3], member)
 redis.call('HSETNX', 'handoff:queues', queue, 0)

@@ -7,7 +7,7 @@ local due = due_of(job, handoff)
 local h = handoff_key(job, handoff)
 local kept_fence, state = unpack(redis.call('HMGET', h, 'fence', 'state'))
 if fence_refusal(job_of(job).version, kept_fence, state, ARGV[2]) then return 0 end
-local used, member = from_json(ARGV[3]), id_of(job) .. '/' .. handoff
+local used, member = from_json(ARGV[3]), member_of(job, handoff)
 if used then settle(job, h, used) else settle_lost(job, h) end
 settle_share(used and used.share, member, now_ms())
 give_back(h, 'released')

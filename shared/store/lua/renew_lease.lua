@@ -20,5 +20,5 @@ if ARGV[4] ~= '' then redis.call('HSET', h, 'doing', ARGV[4]) end
 if ARGV[5] ~= '' then
   redis.call('SET', draft_key(job, handoff), ARGV[5], 'PX', integer(math.max(1, left_of(h))))
 end
-redis.call('ZADD', due, at + ARGV[3], id_of(job) .. '/' .. handoff)
+redis.call('ZADD', due, at + ARGV[3], member_of(job, handoff))
 return #untaken(job, h, handoff, known) > 0 and 'messages' or 'ok'

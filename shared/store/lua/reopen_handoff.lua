@@ -4,7 +4,7 @@
 -- Returns 1 | 0 (another event ended the handoff, or it runs)
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
-local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
+local h, member = handoff_key(job, handoff), member_of(job, handoff)
 local state, end_version, group, counts_json, status = unpack(
   redis.call('HMGET', h, 'state', 'end_version', 'group', 'counts', 'status')
 )

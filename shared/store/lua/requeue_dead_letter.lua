@@ -7,7 +7,7 @@ local h = handoff_key(job, handoff)
 local state, role = redis.call('HGET', h, 'state'), role_of(job, handoff)
 if not state or redis.call('EXISTS', job) == 0 then return 'unknown' end
 if state ~= 'issued' then return 'over' end
-local member = id_of(job) .. '/' .. handoff
+local member = member_of(job, handoff)
 local is_paused = role and redis.call('ZSCORE', 'handoff:paused_handoffs:' .. role, member)
 if not is_paused and redis.call('HDEL', h, 'waits') == 1 then
   redis.call('HSET', h, 'lost', 1)

@@ -34,7 +34,7 @@ for _, queue in ipairs(redis.call('HKEYS', KEYS[2])) do
   end
 end
 for _, member in ipairs(members) do
-  local job, handoff = string.match(member, '^(.-)/(.+)$')
+  local job, handoff = split_member(member)
   if reads_jobs then
     if job then count(job) else count_if_open(member) end
   end

@@ -21,9 +21,7 @@ for n = 1, count do
     return { 'ok', known.version }
   end
 end
-local may_change = false
-for _, allowed in ipairs(given.open) do may_change = may_change or allowed == status end
-if not may_change or cancelled then return { 'ended' } end
+if cancelled or not has_value(given.open, status) then return { 'ended' } end
 if count >= tonumber(ARGV[6]) then return { 'full' } end
 if type(given.version) == 'number' and given.version ~= last then return { 'changed' } end
 local unable = 0
@@ -42,5 +40,5 @@ append_trusted(
   job, ARGV, 1, 1, at,
   { messages = integer(count + 1), ['message:' .. integer(count + 1)] = cjson.encode(message) }
 )
-redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
+make_due_soon(due, job, at)
 return { 'ok', version }

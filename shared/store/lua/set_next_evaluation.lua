@@ -14,7 +14,7 @@ set_fields(job, {
 })
 if not is_current then
   -- a sweep may have replaced the time that the new event has set
-  redis.call('ZADD', due, 'LT', now_ms() + 1000, id)
+  make_due_soon(due, job, now_ms())
   return 0
 end
 if tonumber(ARGV[2]) >= 0 then

@@ -17,7 +17,7 @@ local overdue, fresh, woken = {}, {}, {}
 -- deleted; `is_in_batch`: it has ended while its call was in a batch; `has_lapsed`: its claim is
 -- lost.
 local function find_handoff(member)
-  local job, handoff = string.match(member, '^(.-)/(.+)$')
+  local job, handoff = split_member(member)
   if not job then return nil end
   local key = key_of(job)
   local h = handoff_key(key, handoff)
@@ -90,7 +90,7 @@ end
 -- took a message. An element is added for each missing message. Entries that no job needs are
 -- removed. Returns whether the queue is empty.
 local function repair_length(queue)
-  local fair, elements = 'handoff:fair:' .. queue, redis.call('LLEN', queue)
+  local fair, elements = fair_key(queue), redis.call('LLEN', queue)
   local missing = redis.call('ZCARD', fair) - elements
   local entries = {}
   if missing > 0 then entries = redis.call('ZRANGE', fair, 0, math.min(missing, most) - 1) end
@@ -105,7 +105,7 @@ local function repair_length(queue)
       redis.call('RPUSH', queue, text)
     end
   end
-  if missing > 0 and redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
+  if missing > 0 then forget_turns_of_empty(fair) end
   return elements == 0 and missing <= 0
 end
 

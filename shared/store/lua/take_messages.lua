@@ -29,5 +29,5 @@ redis.call('RPUSH', t, unpack(ARGV, FIRST + new))
 redis.call('PEXPIRE', t, integer(keep))
 redis.call('HSET', h, 'messages', integer(knows))
 append(job, ARGV, FIRST, new, at, {})
-redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
+make_due_soon(due, job, at)
 return 'ok'

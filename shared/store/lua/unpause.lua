@@ -8,7 +8,7 @@ local members = redis.call('ZRANGE', handoffs, 0, -1)
 for _, member in ipairs(members) do
   -- A worker of the role may have written any member, also an unknown handoff, which no user may
   -- change, and a handoff of another role.
-  local job, handoff = string.match(member, '^(.-)/(.+)$')
+  local job, handoff = split_member(member)
   if job and role_of(key_of(job), handoff) == ARGV[1] then
     local h = handoff_key(key_of(job), handoff)
     if redis.call('HDEL', h, 'waits') == 1 then

@@ -13,6 +13,11 @@ local function fair_key(queue)
   return 'handoff:fair:' .. queue
 end
 
+-- Forget the next scores of the tenants of a queue without messages.
+local function forget_turns_of_empty(fair)
+  if redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
+end
+
 -- Return the lowest waiting score of a class, as text; nil if no message of the class waits. The
 -- base itself is the score of the messages that go first, and does not count.
 local function lowest_in_class(fair, base)
@@ -61,7 +66,7 @@ local function take_next_message(queue, popped_tag)
   redis.call(
     'ZREMRANGEBYSCORE', fair .. ':next', integer(base), lowest or '(' .. integer(base + CLASS)
   )
-  if not lowest and redis.call('EXISTS', fair) == 0 then redis.call('DEL', fair .. ':next') end
+  if not lowest then forget_turns_of_empty(fair) end
   redis.call('ZADD', 'handoff:out:' .. queue, integer(now_ms()), member)
   return tag == popped_tag and '' or text
 end

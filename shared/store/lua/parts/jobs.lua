@@ -68,6 +68,16 @@ local function key_of(id)
   return 'handoff:{' .. (is_job_id(id) and id or 'j-no-such-job!') .. '}'
 end
 
+-- Return the member `job/handoff` of the sorted sets, for a handoff of a job.
+local function member_of(job, handoff)
+  return id_of(job) .. '/' .. handoff
+end
+
+-- Return the id of the job and the handoff of a member `job/handoff`; nil for another text.
+local function split_member(member)
+  return string.match(member, '^(.-)/(.+)$')
+end
+
 -- Return the role of a handoff, from the hash that only clients and supervisors write; false if the
 -- job has no such handoff. It is read once in a script.
 local roles_read = {}
@@ -106,6 +116,12 @@ local function due_of(job, handoff)
   return role and not OWN_ROLES[role] and 'handoff:due:' .. role or 'handoff:due'
 end
 
+-- Make a job due in a second at the latest, so that a supervisor evaluates a new event even if the
+-- wake-up is lost.
+local function make_due_soon(due, job, at)
+  redis.call('ZADD', due, 'LT', integer(at + 1000), id_of(job))
+end
+
 -- Return whether a job waits for a person: an open job that asks for a decision, or whose newest
 -- question has no answer.
 local function waits_for_person(status, asks, asked_last, job)
@@ -119,7 +135,7 @@ end
 local function parent_of(job)
   local known = job_of(job)
   if known.parent then
-    local id, handoff = string.match(known.parent, '^(.-)/(.+)$')
+    local id, handoff = split_member(known.parent)
     local outer = key_of(id)
     local h = handoff_key(outer, handoff)
     if redis.call('EXISTS', outer) + redis.call('EXISTS', h) == 2 then

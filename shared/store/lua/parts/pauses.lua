@@ -9,7 +9,7 @@ end
 -- Pause a handoff until its role is unpaused. It waits in no queue, and the sweeper does not
 -- find it.
 local function pause_handoff(job, handoff, role)
-  local h, member = handoff_key(job, handoff), id_of(job) .. '/' .. handoff
+  local h, member = handoff_key(job, handoff), member_of(job, handoff)
   redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'waits', '1')
   redis.call('HDEL', h, 'lost')
   redis.call('ZREM', due_of(job, handoff), member)

@@ -45,6 +45,14 @@ local function set_fields(key, fields)
   if #removed > 0 then redis.call('HDEL', key, unpack(removed)) end
 end
 
+-- Return whether a list has this value.
+local function has_value(list, value)
+  for _, other in ipairs(list) do
+    if other == value then return true end
+  end
+  return false
+end
+
 -- Return whether a text of words has this word. `text` nil: no words.
 local function has_word(text, word)
   return text and string.find(' ' .. text .. ' ', ' ' .. word .. ' ', 1, true) ~= nil

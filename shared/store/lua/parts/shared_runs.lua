@@ -15,7 +15,7 @@ end
 -- Return the keys of the handoff and of the job of a member of the set; nil if it is not a handoff
 -- of this role and of the tenant of `job`.
 local function sharing_handoff(job, member, role)
-  local id, handoff = string.match(member, '^(.-)/(.+)$')
+  local id, handoff = split_member(member)
   local other = id and key_of(id)
   if not other or role_of(other, handoff) ~= role then return nil end
   local theirs = job_of(other)
@@ -31,7 +31,7 @@ local function result_of_run(job, member, role, name)
     redis.call('HMGET', h, 'state', 'status', 'shares', 'result', 'proof')
   )
   if state ~= 'done' or status ~= 'ok' or shares ~= name or not proof then return nil end
-  local id, handoff = string.match(member, '^(.-)/(.+)$')
+  local id, handoff = split_member(member)
   return { id, handoff, result, proof }
 end
 
@@ -59,7 +59,7 @@ end
 local function share_run(job, handoff, name, deadline, keep, may_wait, at)
   local h = handoff_key(job, handoff)
   local role = role_of(job, handoff)
-  local member = id_of(job) .. '/' .. handoff
+  local member = member_of(job, handoff)
   if runs_alone(job) then return nil end
   local set = run_key(role, name)
   local follows, since = unpack(redis.call('HMGET', h, 'follows', 'follows_since'))
@@ -112,7 +112,7 @@ end
 -- Remove a handoff that ends from its set. After a run that may be copied, all others are woken.
 -- After another end of the run, the next handoff takes over, and the others go on waiting.
 local function leave_run(job, handoff, name, may_copy, at)
-  local role, member = role_of(job, handoff), id_of(job) .. '/' .. handoff
+  local role, member = role_of(job, handoff), member_of(job, handoff)
   local set, due = run_key(role, name), due_of(job, handoff)
   local score = redis.call('ZSCORE', set, member)
   if not score then return end

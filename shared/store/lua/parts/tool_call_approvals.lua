@@ -72,6 +72,6 @@ local function decide_call(job, handoff, version, answer, at)
   if redis.call('HGET', h, 'state') == 'issued' and redis.call('HEXISTS', h, 'asks_since') == 1 then
     redis.call('HDEL', h, 'waits', 'deferred')
     redis.call('HSET', h, 'lost', '1')
-    redis.call('ZADD', due_of(job, handoff), integer(at), id_of(job) .. '/' .. handoff)
+    redis.call('ZADD', due_of(job, handoff), integer(at), member_of(job, handoff))
   end
 end
