@@ -8,8 +8,8 @@
 local member, report = ARGV[1], cjson.decode(ARGV[2])
 local limiter = rate_limiter()
 local bucket, window, at = limiter.bucket_of(report.bucket), report.window, now_ms()
-local is = bucket.is
-local is_current = not report.why or report.asked_at >= (is.cleared or 0)
+local fields = bucket.fields
+local is_current = not report.why or report.asked_at >= (fields.cleared or 0)
 redis.call('HSET', bucket.key, 'known', 1)
 
 if not report.why then
@@ -22,7 +22,7 @@ if is_current then
   for name, pair in pairs(report.limits) do
     local limit, remaining = pair[1], pair[2]
     local level = remaining
-    if is[name] == limit then
+    if fields[name] == limit then
       -- The server's count can only lower ours, because it does not know the calls on their way. A
       -- refill since then is not added: a full bucket does not refill, and while the first burst
       -- was on its way, the server's bucket was full. If our count is higher by more than rounding
@@ -35,11 +35,9 @@ if is_current then
   end
   if next(report.limits) then -- limits without an answer are updated to the same time
     for _, name in ipairs(limiter.LIMITS) do
-      if is[name] and not report.limits[name] then
-        redis.call(
-          'HSET', bucket.key, name .. '_level',
-          string.format('%.3f', limiter.level_at(bucket, name, at, window))
-        )
+      if fields[name] and not report.limits[name] then
+        local level = string.format('%.3f', limiter.level_at(bucket, name, at, window))
+        redis.call('HSET', bucket.key, name .. '_level', level)
       end
     end
     redis.call('HSET', bucket.key, 'at', at)

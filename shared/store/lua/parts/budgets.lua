@@ -203,14 +203,21 @@ end
 -- Returns the labels of the role and of the model.
 local function count_call(job, h, used, is_open)
   local role, model, turn_at = unpack(redis.call('HMGET', h, 'role', 'r_model', 'turn_at'))
-  model = label('model', model and model ~= '' and model or 'unknown')
+  if not model or model == '' then model = 'unknown' end
+  model = label('model', model)
   role = label('role', role or '')
+  local outcome = 'ok'
+  if used.cut then
+    outcome = 'cut'
+  elseif used.failed then
+    outcome = 'failed'
+  end
   local function add(more, name, last)
     if more > 0 then
       add_to_metric(integer(more), name, label('tenant', job_of(job).tenant), role, model, last)
     end
   end
-  add(1, 'model_calls', used.cut and 'cut' or used.failed and 'failed' or 'ok')
+  add(1, 'model_calls', outcome)
   add(used.input, 'tokens', 'input')
   add(used.output, 'tokens', 'output')
   add(used.cached or 0, 'cached_input_tokens')
@@ -260,6 +267,16 @@ local function add_to_month(job, usd)
   if is_first then redis.call('PEXPIRE', month, integer(MONTH_KEPT_MS)) end
 end
 
+-- Add the amounts that a sample of the role has to a handoff and to the jobs that it belongs to.
+local function add_sample_amounts(h, levels, used)
+  local keys = { h }
+  for _, level in ipairs(levels) do keys[#keys + 1] = progress_of(level.job) end
+  for _, name in ipairs(FIELDS_OF_SAMPLES) do
+    local more = used[name] or 0
+    for _, key in ipairs(more > 0 and keys or {}) do add_to_figure(key, name, integer(more)) end
+  end
+end
+
 -- Replace a handoff's reservation by the used amounts, in the budget of the day of the reservation.
 -- `used` nil: the upper bound is charged, because the call was in flight. `used.turns` 0: nothing
 -- is charged, because the call was never made.
@@ -269,27 +286,23 @@ local function settle(job, h, used)
   if not used then return end
   if used.turns == 0 then return unreserve(job, h) end
   local role, model = count_call(job, h, used, is_open)
-  local levels, changes = levels_of(job, h), usage_changes(used)
-  local first, day = levels[#levels].job, worst and worst.day or today()
-  count_spending(day, label('tenant', job_of(job).tenant), role, model, job_of(first).mode, used)
-  add_to_month(first, used.usd)
-  local keys = accounts_of_call(levels, days(job, day))
+  local levels = levels_of(job, h)
+  local users_job = levels[#levels].job -- it has no parent
+  local day = worst and worst.day or today()
+  local tenant = label('tenant', job_of(job).tenant)
+  count_spending(day, tenant, role, model, job_of(users_job).mode, used)
+  add_to_month(users_job, used.usd)
+  local accounts = accounts_of_call(levels, days(job, day))
+  local changes = usage_changes(used)
   add_to_accounts({ h }, changes)
-  for _, change in ipairs(worst and reservation_changes(worst, -1) or {}) do
-    changes[#changes + 1] = change
+  if worst then
+    for _, change in ipairs(reservation_changes(worst, -1)) do changes[#changes + 1] = change end
   end
-  add_to_accounts(keys, changes)
-  for _, name in ipairs(FIELDS_OF_SAMPLES) do
-    if (used[name] or 0) > 0 then
-      add_to_figure(h, name, integer(used[name]))
-      for _, level in ipairs(levels) do
-        add_to_figure(progress_of(level.job), name, integer(used[name]))
-      end
-    end
-  end
+  add_to_accounts(accounts, changes)
+  add_sample_amounts(h, levels, used)
   if used.usd < 0 then
     redis.call('HSET', h, 'unpriced', '1')
-    for _, key in ipairs(keys) do redis.call('HSET', key, 'unpriced', '1') end
+    for _, key in ipairs(accounts) do redis.call('HSET', key, 'unpriced', '1') end
   end
   if worst then forget_reservation(h) end
 end
@@ -311,9 +324,10 @@ local function settle_unanswered(job, h, handoff)
   local MAX_BYTES = 400
   local batch = redis.call('HGET', h, 'batch')
   local is_name = batch and #batch <= MAX_BYTES and string.find(batch, '^[!-~]+ [!-~]+$')
-  local is_readable = is_name and redis.call('HSTRLEN', h, 'r_model') <= MAX_BYTES
-  local model = is_readable and redis.call('HGET', h, 'r_model') or ''
-  if not is_readable or not string.find(model, '^[ -~]*$') then return settle(job, h, nil) end
+  local is_short = is_name and redis.call('HSTRLEN', h, 'r_model') <= MAX_BYTES
+  local model = is_short and (redis.call('HGET', h, 'r_model') or '')
+  local is_readable = model and string.find(model, '^[ -~]*$')
+  if not is_readable then return settle(job, h, nil) end
   local entry = table.concat({ id_of(job), handoff, batch, model }, ' ')
   redis.call('ZADD', 'handoff:batches', integer(now_ms()), entry)
   redis.call('PEXPIRE', 'handoff:batches', integer(RESULTS_KEPT_MS))
@@ -335,6 +349,11 @@ local function check_limit(key, measure, most, worst, verified)
   return nil
 end
 
+-- Return whether a refusal is a limit that a call can never keep, and not 'wait' or nil.
+local function is_final(refusal)
+  return refusal and refusal ~= 'wait'
+end
+
 -- Check a call against all limits of a level, in the order of MEASURES. A limit that it can never
 -- keep comes before 'wait'. `usage`: the key of the verified sums (nil: a handoff has none).
 local function check_level(key, worst, limits, usage)
@@ -344,7 +363,7 @@ local function check_level(key, worst, limits, usage)
     if most > 0 then
       verified = verified or usage and verified_at(usage) or {}
       local refusal, wanted, left = check_limit(key, measure, most, worst, verified)
-      if refusal and refusal ~= 'wait' then return refusal, wanted, left end
+      if is_final(refusal) then return refusal, wanted, left end
       waits = waits or refusal
     end
   end
@@ -388,6 +407,56 @@ local function limits_of(job, closes)
   return limits
 end
 
+-- Check a call against the limits of the jobs that it is charged to. Returns the result of
+-- `check_level`, and the name of the level of a limit that the call can never keep. `closes`:
+-- whether the handoff is of a closing role.
+local function check_jobs(job, h, levels, worst, closes)
+  local waits
+  for _, level in ipairs(levels) do
+    local may_use_reserve = closes
+    if level.h ~= h then may_use_reserve = redis.call('HEXISTS', level.h, 'closes') == 1 end
+    local limits = limits_of(level.job, may_use_reserve)
+    local refusal = check_level(progress_of(level.job), worst, limits, level.job)
+    if is_final(refusal) then return refusal, level.job == job and 'job' or 'ancestor' end
+    waits = waits or refusal
+  end
+  return waits
+end
+
+-- Check a call against the caps of a day, as `check_jobs` does. `tenant`, `installation`: keys of
+-- the budgets of the day.
+local function check_days(h, tenant, installation, worst, closes)
+  local NAMES = { 'tenant', 'installation' }
+  local caps = redis.call('HMGET', 'handoff:caps', unpack(CAPS))
+  local waits
+  for place, key in ipairs({ tenant, installation }) do
+    local limits = { unpack(caps, 1 + (place - 1) * #MEASURES, place * #MEASURES) }
+    local refusal, wanted, left = check_level(key, worst, limits, verified_key_of(key))
+    if is_final(refusal) then
+      record_need(key, h, closes, refusal, wanted, left)
+      return refusal, NAMES[place]
+    end
+    waits = waits or refusal
+  end
+  return waits
+end
+
+-- Store the reservation of a call in the hash of its handoff.
+local function store_reservation(h, day, worst)
+  local fields = { 'r_day', day, 'r_model', worst.model or '' }
+  -- The wait for a batch counts neither for the turn nor for the call.
+  if worst.batch then
+    fields[5], fields[6] = 'r_batch', '1'
+  else
+    fields[5], fields[6] = 'turn_at', integer(now_ms())
+  end
+  for _, amount in ipairs(AMOUNTS) do
+    fields[#fields + 1], fields[#fields + 2] = amount.reserved, integer(worst[amount.name])
+  end
+  redis.call('HSET', h, unpack(fields))
+  reservations[h] = nil -- the reservation has changed
+end
+
 -- Reserve the upper bound of the next call at every level or at none. Returns nil, or the refusal:
 -- 'wait', or the name of a limit and its level. A handoff has one call at a time: an unused earlier
 -- reservation is released first.
@@ -396,45 +465,22 @@ local function reserve(job, h, worst)
   worst.turns = 1
   local day = today()
   local levels = levels_of(job, h)
-  local own = redis.call('HMGET', h, 'closes', unpack(LIMITS))
-  local closes = table.remove(own, 1)
   local tenant, installation = days(job, day)
-  local waits = check_level(h, worst, own)
-  if waits and waits ~= 'wait' then return waits.stored_limit, 'handoff' end
-  for _, level in ipairs(levels) do
-    local is_last = level.h == h and closes
-    if level.h ~= h then is_last = redis.call('HEXISTS', level.h, 'closes') == 1 end
-    local limits = limits_of(level.job, is_last)
-    local refusal = check_level(progress_of(level.job), worst, limits, level.job)
-    if refusal and refusal ~= 'wait' then
-      return refusal.stored_limit, level.job == job and 'job' or 'ancestor'
-    end
+  local own_limits = redis.call('HMGET', h, 'closes', unpack(LIMITS))
+  local closes = table.remove(own_limits, 1)
+  local refusal, level = check_level(h, worst, own_limits), 'handoff'
+  local waits = refusal
+  if not is_final(refusal) then
+    refusal, level = check_jobs(job, h, levels, worst, closes)
     waits = waits or refusal
   end
-  local caps = redis.call('HMGET', 'handoff:caps', unpack(CAPS))
-  for place, key in ipairs({ tenant, installation }) do
-    local limits = { unpack(caps, 1 + (place - 1) * #MEASURES, place * #MEASURES) }
-    local refusal, wanted, left = check_level(key, worst, limits, verified_key_of(key))
-    if refusal and refusal ~= 'wait' then
-      record_need(key, h, closes, refusal, wanted, left)
-      return refusal.stored_limit, place == 1 and 'tenant' or 'installation'
-    end
+  if not is_final(refusal) then
+    refusal, level = check_days(h, tenant, installation, worst, closes)
     waits = waits or refusal
   end
-  if waits then return waits end
+  if is_final(refusal) then return refusal.stored_limit, level end
+  if waits then return 'wait' end
   add_to_accounts(accounts_of_call(levels, tenant, installation), reservation_changes(worst, 1))
-  local reservation = { 'r_day', day, 'r_model', worst.model or '' }
-  -- The wait for a batch counts neither for the turn nor for the call.
-  if worst.batch then
-    reservation[5], reservation[6] = 'r_batch', '1'
-  else
-    reservation[5], reservation[6] = 'turn_at', integer(now_ms())
-  end
-  for _, amount in ipairs(AMOUNTS) do
-    reservation[#reservation + 1] = amount.reserved
-    reservation[#reservation + 1] = integer(worst[amount.name])
-  end
-  redis.call('HSET', h, unpack(reservation))
-  reservations[h] = nil -- the reservation has changed
+  store_reservation(h, day, worst)
   return nil
 end

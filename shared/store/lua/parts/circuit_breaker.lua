@@ -11,11 +11,11 @@ local FIRST_CALL_MS, PROBE_MS = 3000, 30000
 -- Decide if a call goes first. Returns whether it must wait for another first call, and whether it
 -- is the first call itself.
 local function try_first_call(bucket, member, at)
-  local is = bucket.is
-  local is_half_open = (is.strikes or 0) > 0
-  if is.known and not is_half_open then return false, false end
-  local is_awaited = is.going and is.going ~= member
-  if is_awaited and is.going_until > at then return true, false end
+  local fields = bucket.fields
+  local is_half_open = (fields.strikes or 0) > 0
+  if fields.known and not is_half_open then return false, false end
+  local is_awaited = fields.going and fields.going ~= member
+  if is_awaited and fields.going_until > at then return true, false end
   -- a first call that was silent for so long has no limits to report
   if is_awaited and not is_half_open then return false, false end
   local max_ms = is_half_open and PROBE_MS or FIRST_CALL_MS
@@ -26,8 +26,8 @@ end
 -- Open the circuit after a refusal, for a time that doubles with each strike. `refusal`: the report
 -- of `record_provider_answer.lua`.
 local function open_circuit(bucket, refusal, member, at)
-  local is = bucket.is
-  local strikes, is_probe = is.strikes or 0, is.going == member
+  local fields = bucket.fields
+  local strikes, is_probe = fields.strikes or 0, fields.going == member
   -- refusals of calls that were made at the same time tell nothing new
   if is_probe or strikes == 0 then strikes = strikes + 1 end
   local backoff = math.min(refusal.first * 2 ^ (strikes - 1), refusal.longest)
@@ -35,17 +35,17 @@ local function open_circuit(bucket, refusal, member, at)
   if refusal.retry_after >= 0 then
     hold = math.min(refusal.retry_after + backoff * refusal.dice / 4, refusal.most)
   end
-  is['until'] = math.max(is['until'] or 0, at + math.ceil(hold))
+  fields['until'] = math.max(fields['until'] or 0, at + math.ceil(hold))
   redis.call(
-    'HSET', bucket.key, 'until', is['until'], 'why', refusal.why, 'strikes', strikes
+    'HSET', bucket.key, 'until', fields['until'], 'why', refusal.why, 'strikes', strikes
   )
   if is_probe then redis.call('HDEL', bucket.key, 'going', 'going_until') end
 end
 
 -- Close the circuit after the success of a first call that began at `asked_at` (Unix ms).
 local function close_circuit(bucket, member, asked_at)
-  if bucket.is.going ~= member then return end
+  if bucket.fields.going ~= member then return end
   redis.call('HDEL', bucket.key, 'going', 'going_until', 'until', 'why', 'strikes')
   redis.call('HSET', bucket.key, 'cleared', asked_at)
-  bucket.is['until'] = nil
+  bucket.fields['until'] = nil
 end

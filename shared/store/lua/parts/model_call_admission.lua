@@ -13,8 +13,8 @@ end
 -- and the taken share (nil if the call has no bucket); or the refusal: the result of `reserve` (and
 -- the owner of the limit), or 'rate_limit', the ms to wait and the reason.
 local function admit_call(job, h, worst, member, at)
-  local no, level = reserve(job, h, worst)
-  if no or not worst.call then return no, level end
+  local refusal, level = reserve(job, h, worst)
+  if refusal or not worst.call then return refusal, level end
   local ms, taken_or_why = rate_limiter().admit(worst.call, member, at)
   if not ms then
     local waited_ms, waits = waited(h, at)

@@ -41,53 +41,49 @@ local function rate_limiter()
     local key = 'handoff:bucket:' .. name
     local bucket = {
       name = name, key = key, line = 'handoff:bucket_line:' .. name,
-      alive = 'handoff:bucket_alive:' .. name, is = {},
+      alive = 'handoff:bucket_alive:' .. name, fields = {},
     }
+    local fields = bucket.fields
     local values = redis.pcall('HMGET', key, unpack(FIELDS))
     if values.err then -- the key is not a hash
       redis.call('DEL', key)
       values = {}
     end
-    for i, name in ipairs(FIELDS) do
+    for i, field in ipairs(FIELDS) do
       local value = values[i] or nil
-      if name == 'why' or name == 'going' then
-        bucket.is[name] = value
-      else
-        bucket.is[name] = number_or(value)
-      end
+      local is_text = field == 'why' or field == 'going'
+      if not is_text then value = number_or(value) end
+      fields[field] = value
     end
-    if bucket.is.going and not bucket.is.going_until then bucket.is.going = nil end
-    for _, limit_name in ipairs(LIMITS) do
-      local is_whole = (bucket.is[limit_name] or 0) > 0
-        and bucket.is[limit_name .. '_level']
-        and bucket.is.at
-      -- as if the provider had named no such limit
-      if not is_whole then bucket.is[limit_name] = nil end
-      bucket.limited = bucket.limited or bucket.is[limit_name]
+    if not fields.going_until then fields.going = nil end
+    for _, limit in ipairs(LIMITS) do
+      local is_whole = (fields[limit] or 0) > 0 and fields[limit .. '_level'] and fields.at
+      if not is_whole then fields[limit] = nil end -- as if the provider had named no such limit
+      bucket.limited = bucket.limited or fields[limit]
     end
     return bucket
   end
 
   local function keep_bucket(bucket, at)
-    local keep = KEEP_BUCKET_MS + math.max(0, (bucket.is['until'] or 0) - at)
+    local keep = KEEP_BUCKET_MS + math.max(0, (bucket.fields['until'] or 0) - at)
     redis.call('PEXPIRE', bucket.key, keep)
     redis.call('ZREMRANGEBYSCORE', BUCKETS, '-inf', at)
     redis.call('ZADD', BUCKETS, at + keep, bucket.name)
     redis.call('PEXPIRE', BUCKETS, KEEP_BUCKETS_MS)
   end
 
+  -- Return the rest of a limit at a time, which refills from the stored rest within a window.
   local function level_at(bucket, name, at, window)
-    local limit = bucket.is[name]
-    return math.min(
-      limit, bucket.is[name .. '_level'] + limit * math.max(0, at - bucket.is.at) / window
-    )
+    local limit = bucket.fields[name]
+    local refilled = limit * math.max(0, at - bucket.fields.at) / window
+    return math.min(limit, bucket.fields[name .. '_level'] + refilled)
   end
 
   -- Add amounts to the rest of each limit (never above the limit), and store it with the time.
   local function fill(bucket, amounts, at, window)
     if not bucket.limited then return end
     for _, name in ipairs(LIMITS) do
-      local limit = bucket.is[name]
+      local limit = bucket.fields[name]
       if limit then
         local level = math.min(limit, level_at(bucket, name, at, window) + (amounts[name] or 0))
         redis.call('HSET', bucket.key, name .. '_level', string.format('%.3f', level))
@@ -109,27 +105,24 @@ local function rate_limiter()
     end
   end
 
-  -- Number of live calls in front of this one.
-  local function before(bucket, member, at)
-    for _, dead in ipairs(
-      redis.call('ZRANGEBYSCORE', bucket.alive, '-inf', at, 'LIMIT', 0, MAX_DEAD)
-    ) do
-      leave_line(bucket, dead)
-    end
+  -- Return the number of live calls in front of this one.
+  local function count_before(bucket, member, at)
+    local dead = redis.call('ZRANGEBYSCORE', bucket.alive, '-inf', at, 'LIMIT', 0, MAX_DEAD)
+    for _, dead_member in ipairs(dead) do leave_line(bucket, dead_member) end
     return redis.call('ZRANK', bucket.line, member) or redis.call('ZCARD', bucket.line)
   end
 
-  -- Ms after `from` until there is enough for the calls in front, with the same need, and for this
-  -- one, plus the refill while a call is on its way. An unused limit does not refill: the server's
-  -- bucket loses that amount until the first call of a burst arrives. A call at the exact moment of
-  -- enough tokens, with a shorter way than that first call, would come too early.
-  local function time_for(bucket, needs, many, from, window)
+  -- Return the ms after `from` until there is enough for the calls in front, with the same need,
+  -- and for this one, plus the refill while a call is on its way. An unused limit does not refill:
+  -- the server's bucket loses that amount until the first call of a burst arrives. A call at the
+  -- exact moment of enough tokens, with a shorter way than that first call, would come too early.
+  local function ms_until_enough(bucket, needs, calls_before, from, window)
     local ms = 0
     for _, name in ipairs(LIMITS) do
-      local limit = bucket.is[name]
+      local limit = bucket.fields[name]
       if limit then
         local kept = limit * math.min(1, ON_THE_WAY_MS / window)
-        local needed = math.min(limit - kept, needs[name]) * (many + 1) + kept
+        local needed = math.min(limit - kept, needs[name]) * (calls_before + 1) + kept
         local short = needed - level_at(bucket, name, from, window)
         if short > 0 then ms = math.max(ms, math.ceil(short * window / limit)) end
       end
@@ -142,31 +135,29 @@ local function rate_limiter()
   -- taken}; or ms to wait and the reason.
   local function admit(asked, member, at)
     local bucket, window = bucket_of(asked.bucket), asked.window
-    local is = bucket.is
+    local fields = bucket.fields
     local needs = {
       requests = 1, input = asked.input,
-      output = math.min(asked.output, bucket.is.output_mean or USUAL_OUTPUT),
+      output = math.min(asked.output, fields.output_mean or USUAL_OUTPUT),
     }
-    local from = math.max(at, is['until'] or 0)
+    local from = math.max(at, fields['until'] or 0)
     local ms = from - at
     if bucket.limited then
-      ms = ms + time_for(bucket, needs, before(bucket, member, at), from, window)
+      local calls_before = count_before(bucket, member, at)
+      ms = ms + ms_until_enough(bucket, needs, calls_before, from, window)
     end
     if ms > 0 then
       if bucket.limited and not asked.no_line then join_line(bucket, member, at, at + ALIVE_MS) end
-      return ms, is.why or 'rate limit'
+      return ms, fields.why or 'rate limit'
     end
     local is_awaited, goes_ahead = try_first_call(bucket, member, at)
-    if is_awaited then return ASK_AGAIN_MS, is.why or 'first call' end
+    if is_awaited then return ASK_AGAIN_MS, fields.why or 'first call' end
     if bucket.limited then
-      fill(
-        bucket,
-        {
-          requests = -1, input = -math.min(is.input or 0, needs.input),
-          output = -math.min(is.output or 0, needs.output),
-        },
-        at, window
-      )
+      local taken = {
+        requests = -1, input = -math.min(fields.input or 0, needs.input),
+        output = -math.min(fields.output or 0, needs.output),
+      }
+      fill(bucket, taken, at, window)
       leave_line(bucket, member)
     end
     keep_bucket(bucket, at)
@@ -180,13 +171,12 @@ local function rate_limiter()
   -- goes first.
   local function settle_share(share, member, at)
     local bucket = bucket_of(share.bucket)
-    if bucket.is.going == member then redis.call('HDEL', bucket.key, 'going', 'going_until') end
+    if bucket.fields.going == member then redis.call('HDEL', bucket.key, 'going', 'going_until') end
     fill(bucket, share, at, share.window)
     if bucket.limited and share.mean then
-      local mean = bucket.is.output_mean or share.mean
-      redis.call(
-        'HSET', bucket.key, 'output_mean', string.format('%.1f', mean + (share.mean - mean) / 8)
-      )
+      local mean = bucket.fields.output_mean or share.mean
+      local new_mean = mean + (share.mean - mean) / 8
+      redis.call('HSET', bucket.key, 'output_mean', string.format('%.1f', new_mean))
     end
   end
 
@@ -199,8 +189,8 @@ local function rate_limiter()
   return made_rate_limiter
 end
 
--- `share`: nil or {bucket, window, requests, input, output: the share to give back, mean: output
--- tokens of a whole reply, or nil}.
+-- End a call in its bucket. `share`: nil or {bucket, window, requests, input, output: the share to
+-- give back, mean: output tokens of a whole reply, or nil}.
 local function settle_share(share, member, at)
   if share then rate_limiter().settle_share(share, member, at) end
 end
