@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from celery import Celery
+from pydantic import SecretStr
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
@@ -78,24 +79,23 @@ class HostTasks:
         Raises:
             UserError: a URL is not set, or kombu or Celery cannot use it.
         """
-        for name, value in ((BROKER, self._broker_url), (RESULTS, self._result_url)):
-            if value is None:
+        for name, url in ((BROKER, self._broker_url), (RESULTS, self._result_url)):
+            if not url:
                 raise UserError(
                     f"the specialist {spec.name} is the Celery task {spec.celery_task}:"
                     f" set {name} for this worker"
                 )
-        check_transport(BROKER, self._broker_url or "")
-        self._results = self.results
+        check_transport(BROKER, self._broker_url)
+        self.open_results()
 
-    @property
-    def results(self) -> HostResults:
-        """The host's result backend.
+    def open_results(self) -> HostResults:
+        """Return the host's result backend, which is made once.
 
         Raises:
             UserError: Celery cannot use its URL.
         """
         if self._results is None:
-            self._results = HostResults(RESULTS, self._result_url or "")
+            self._results = HostResults(RESULTS, self._result_url)
         return self._results
 
     def send(self, message: HostMessage) -> None:
@@ -104,21 +104,20 @@ class HostTasks:
         Raises:
             Exception: of any broker's client. Its text may hold the URL.
         """
-        send_to_host(self.app, self._broker_url or "", message)
+        send_to_host(self.app, self._broker_url, message)
 
     @property
-    def _broker_url(self) -> str | None:
-        url = self.settings.host_broker_url
-        if url:
-            return url.get_secret_value()
-        return None
+    def _broker_url(self) -> str:
+        return _text_of(self.settings.host_broker_url)
 
     @property
-    def _result_url(self) -> str | None:
-        url = self.settings.host_result_url
-        if url:
-            return url.get_secret_value()
-        return None
+    def _result_url(self) -> str:
+        return _text_of(self.settings.host_result_url)
+
+
+def _text_of(secret: SecretStr | None) -> str:
+    """Return the text of a setting; '' if it is not set."""
+    return secret.get_secret_value() if secret else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,7 @@ class HostTaskRunner:
     def _task_end(self) -> tuple[HostResult | None, str]:
         """Return the end of the task, or None, and the error of the result backend, or ""."""
         try:
-            return self.host.results.get(self.task_id), ""
+            return self.host.open_results().get(self.task_id), ""
         except Exception as error:  # noqa: BLE001 - of any backend's client; its text may hold the URL
             return None, f"; {RESULTS}: {type(error).__name__}"
 

@@ -19,19 +19,18 @@ def prepare_flower_command(module: str) -> None:
     Raises:
         UserError: a variable, a log-in or the port cannot be used; names it.
     """
-    before, is_flower, arguments = _split_at_flower(sys.argv)
-    if is_flower and any(module in argument for argument in before):
-        # imports Flower
-        from handoff_queue.shared.broker.flower import (
-            check_events,
-            check_replies,
-            list_all_queues,
-        )
+    if "flower" not in sys.argv:
+        return
+    place = sys.argv.index("flower")
+    if not any(module in argument for argument in sys.argv[:place]):
+        return
+    # imports Flower
+    from handoff_queue.shared.broker.flower import check_events, check_replies, list_all_queues
 
-        check_flower(arguments)
-        list_all_queues()
-        check_events()
-        check_replies()
+    check_flower(sys.argv[place + 1 :])
+    list_all_queues()
+    check_events()
+    check_replies()
 
 
 def check_flower(arguments: Sequence[str]) -> None:
@@ -51,14 +50,6 @@ def check_flower(arguments: Sequence[str]) -> None:
     check_log_ins(options.basic_auth or ())
     if not options.unix_socket:
         _check_port(options.address, options.port)
-
-
-def _split_at_flower(words: Sequence[str]) -> tuple[Sequence[str], bool, Sequence[str]]:
-    """Return the words before `flower`, whether that word is there, and the words after it."""
-    if "flower" not in words:
-        return words, False, []
-    place = words.index("flower")
-    return words[:place], True, words[place + 1 :]
 
 
 def _check_port(address: str, port: int) -> None:

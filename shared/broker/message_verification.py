@@ -4,6 +4,9 @@ signature of the supervisor that issued it. `shared.trust.signatures` has the cr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from celery.exceptions import Reject
 
 from handoff_queue.shared.broker.task_exceptions import TaskFails, TaskWaits
@@ -14,6 +17,9 @@ from handoff_queue.shared.types.errors import MalformedMessage, StoreError, Untr
 from handoff_queue.shared.types.handoff import AgentHandoff
 
 log = log_of(__name__)
+
+MAX_FOREIGN_CHARS = 10_000
+"""Characters of an argument that is not a text, in a dead letter."""
 
 
 def parse_and_verify_handoff(
@@ -54,13 +60,9 @@ def _parse_handoff(store: Store, role: str, text: object) -> tuple[AgentHandoff,
         return handoff, handoff_text
     except MalformedMessage as error:
         reason = str(error)
-        try:
-            is_dead = store.dead_letters.add_unreadable(
-                role, reason, text if isinstance(text, str) else repr(text)[:10_000]
-            )
-        except StoreError as away:
-            log.exception("cannot store a dead letter", role=role)
-            raise Reject(str(away), requeue=True) from error
+        body = text if isinstance(text, str) else repr(text)[:MAX_FOREIGN_CHARS]
+        with _put_back_without_store(role):
+            is_dead = store.dead_letters.add_unreadable(role, reason, body)
         log.warning(
             "a message became a dead letter" if is_dead else "kept for another version",
             role=role,
@@ -87,10 +89,21 @@ def _check_signature(
         store.trust.check(Right.HANDOFF, signature, text, codes=True)
     except UntrustedMessage as error:
         reason = f"a handoff that no supervisor signed: {error}"
-        try:
+        with _put_back_without_store(role):
             store.refuse(handoff.job_id, role, f"{handoff.handoff_id}: {reason}", text)
-        except StoreError as away:
-            log.exception("cannot store a dead letter", role=role)
-            raise Reject(str(away), requeue=True) from error
         log.warning("a message became a dead letter", role=role, why=reason)
         raise TaskFails(f"dead letter: {reason}") from error
+
+
+@contextmanager
+def _put_back_without_store(role: str) -> Iterator[None]:
+    """Store a dead letter in the block.
+
+    Raises:
+        Reject: the store does not answer; the message goes back to its queue.
+    """
+    try:
+        yield
+    except StoreError as error:
+        log.exception("cannot store a dead letter", role=role)
+        raise Reject(str(error), requeue=True) from error

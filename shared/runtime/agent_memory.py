@@ -50,9 +50,9 @@ class HandoffNotes:
             expires_at=now + KEEP_S,
             origins=note.origins,
         )
-        before = self._stored_notes[replaces] if replaces is not None else None
-        old = self._stored_notes[moved] if moved is not None else None
-        return self.store.notes.write(self._owner(), new_note, before, old)
+        stored_replaces = None if replaces is None else self._stored_notes[replaces]
+        stored_moved = None if moved is None else self._stored_notes[moved]
+        return self.store.notes.write(self._owner(), new_note, stored_replaces, stored_moved)
 
     def remove(self, note: Note) -> bool:
         """Remove a note. Return False if the note has changed, or is gone."""

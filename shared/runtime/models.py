@@ -198,16 +198,15 @@ class Models:
             choices.append(ModelChoice(model_name, self.bucket_of(model_name)))
         return tuple(choices)
 
-    def of(self, name: str) -> Model:
+    def of(self, name: str) -> RecordedModel:
         """Return the client for the model of this name."""
         offline = name == OFFLINE_MODEL
         with self._lock:
             if offline not in self._models:
                 make = self.make or provider_models(self.settings)
+                settings = self.settings
                 if offline:
-                    settings = self.settings.model_copy(update={"offline": True})
-                else:
-                    settings = self.settings
+                    settings = settings.model_copy(update={"offline": True})
                 self._models[offline] = RecordedModel(make(settings), self.calls)
             return self._models[offline]
 
@@ -217,25 +216,19 @@ class Models:
         """
         if name == OFFLINE_MODEL or self.settings.is_offline:
             return None
-        self.of(name)
-        return self._models[False].batches
+        return self.of(name).batches
 
     def context_edits(self, name: str) -> Collection[ContextEdit]:
         """Return the edits that the provider offers for the model of this name now."""
         if name == OFFLINE_MODEL or self.settings.is_offline:
             return ()
-        self.of(name)
-        return self._models[False].context_edits(name)
+        return self.of(name).context_edits(name)
 
     def bucket_of(self, name: str) -> str | None:
         """Return the rate-limit bucket of the model of this name, or None without limits."""
         if name == OFFLINE_MODEL:
             return None
-        secrets = (self.settings.anthropic_api_key, self.settings.anthropic_auth_token)
-        key = None
-        for secret in secrets:
-            if secret:
-                key = secret.get_secret_value()
-                break
+        secret = self.settings.anthropic_api_key or self.settings.anthropic_auth_token
+        key = secret.get_secret_value() if secret else None
         account = account_of(self.settings.model_provider, self.settings.anthropic_base_url, key)
         return f"{account}:{name}"

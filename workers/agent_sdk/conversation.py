@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from operator import itemgetter
 from typing import Any
 
 from handoff_queue.shared.types.model import Block, MessageParam, ModelCall, SystemPrompt
@@ -21,6 +21,7 @@ PREFIX = f"mcp__{SERVER}__"
 """Start of the name of each tool in the CLI."""
 GO_ON = "Go on."
 NOTHING = "(nothing)"
+_ROLE = itemgetter("role")
 _BILLING = "x-anthropic-billing-header"
 """Start of a text with the version of the CLI. A new version would change each prompt."""
 
@@ -117,26 +118,15 @@ def _with_additions(
     """Return the recorded messages with the texts that the CLI added to user messages. If the
     requested messages do not correspond, return the recorded ones.
     """
+    if list(map(_ROLE, recorded)) != list(map(_ROLE, requested)):
+        return tuple(recorded)
     merged: list[MessageParam] = []
-    for recorded_message, requested_message in zip_longest(recorded, requested):
-        if (
-            recorded_message is None
-            or requested_message is None
-            or recorded_message["role"] != requested_message["role"]
-        ):
-            return tuple(recorded)
-        if recorded_message["role"] == "user":
-            merged.append(
-                {
-                    **recorded_message,
-                    "content": [
-                        *_blocks_of(recorded_message),
-                        *_find_added_blocks(recorded_message, requested_message),
-                    ],
-                }
-            )
-        else:
-            merged.append(recorded_message)
+    for message, requested_message in zip(recorded, requested, strict=True):
+        if message["role"] == "user":
+            added_blocks = _find_added_blocks(message, requested_message)
+            content = [*_blocks_of(message), *added_blocks]
+            message = {**message, "content": content}  # noqa: PLW2901
+        merged.append(message)
     return tuple(merged)
 
 

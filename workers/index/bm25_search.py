@@ -11,8 +11,11 @@ from __future__ import annotations
 import difflib
 import math
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
+from typing import NamedTuple
 
 from handoff_queue.shared.text.search_words import words_of
 from handoff_queue.workers.index.query_builder import beginnings_of, phrase_of
@@ -91,6 +94,19 @@ class PassageMatch:
     score: float
 
 
+class _ScoredPassage(NamedTuple):
+    """A passage in the index, and its score. A higher score is better."""
+
+    number: int
+    """Id of the passage in the index."""
+    score: float
+
+    @property
+    def document(self) -> int:
+        """Return the id of the passage's document in the index."""
+        return self.number >> ORDINAL_BITS
+
+
 @dataclass(frozen=True, slots=True)
 class _Phrase:
     """A part of a query, as an expression of FTS5."""
@@ -110,6 +126,17 @@ class _Phrase:
         return max(_MIN_WEIGHT, math.log(ratio))
 
 
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A query for passages that have one of its phrases."""
+
+    phrases: list[_Phrase]
+    enough: int = 1
+    """Number of matches that makes the later queries unnecessary."""
+    needs_rare_phrase: bool = False
+    """True to leave out passages that have only frequent phrases."""
+
+
 def find_passages(
     connection: sqlite3.Connection, query: str, scope: Scope, limit: int
 ) -> list[PassageMatch]:
@@ -120,9 +147,9 @@ def find_passages(
     """
     words = words_of(query)
     _set_scope(connection, scope)
-    for enough_passages, phrases, must_be_rare in _queries(connection, words, limit):
-        candidates = _candidates(connection, phrases, scope, must_be_rare=must_be_rare)
-        if len(candidates) >= enough_passages:
+    for phrase_query in _queries(connection, words, limit):
+        candidates = _candidates(connection, phrase_query, scope)
+        if len(candidates) >= phrase_query.enough:
             ranked = _rank_passages(candidates, words, scope.paths)
             return _load_matches(connection, _limit_per_document(_without_junk(ranked), limit))
     return []
@@ -137,23 +164,20 @@ def _set_scope(connection: sqlite3.Connection, scope: Scope) -> None:
     connection.execute("INSERT INTO temp.scope SELECT value FROM json_each(?)", (scope.ids_json,))
 
 
-def _queries(
-    connection: sqlite3.Connection, words: Sequence[str], limit: int
-) -> Iterator[tuple[int, list[_Phrase], bool]]:
+def _queries(connection: sqlite3.Connection, words: Sequence[str], limit: int) -> Iterator[_Query]:
     """Yield the queries in turn: for the words themselves, for words with the same beginning, and
-    for words with a similar spelling. Each query comes with the number of matches that makes the
-    later queries unnecessary. Its flag is True if a match needs a rare phrase.
+    for words with a similar spelling.
     """
     phrases = _count_phrases(connection, map(phrase_of, words))
     rare = [phrase for phrase in phrases if not phrase.is_frequent]
     if rare and len(rare) < len(phrases):
-        yield limit, phrases, True
-    yield 1, phrases, False
-    yield 1, _count_phrases(connection, beginnings_of(words)), False
+        yield _Query(phrases, enough=limit, needs_rare_phrase=True)
+    yield _Query(phrases)
+    yield _Query(_count_phrases(connection, beginnings_of(words)))
     similar: list[str] = []
     for word in words:
         similar += _spelt_like(connection, word)
-    yield 1, _count_phrases(connection, similar), False
+    yield _Query(_count_phrases(connection, similar))
 
 
 def _count_phrases(connection: sqlite3.Connection, phrases: Iterable[str]) -> list[_Phrase]:
@@ -167,22 +191,19 @@ def _count_phrases(connection: sqlite3.Connection, phrases: Iterable[str]) -> li
 
 
 def _candidates(
-    connection: sqlite3.Connection, phrases: Sequence[_Phrase], scope: Scope, *, must_be_rare: bool
-) -> list[tuple[int, float]]:
-    """Return the ids of the best passages by bm25, with their scores. A higher score is better.
+    connection: sqlite3.Connection, phrase_query: _Query, scope: Scope
+) -> list[_ScoredPassage]:
+    """Return the best passages by bm25.
 
     Each phrase counts once in the text of a passage and once in its heading. All passages count as
     equally long, because they have about the same length.
-
-    Args:
-        must_be_rare: leave out passages that have only frequent phrases.
     """
-    if not phrases:
+    if not phrase_query.phrases:
         return []
     parts: list[str] = []
     weights: list[str] = []
     parameters: dict[str, str | float] = {}
-    for place, phrase in enumerate(phrases):
+    for place, phrase in enumerate(phrase_query.phrases):
         parameters[f"text{place}"] = f"body : ({phrase.text})"
         parameters[f"heading{place}"] = f"heading : ({phrase.text})"
         parameters[f"weight{place}"] = phrase.weight(scope)
@@ -198,10 +219,11 @@ def _candidates(
     shares = f"SELECT passage, phrase, sum(share) AS share FROM ({union}) GROUP BY 1, 2"  # noqa: S608 - constants only
     score = f"sum(weight * share * {_SATURATION + 1} / (share + {_SATURATION}))"
     scores = f"SELECT passage, {score} AS score FROM shares JOIN weights USING (phrase)"  # noqa: S608 - constants only
-    groups = f"GROUP BY passage HAVING max(is_rare) >= {int(must_be_rare)}"
+    least = int(phrase_query.needs_rare_phrase)
+    groups = f"GROUP BY passage HAVING max(is_rare) >= {least}"
     order = f"ORDER BY score DESC, passage LIMIT {_CANDIDATES}"
     query = f"WITH {columns}, shares AS ({shares}) {scores} {groups} {order}"
-    return connection.execute(query, parameters).fetchall()
+    return list(starmap(_ScoredPassage, connection.execute(query, parameters)))
 
 
 def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
@@ -222,44 +244,43 @@ def _spelt_like(connection: sqlite3.Connection, word: str) -> list[str]:
 
 
 def _rank_passages(
-    candidates: list[tuple[int, float]], words: Sequence[str], paths: Mapping[int, str]
-) -> list[tuple[int, float]]:
-    """Return the passages with their scores, the best first. The score grows with the number
-    of words in the path. Passages with the same score are ordered by path and place, so that
-    the same search always gives the same result.
+    candidates: Iterable[_ScoredPassage], words: Sequence[str], paths: Mapping[int, str]
+) -> list[_ScoredPassage]:
+    """Return the passages, the best first. The score grows with the number of words in the path.
+    Passages with the same score are ordered by path and place, so that the same search always
+    gives the same result.
 
     Args:
-        candidates: ids of passages with their bm25.
+        candidates: passages with their bm25 as the score.
     """
-    scored_passages: list[tuple[int, float]] = []
-    for number, bm25 in candidates:
-        path_words = words_of(paths[number >> ORDINAL_BITS])
+    passages: list[_ScoredPassage] = []
+    for passage in candidates:
+        path_words = words_of(paths[passage.document])
         share = sum(word in path_words for word in words) / len(words)
+        boosted_score = passage.score * (1 + _PATH_BOOST * share)
         # SQLite adds the weights in the order of the ids, which differs between hosts.
-        scored_passages.append((number, float(f"{bm25 * (1 + _PATH_BOOST * share):.4g}")))
+        passages.append(_ScoredPassage(passage.number, float(f"{boosted_score:.4g}")))
     return sorted(
-        scored_passages,
-        key=lambda passage: (-passage[1], paths[passage[0] >> ORDINAL_BITS], passage[0]),
+        passages, key=lambda passage: (-passage.score, paths[passage.document], passage.number)
     )
 
 
-def _without_junk(ranked: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+def _without_junk(ranked: Sequence[_ScoredPassage]) -> list[_ScoredPassage]:
     """Return the passages with at least `_MIN_SHARE` of the best score."""
-    least = _MIN_SHARE * ranked[0][1]
-    return [passage for passage in ranked if passage[1] >= least]
+    least = _MIN_SHARE * ranked[0].score
+    return [passage for passage in ranked if passage.score >= least]
 
 
-def _limit_per_document(ranked: list[tuple[int, float]], limit: int) -> list[tuple[int, float]]:
+def _limit_per_document(ranked: Sequence[_ScoredPassage], limit: int) -> list[_ScoredPassage]:
     """Return `limit` passages in the order of their rank, at most `_MAX_OF_ONE_DOCUMENT` of
     one document if the other documents have enough.
     """
     first_positions: list[int] = []
     spare_positions: list[int] = []
-    count: dict[int, int] = {}
-    for position, (number, _) in enumerate(ranked):
-        document = number >> ORDINAL_BITS
-        count[document] = count.get(document, 0) + 1
-        if count[document] <= _MAX_OF_ONE_DOCUMENT:
+    counts: Counter[int] = Counter()
+    for position, passage in enumerate(ranked):
+        counts[passage.document] += 1
+        if counts[passage.document] <= _MAX_OF_ONE_DOCUMENT:
             first_positions.append(position)
         else:
             spare_positions.append(position)
@@ -267,17 +288,18 @@ def _limit_per_document(ranked: list[tuple[int, float]], limit: int) -> list[tup
 
 
 def _load_matches(
-    connection: sqlite3.Connection, ranked: list[tuple[int, float]]
+    connection: sqlite3.Connection, ranked: Sequence[_ScoredPassage]
 ) -> list[PassageMatch]:
     marks = ",".join("?" * len(ranked))
     rows = connection.execute(
         f"SELECT id, first, last, snippet FROM passages WHERE id IN ({marks})",  # noqa: S608 - question marks only
-        [number for number, _ in ranked],
+        [passage.number for passage in ranked],
     )
     spans: dict[int, tuple[int, int, str]] = {}
     for number, start, end, snippet in rows:
         spans[number] = (start, end, snippet)
     matches: list[PassageMatch] = []
-    for number, score in ranked:
-        matches.append(PassageMatch(number >> ORDINAL_BITS, *spans[number], score=score))
+    for passage in ranked:
+        span = spans[passage.number]
+        matches.append(PassageMatch(passage.document, *span, score=passage.score))
     return matches

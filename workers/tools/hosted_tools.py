@@ -5,7 +5,7 @@ tool host. The worker never runs the code of a user.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,22 +133,9 @@ def _tool(
     """Return a tool that checks its secrets and runs in the host. The values of the secrets and of
     the credentials are removed from its text and from its errors.
     """
-    names = definition.secrets
 
     def run(arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
-        secrets: dict[str, str] = {}
-        missing: list[str] = []
-        for name in names:
-            value = os.environ.get(name)
-            if value:
-                secrets[name] = value
-            else:
-                missing.append(name)
-        if missing:
-            raise ToolFailed(
-                f"{definition.name} is not set up: the worker's environment lacks"
-                f" {', '.join(missing)}"
-            )
+        secrets = read_variables(definition.name, definition.secrets)
         if definition.credentials:
             secrets |= credentials_for(
                 provider, definition.name, context.tenant(), definition.credentials
@@ -178,6 +165,24 @@ def _tool(
         acts=definition.acts,
         sends=definition.sends,
     )
+
+
+def read_variables(subject: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the values of variables of the worker's environment by name.
+
+    Args:
+        subject: the tool or the server that needs them.
+
+    Raises:
+        ToolFailed: a variable is not set, or is empty.
+    """
+    values = {name: os.environ.get(name, "") for name in names}
+    missing = [name for name, value in values.items() if not value]
+    if missing:
+        raise ToolFailed(
+            f"{subject} is not set up: the worker's environment lacks {', '.join(missing)}"
+        )
+    return values
 
 
 def without_secrets(text: str, secrets: tuple[str, ...]) -> str:

@@ -26,6 +26,7 @@ from mcp_types import (
 from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.network.ssrf_guard import AddressRefused
 from handoff_queue.shared.specialists.mcp_servers import AcceptedServer, Listing, with_values
+from handoff_queue.workers.tools.hosted_tools import read_variables
 from handoff_queue.workers.tools.mcp.allowance import ByteAllowance
 from handoff_queue.workers.tools.mcp.http import http_client
 from handoff_queue.workers.tools.mcp.stdio import stdio_transport
@@ -240,13 +241,9 @@ async def _transport_of(connection: _Connection) -> AsyncIterator[Any]:
         ToolFailed: a variable is not set.
     """
     server, config = connection.server, connection.server.config
-    missing = [name for name in config.variables if not os.environ.get(name)]
-    if missing:
-        raise ToolFailed(
-            f"{server.name} is not set up: the worker's environment lacks {', '.join(missing)}"
-        )
+    variables = read_variables(server.name, config.variables)
     if config.url is None:
-        environment = {name: os.environ[name] for name in config.env}
+        environment = {name: variables[name] for name in config.env}
         environment.setdefault("PATH", os.environ.get("PATH", os.defpath))
         yield stdio_transport(
             config.command,
@@ -258,7 +255,7 @@ async def _transport_of(connection: _Connection) -> AsyncIterator[Any]:
         return
     headers: dict[str, str] = {}
     for name, value in config.headers.items():
-        headers[name] = with_values(value, os.environ)
+        headers[name] = with_values(value, variables)
     async with http_client(
         headers, connection.allowance, allow_private=config.allow_private
     ) as client:

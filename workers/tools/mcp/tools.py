@@ -6,7 +6,7 @@ import json
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +38,10 @@ _AFTER_TIMEOUT_S = 10.0
 class McpTools:
     """The tools of all MCP servers of a worker."""
 
-    tools: Mapping[str, Tool]
-    not_offered: Mapping[str, str]
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    not_offered: Mapping[str, str] = field(default_factory=dict)
     """Reason by name of each tool that this worker cannot offer."""
-    close: Callable[[], None]
+    close: Callable[[], None] = lambda: None
     """Ends the connections."""
 
 
@@ -77,23 +77,19 @@ def make_mcp_tools(servers: Iterable[AcceptedServer]) -> McpTools:
     """Return the tools of MCP servers. No connection is opened before the first call."""
     servers = list(servers)
     if not servers:
-        return McpTools({}, {}, lambda: None)
+        return McpTools()
     if find_spec("mcp") is None:
         why = missing("mcp", "a tool of an MCP server", "mcp")
         not_offered: dict[str, str] = {}
         for server in servers:
             not_offered |= dict.fromkeys(server.tools, why)
-        return McpTools({}, not_offered, _do_nothing)
+        return McpTools(not_offered=not_offered)
     connections = _LazyConnections()
     tools: dict[str, Tool] = {}
     for server in servers:
         for name, own_name in server.tools.items():
             tools[name] = _tool(connections, server, name, own_name)
-    return McpTools(tools, {}, connections.close)
-
-
-def _do_nothing() -> None:
-    pass
+    return McpTools(tools, close=connections.close)
 
 
 class _LazyConnections:
