@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import InvalidAnswer
+from handoff_queue.shared.agent.call_reservation import UNKNOWN_CALL, FirstCall
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.opening_message import LoadedPayloads
 from handoff_queue.shared.agent.tool import ToolContext
@@ -33,7 +34,7 @@ from handoff_queue.shared.broker.host_celery_tasks import (
 )
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.checkpoints import ToolCallStarted, ToolObserved, WorstCase
+from handoff_queue.shared.types.checkpoints import ToolCallStarted, ToolObserved
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
@@ -46,7 +47,6 @@ from handoff_queue.shared.types.handoff import (
 )
 from handoff_queue.shared.types.job_options import DEFAULT_QUEUE
 from handoff_queue.shared.types.origins import origins_or_unknown, tool_origin, union
-from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 BROKER, RESULTS = "HANDOFF_HOST_BROKER_URL", "HANDOFF_HOST_RESULT_URL"
@@ -138,9 +138,9 @@ class HostTaskRunner:
     def model_name(self) -> None:
         return None
 
-    def first_call(self) -> tuple[WorstCase | None, ExpectedUsage | None]:
-        """Return None for both, because no model is called."""
-        return None, None
+    def first_call(self) -> FirstCall:
+        """Return no call, because no model is called."""
+        return UNKNOWN_CALL
 
     def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Send the task, unless an earlier claim has sent it, and return the result.

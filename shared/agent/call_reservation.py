@@ -25,6 +25,19 @@ MAX_DEFERRAL_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
+class FirstCall:
+    """The first model call of a handoff. The claim reserves it in the same round trip."""
+
+    worst: WorstCase | None = None
+    """Upper bound of the call. None: the call is not known yet, or no model is called."""
+    expected: ExpectedUsage | None = None
+    """Expected share of the rate limits. None: the call is not known, or has no rate limits."""
+
+
+UNKNOWN_CALL = FirstCall()
+
+
+@dataclass(frozen=True, slots=True)
 class _Reservation:
     """The answer of the store to a request for a call of one model."""
 
@@ -45,20 +58,16 @@ class CallReservations:
     def _dependencies(self) -> RunDependencies:
         return self._builder.dependencies
 
-    def first_reservation(
-        self, conversation: Conversation
-    ) -> tuple[WorstCase | None, ExpectedUsage | None]:
-        """Return the upper bound of the first call and its expected share of the rate limits.
-        Both are None if the first call exceeds the token limit.
-        """
+    def first_call(self, conversation: Conversation) -> FirstCall:
+        """Return the first call. It is `UNKNOWN_CALL` if it exceeds the token limit."""
         choice = self._choices.choices[0]
         try:
             call = self._builder.call(conversation, choice, is_last=False)
         except LimitReached:
-            return None, None
+            return UNKNOWN_CALL
         joins_line = not self._choices.has_several  # another model may serve the call
         expected = self._expected_usage(conversation, choice, call, joins_line=joins_line)
-        return self._worst_case(conversation, call), expected
+        return FirstCall(self._worst_case(conversation, call), expected)
 
     def reserve_call(
         self,

@@ -22,6 +22,7 @@ from handoff_queue.shared.agent.answer_format import (
     tool_call_format,
 )
 from handoff_queue.shared.agent.call_builder import CallBuilder
+from handoff_queue.shared.agent.call_reservation import FirstCall
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.checkpointed_conversation import CheckpointedConversation
 from handoff_queue.shared.agent.compaction import MAX_REQUESTS, make_compaction, summary_text_of
@@ -34,10 +35,7 @@ from handoff_queue.shared.agent.own_words import are_own_words
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_runner import ToolCallRunner
-from handoff_queue.shared.agent.tool_calls import (
-    NOTHING_DONE,
-    observe_result,
-)
+from handoff_queue.shared.agent.tool_calls import NOTHING_DONE, observe_result
 from handoff_queue.shared.agent.tool_policy import CallGuard
 from handoff_queue.shared.agent.tool_result_clearing import is_too_long
 from handoff_queue.shared.observability.logs import log_of
@@ -46,7 +44,6 @@ from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ContextCleared,
     ModelReplied,
-    WorstCase,
 )
 from handoff_queue.shared.types.errors import (
     Interrupted,
@@ -60,7 +57,6 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason
 from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
-from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 MAX_REPAIRS = 1
@@ -71,6 +67,8 @@ limit, and a model that writes too much twice writes too much again.
 """
 MAX_CALLS_AFTER_LAST_TURN = 2
 """Replies with calls of tools after the last turn. A model that calls once more may answer then."""
+LENGTH_LIMIT, CONTEXT_FULL = "max_tokens", "model_context_window_exceeded"
+"""Stop reasons of the Messages API for a reply that was cut off."""
 REPEATS_PROMPTS = Defect("the answer only repeats its instructions", "give the work itself")
 _log = log_of(__name__)
 
@@ -141,11 +139,9 @@ class Agent:
         """Return the requested name of the model."""
         return self._dependencies.model_name
 
-    def first_call(self) -> tuple[WorstCase | None, ExpectedUsage | None]:
-        """Return the bound and the expected rate-limit share of the first model call, so that
-        both are reserved together with the claim. Both are None if they are not known yet.
-        """
-        return self._model_turns.first_reservation(self._conversation)
+    def first_call(self) -> FirstCall:
+        """Return the first model call, which is reserved together with the claim."""
+        return self._model_turns.first_call(self._conversation)
 
     def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
         """Continue from the checkpoints of earlier claims, and return the result. A second run
@@ -340,29 +336,32 @@ class Agent:
             return self._result_builder.build_failed_result(
                 self._conversation, StopReason.REFUSED, why_declined(self._conversation, text)
             )
-        has_turns = self._conversation.turns < self._limits.max_turns
-        was_cut = reply.stop_reason in ("max_tokens", "model_context_window_exceeded")
-        if was_cut:
-            may_repair = has_turns and self._conversation.shortenings < MAX_SHORTENINGS
-        else:
-            may_repair = has_turns and self._conversation.repairs < MAX_REPAIRS
-        if reply.stop_reason == "model_context_window_exceeded":
-            may_repair = may_repair and self._clear_refused_results()
+        was_cut = reply.stop_reason in (LENGTH_LIMIT, CONTEXT_FULL)
+        may_repair = self._may_repair(was_cut=was_cut)
+        if may_repair and reply.stop_reason == CONTEXT_FULL:
+            may_repair = self._clear_refused_results()
         try:
             answer = self._parse_answer(reply, text, was_cut=was_cut, last_try=not may_repair)
             return self._result_builder.build_from_answer(answer, self._conversation)
         except InvalidAnswer as problem:
             if not may_repair:
                 return self._end_without_answer(str(problem), was_cut=was_cut)
-            is_empty = not text.strip() and not calls_of(reply)
             if was_cut:
                 advice = shortening_advice(self._dependencies.answer_format)
                 self._prompt(too_long_prompt(reply.usage.output_tokens, advice))
-            elif is_empty:
+            elif not text.strip() and not calls_of(reply):
                 self._prompt(EMPTY)
             else:
                 self._prompt(f"{UNUSABLE}{problem.for_model}.")
             return None
+
+    def _may_repair(self, *, was_cut: bool) -> bool:
+        """Return whether the model may fix or shorten an invalid answer in another turn."""
+        if self._conversation.turns >= self._limits.max_turns:
+            return False
+        if was_cut:
+            return self._conversation.shortenings < MAX_SHORTENINGS
+        return self._conversation.repairs < MAX_REPAIRS
 
     def _parse_answer(
         self, reply: ModelReplied, text: str, *, was_cut: bool, last_try: bool

@@ -17,7 +17,12 @@ from handoff_queue.shared.agent.batch_calls import (
 )
 from handoff_queue.shared.agent.batch_rules import OpenBatch, open_batch
 from handoff_queue.shared.agent.call_builder import CallBuilder
-from handoff_queue.shared.agent.call_reservation import CallReservations, add_model_name
+from handoff_queue.shared.agent.call_reservation import (
+    UNKNOWN_CALL,
+    CallReservations,
+    FirstCall,
+    add_model_name,
+)
 from handoff_queue.shared.agent.call_usage import (
     is_reported,
     usage_of_cut_call,
@@ -55,7 +60,7 @@ from handoff_queue.shared.types.checkpoints import (
 from handoff_queue.shared.types.errors import Cancelled, LimitReached, ModelBusy, ModelError
 from handoff_queue.shared.types.limits import HandoffLimits
 from handoff_queue.shared.types.model import COMPACTION, CallProgress, ModelCall, ModelReply
-from handoff_queue.shared.types.rate_limits import ExpectedUsage, RateLimits
+from handoff_queue.shared.types.rate_limits import RateLimits
 from handoff_queue.shared.types.usage import Usage
 
 FILLS_CACHE = "another call fills the prompt cache"
@@ -103,17 +108,13 @@ class ModelTurns:
         self.dependencies = dependencies
         self._builder.dependencies = dependencies
 
-    def first_reservation(
-        self, conversation: Conversation
-    ) -> tuple[WorstCase | None, ExpectedUsage | None]:
-        """Return the upper bound of the first call and its expected share of the rate limits. The
-        claim reserves both in one round trip.
-
-        Both are None if the first call is also the last one, or exceeds the token limit.
+    def first_call(self, conversation: Conversation) -> FirstCall:
+        """Return the first call. It is `UNKNOWN_CALL` if the call is also the last one, goes into a
+        batch, or exceeds the token limit.
         """
         if self.next_turn.is_last(conversation) or self.next_turn.may_send_batch(conversation):
-            return None, None
-        return self._reservations.first_reservation(conversation)
+            return UNKNOWN_CALL
+        return self._reservations.first_call(conversation)
 
     def make_turn(
         self,

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from secrets import token_hex
 
+from handoff_queue.shared.agent.call_reservation import UNKNOWN_CALL, FirstCall
 from handoff_queue.shared.agent.loop import Agent
 from handoff_queue.shared.broker.attempt_outcome import (
     OUTCOME_OF_REFUSAL,
@@ -30,11 +31,7 @@ from handoff_queue.shared.observability.redaction import Redactor, secret_settin
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.runtime.models import Models
 from handoff_queue.shared.runtime.payload_cache import PayloadCache
-from handoff_queue.shared.runtime.runner_factory import (
-    MakeSetup,
-    Runner,
-    RunnerFactory,
-)
+from handoff_queue.shared.runtime.runner_factory import MakeSetup, Runner, RunnerFactory
 from handoff_queue.shared.runtime.shared_run import SharedRequest
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.claim import ClaimVerdict, FinishReply, FinishRequest, HandoffClaim
@@ -42,7 +39,7 @@ from handoff_queue.shared.store.claim_requests import MAX_CLAIMS, ClaimRequest
 from handoff_queue.shared.store.leases import Leases
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import WORD_BYTES
-from handoff_queue.shared.types.checkpoints import ToolCallStarted, WorstCase
+from handoff_queue.shared.types.checkpoints import ToolCallStarted
 from handoff_queue.shared.types.errors import (
     Cancelled,
     Interrupted,
@@ -60,7 +57,6 @@ from handoff_queue.shared.types.handoff import (
     failed_result,
 )
 from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
 log = log_of(__name__)
@@ -72,9 +68,6 @@ Finish = Callable[[HandoffClaim, FinishRequest], FinishReply]
 """Function that stores the end of a handoff. It raises `Interrupted` if the claim is lost, and
 `MessagesWaiting` if the agent must first take messages of users.
 """
-_First = tuple[WorstCase | None, ExpectedUsage | None]
-"""Upper bound of a handoff's first call, and its expected share of the rate limits."""
-_NO_CALL: _First = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +99,16 @@ class PreparedAttempt:
     conclude: Conclude
     shared: SharedRequest | None = None
     """The request, if equal handoffs share its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PreparedRunner:
+    """The runner of a handoff, or a failed result if this process cannot run it."""
+
+    runner: Runner | HandoffResult
+    shared: SharedRequest | None = None
+    """The request, if equal handoffs share its run."""
+    first_call: FirstCall = UNKNOWN_CALL
 
 
 @dataclass(slots=True)
@@ -185,22 +188,20 @@ class Attempts:
         """
         # the thread may be in the log context of another handoff, which it is just ending
         with logged_as(job_id=handoff.job_id, handoff_id=handoff.handoff_id):
-            runner, shared, (worst_case, expected) = self._prepare_runner(
-                handoff, make_setup, own_spec
-            )
+            prepared = self._prepare_runner(handoff, make_setup, own_spec)
         claiming = ClaimRequest(
             handoff.job_id,
             handoff.handoff_id,
             digest_of(text),
             self.worker,
-            worst_case,
-            expected,
+            prepared.first_call.worst,
+            prepared.first_call.expected,
             deadline=handoff.limits.deadline,
             max_seconds=handoff.limits.max_seconds,
             max_microusd=handoff.limits.max_microusd,
-            run_name="" if shared is None else shared.name,
+            run_name="" if prepared.shared is None else prepared.shared.name,
         )
-        return PreparedAttempt(handoff, claiming, runner, conclude, shared)
+        return PreparedAttempt(handoff, claiming, prepared.runner, conclude, prepared.shared)
 
     def run(
         self, ready: PreparedAttempt, claim: HandoffClaim, finish: Finish = HandoffClaim.finish
@@ -297,9 +298,8 @@ class Attempts:
 
     def _prepare_runner(
         self, handoff: AgentHandoff, make_setup: MakeSetup, own_spec: SpecialistSpec | None
-    ) -> tuple[Runner | HandoffResult, SharedRequest | None, _First]:
-        """Return the runner, its request if equal handoffs share its run, and its first call. Or
-        return a failed result and no call.
+    ) -> _PreparedRunner:
+        """Return the runner of a handoff, or a failed result.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
@@ -309,7 +309,7 @@ class Attempts:
                 self.store, self.settings, self.payload_cache, self.models, self._redactor
             )
             runner, shared = factory.make(handoff, make_setup, own_spec)
-            return runner, shared, runner.first_call()
+            return _PreparedRunner(runner, shared, runner.first_call())
         except StoreUnavailable:
             raise
         except (StoreError, MalformedMessage) as error:
@@ -320,7 +320,7 @@ class Attempts:
             log.exception("internal error before an attempt")
             why = f"an internal error before the run: {type(error).__name__}"
             failure = failed_result(handoff, why)
-        return failure, None, _NO_CALL
+        return _PreparedRunner(failure)
 
     def _finish(
         self,

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from handoff_queue.shared.agent.answer_format import AnswerFormat
 from handoff_queue.shared.agent.batch_rules import BatchRules
+from handoff_queue.shared.agent.call_reservation import FirstCall
 from handoff_queue.shared.agent.checkpoint_store import CheckpointStore
 from handoff_queue.shared.agent.compaction import compaction_limit
 from handoff_queue.shared.agent.loop import Agent
@@ -37,19 +38,11 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.specialists.policy_file import rules_in
 from handoff_queue.shared.specialists.tool_grants import grant_spec
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.checkpoints import WorstCase
-from handoff_queue.shared.types.errors import (
-    StoreError,
-)
-from handoff_queue.shared.types.handoff import (
-    AgentHandoff,
-    HandoffResult,
-    result_in,
-)
+from handoff_queue.shared.types.errors import StoreError
+from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, result_in
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.origins import DOCUMENT, origins_or_unknown, union
-from handoff_queue.shared.types.rate_limits import ExpectedUsage
 from handoff_queue.shared.types.specialist import SpecialistSpec, spec_from
 
 
@@ -61,10 +54,8 @@ class Runner(Protocol):
         """Return the name of the model, or None if no model runs."""
         ...
 
-    def first_call(self) -> tuple[WorstCase | None, ExpectedUsage | None]:
-        """Return the worst case of the first model call, and its expected share of the rate
-        limits. Each is None if it does not apply.
-        """
+    def first_call(self) -> FirstCall:
+        """Return the first model call, which is reserved together with the claim."""
         ...
 
     def run(self, checkpoints: CheckpointStore, ends_at: float | None) -> HandoffResult:
