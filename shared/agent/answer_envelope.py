@@ -214,6 +214,19 @@ def _is_envelope(names: Set[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class _MarkedOutput:
+    """An output with the markers of its claims."""
+
+    output: JsonValue
+    claims: tuple[Claim, ...]
+    """The claims of the answer, and the claims of other steps that the output points to."""
+    dangling_ids: Sequence[str]
+    """Markers in the output that point to no claim."""
+    unplaced_ids: Sequence[str]
+    """Claims with sources that have no place in the output."""
+
+
+@dataclass(frozen=True, slots=True)
 class EnvelopeFormat:
     """The `AnswerFormat` of specialists and of the synthesizer."""
 
@@ -431,22 +444,15 @@ class EnvelopeFormat:
             unreadable = ()
         own_claims, problems = self._own_claims(envelope)
         problems += unreadable
-        known_claims = {**self.known_claims, **own_claims}
-        dangling: list[str] = []
-        output, marked_ids = qualify_markers(envelope.output, self.step_id, known_claims, dangling)
-        for name in dangling:
-            if name in faulty_ids:
-                continue
-            problems.append(
-                Defect(f"[{name}] in the output points to no claim", self._remedy_of_mark)
-            )
-        output, unplaced_ids = _with_markers(output, own_claims, marked_ids)
-        claims = dict(own_claims)
-        for name in marked_ids:
-            claims[name] = known_claims[name]
-        has_source = any(claim.sources for claim in claims.values())
+        marked = self._mark_output(envelope.output, own_claims)
+        for name in marked.dangling_ids:
+            if name not in faulty_ids:
+                fault = f"[{name}] in the output points to no claim"
+                problems.append(Defect(fault, self._remedy_of_mark))
+        has_source = any(claim.sources for claim in marked.claims)
         doubts = self._doubts(envelope, is_unproven=bool(problems) and not has_source)
-        defects: list[Defect | str] = [*doubts, *problems, *self._without_place(unplaced_ids)]
+        unplaced = self._without_place(marked.unplaced_ids)
+        defects: list[Defect | str] = [*doubts, *problems, *unplaced]
         if defects and not last_try:
             raise InvalidAnswer(*defects[:MAX_PROBLEMS])
         status, problem_text = envelope.status, envelope.problem
@@ -454,13 +460,28 @@ class EnvelopeFormat:
             status, problem_text = ResultStatus.PARTIAL, None
         return AcceptedAnswer(
             status=status,
-            output=output,
-            claims=tuple(claims.values()),
-            confidence=_clamp_confidence(envelope.confidence),
+            output=marked.output,
+            claims=marked.claims,
+            confidence=min(max(envelope.confidence, 0.0), 1.0),
             needs=envelope.needs,
             error="; ".join(filter(None, (*doubts, problem_text))) or None,
             notes=tuple(f"dropped: {problem.fault}" for problem in problems),
         )
+
+    def _mark_output(self, output: JsonValue, own_claims: Mapping[str, Claim]) -> _MarkedOutput:
+        """Return the output with qualified markers, also for own claims whose text is in it.
+
+        Args:
+            own_claims: claims of the answer by qualified id.
+        """
+        known_claims = {**self.known_claims, **own_claims}
+        dangling_ids: list[str] = []
+        output, marked_ids = qualify_markers(output, self.step_id, known_claims, dangling_ids)
+        output, unplaced_ids = _with_markers(output, own_claims, marked_ids)
+        claims = dict(own_claims)
+        for name in marked_ids:
+            claims[name] = known_claims[name]
+        return _MarkedOutput(output, tuple(claims.values()), dangling_ids, unplaced_ids)
 
     @property
     def _remedy_of_mark(self) -> str:
@@ -652,10 +673,6 @@ def _mismatch(output: JsonValue, schema: Mapping[str, Any]) -> str | None:
         return problem_with(output, schema)
     except BrokenSchema:
         return None
-
-
-def _clamp_confidence(confidence: float) -> float:
-    return min(max(confidence, 0.0), 1.0)
 
 
 def _valid_claims(value: Any) -> list[_Claim]:

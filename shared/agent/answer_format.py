@@ -151,9 +151,9 @@ def looks_cut(answer_format: AnswerFormat, text: str) -> bool:
     """Return whether a text that may have been cut off does not show its end, although `read`
     could accept it.
     """
-    return hasattr(answer_format, "is_whole") and not cast(
-        OpenAnswerFormat, answer_format
-    ).is_whole(text)
+    if not hasattr(answer_format, "is_whole"):
+        return False
+    return not cast(OpenAnswerFormat, answer_format).is_whole(text)
 
 
 def shortening_advice(answer_format: AnswerFormat) -> str:
@@ -165,6 +165,6 @@ def shortening_advice(answer_format: AnswerFormat) -> str:
 
 def is_slow_to_read(answer_format: AnswerFormat, text: str) -> bool:
     """Return whether `read` may take seconds for this text."""
-    return hasattr(answer_format, "checks_quotes") and cast(
-        SlowAnswerFormat, answer_format
-    ).checks_quotes(text)
+    if not hasattr(answer_format, "checks_quotes"):
+        return False
+    return cast(SlowAnswerFormat, answer_format).checks_quotes(text)

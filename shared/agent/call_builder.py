@@ -129,27 +129,18 @@ class CallBuilder:
                 StopReason.MAX_TOKENS,
                 f"{conversation.replied_tokens} of {self._limits.max_tokens} tokens are used",
             )
-        tools: tuple[dict[str, object], ...] = ()
-        if conversation.ids or not is_last:
-            tools = self._select_tool_definitions(conversation)
-        may_call_tools = not is_last
-        if conversation.is_summarizing:
-            may_call_tools = self._may_call_with_summary(conversation, tools)
-        if conversation.ids and not tools:
-            tools = tuple(_placeholder(name) for name in conversation.called_names)
-            may_call_tools = False
+        tools, may_call_tools = self._tools_of_call(conversation, is_last=is_last)
         compacts = ContextEdit.COMPACTION in edits
         visible_conversation = conversation
+        output_schema = self.output_schema(conversation)
         compaction = clearing = None
         # If the provider wrote no summary, the model is asked for one.
         if compacts and conversation.is_summarizing and conversation.summary_requests < 2:
             compaction = SUMMARIZE
             visible_conversation = conversation.without_summary_request
+            output_schema = None
         elif tools and ContextEdit.CLEARING in edits:
             clearing = provider_clearing(conversation, self.dependencies.clearing)
-        output_schema = None
-        if compaction is None:
-            output_schema = self.output_schema(conversation)
         call = ModelCall(
             model=choice.name,
             system=self.system,
@@ -166,6 +157,21 @@ class CallBuilder:
         )
         self.prefix = prefix_of(self.dependencies.role, call)
         return call
+
+    def _tools_of_call(
+        self, conversation: Conversation, *, is_last: bool
+    ) -> tuple[tuple[dict[str, object], ...], bool]:
+        """Return the definitions of tools in a call, and whether the model may call them. The API
+        needs definitions as soon as the conversation has calls.
+        """
+        tools: tuple[dict[str, object], ...] = ()
+        if conversation.ids or not is_last:
+            tools = self._select_tool_definitions(conversation)
+        if conversation.ids and not tools:
+            return tuple(_placeholder(name) for name in conversation.called_names), False
+        if conversation.is_summarizing:
+            return tools, self._may_call_with_summary(conversation, tools)
+        return tools, not is_last
 
     def output_schema(self, conversation: Conversation) -> dict[str, Any] | None:
         """Return the JSON Schema of the next reply. A summary has none, unless it is the output of

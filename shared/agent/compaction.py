@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from handoff_queue.shared.agent.conversation import Conversation, text_of
 from handoff_queue.shared.agent.opening_message import READ_RESULT
@@ -146,21 +147,15 @@ def _quotes(
     """Return all quotes so far, each once: those of the last compaction, and those of the later
     replies that are in their sources. A quote has the characters of its source.
     """
+    candidates: dict[CitedQuote, None] = {}
+    for text in _texts(conversation):
+        candidates |= dict.fromkeys(json_quotes_in(text))
+        candidates |= dict.fromkeys(_passages(text, conversation, opened_documents, context))
     last = conversation.compaction
     quotes = list(last.quotes if last else ())
-    checked = set[tuple[str, str]]()
-    for text in _texts(conversation):
-        for item in (
-            *json_quotes_in(text),
-            *_passages(text, conversation, opened_documents, context),
-        ):
-            if (item.source, item.quote) in checked:
-                continue
-            checked.add((item.source, item.quote))
-            try:
-                citation = context.prove(item.source, item.quote)
-            except ToolFailed:
-                continue
+    for candidate in candidates:
+        with suppress(ToolFailed):
+            citation = context.prove(candidate.source, candidate.quote)
             quotes.append(CitedQuote(source=citation.source, quote=citation.quote))
     return tuple(dict.fromkeys(quotes))
 

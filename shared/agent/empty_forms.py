@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from pydantic import JsonValue
@@ -55,27 +55,30 @@ def words_of_schema(schema: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of types and properties, the titles and the descriptions in a schema,
     and "...". The values of `const` and `enum` are left out: they may be answers.
     """
-    words, choices, left = set(_DOTS), set[str](), list[Any]([schema])
+    words: list[object] = [*_DOTS]
+    choices: list[object] = []
+    left: list[Any] = [schema]
     while left:
         part = left.pop()
-        if isinstance(part, Mapping):
-            for key in ("type", "title", "description"):
-                if isinstance(part.get(key), str):
-                    words.add(_normalize_case_and_spaces(part[key]))
-            for name in part.get("properties") or ():
-                if isinstance(name, str):
-                    words.add(_normalize_case_and_spaces(name))
-            schema_texts = [
-                part.get("const"),
-                *(part["enum"] if isinstance(part.get("enum"), list) else ()),
-            ]
-            for value in schema_texts:
-                if isinstance(value, str):
-                    choices.add(_normalize_case_and_spaces(value))
-            left += part.values()
-        elif isinstance(part, list):
+        if isinstance(part, list):
             left += part
-    return frozenset(words - choices)
+        elif isinstance(part, Mapping):
+            words += [part.get("type"), part.get("title"), part.get("description")]
+            words += part.get("properties") or ()
+            choices.append(part.get("const"))
+            if isinstance(part.get("enum"), list):
+                choices += part["enum"]
+            left += part.values()
+    return frozenset(_texts_among(words) - _texts_among(choices))
+
+
+def _texts_among(values: Iterable[object]) -> set[str]:
+    """Return the texts among these values, in lower case and with single spaces."""
+    texts: set[str] = set()
+    for value in values:
+        if isinstance(value, str):
+            texts.add(_normalize_case_and_spaces(value))
+    return texts
 
 
 def _normalize_case_and_spaces(text: str) -> str:
