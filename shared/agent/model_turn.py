@@ -413,9 +413,7 @@ class ModelTurns:
         usage = usage_of_failed_call(
             error, self._call_progress, call, worst, self.dependencies.prices
         )
-        is_rate_limited = False
         if isinstance(error, ModelBusy):
-            is_rate_limited = True
             self.dependencies.checkpoints.report_refusal(
                 reason_of(error), error.retry_after_s, error.limits
             )
@@ -424,14 +422,14 @@ class ModelTurns:
         write_checkpoint(
             self._failed_call_checkpoint(call.model, str(error), usage, rules_out=rules_out)
         )
-        delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.jitter())
         if rules_out:
             return
+        delay = delay_s(error, conversation.failures_in_a_row + 1, self.dependencies.jitter())
         if delay is None or conversation.turns + 1 >= self._limits.max_turns:
             self.draft = self._call_progress.text
             raise error
         now = self.dependencies.now()
-        if is_rate_limited and self._choices.bucket_of(call.model) is not None:
+        if isinstance(error, ModelBusy) and self._choices.bucket_of(call.model) is not None:
             # `reserve` makes the next call wait together with all other calls
             next_is_last = conversation.turns + 2 >= self._limits.max_turns
             if error.retry_after_s is None or next_is_last:

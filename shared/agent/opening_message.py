@@ -132,10 +132,9 @@ def opening_of(
     if tools is None:
         tools = spec.tools
     is_role = handoff.assigned_to in ROLES
+    sees_documents = bool(tools or documents)  # without tools, a list of names has no use
     if is_role:
         sees_documents = handoff.assigned_to in PLANNING_ROLES
-    else:  # without tools, a list of names has no use
-        sees_documents = bool(tools or documents)
     if loaded.manifest.documents and sees_documents:
         parts.append(_documents(loaded.manifest, documents, with_names=not is_role))
     if form is AnswerForm.ENVELOPE and handoff.expected_output_format != {"type": "string"}:
@@ -146,17 +145,27 @@ def opening_of(
         parts.append(f"<fallback>{fallback}</fallback>")
     text = "\n\n".join(parts)
     message = {"role": "user", "content": _role_blocks(text) if is_role else [_block(text)]}
+    added_tools = _tools_for_unread_results(handoff, result_texts, not_shown, max_chars)
+    rules = TOOL_RULES if tools or added_tools else COMMON_RULES
+    head = f"{spec.instructions.strip()}\n\n{rules}"
+    return Opening(system_prompt(head, form, handoff, spec, tools), message, added_tools)
+
+
+def _tools_for_unread_results(
+    handoff: AgentHandoff,
+    result_texts: Mapping[StepId, str],
+    not_shown: Collection[StepId],
+    max_chars: int,
+) -> tuple[Tool, ...]:
+    """Return `read_result` if a result is cut or not shown; otherwise no tool."""
     hidden_steps = set(not_shown)
     unread_texts: dict[StepId, str] = {}
     for step, text in result_texts.items():
         if len(text) > max_chars or step in hidden_steps:
             unread_texts[step] = text
-    added_tools: tuple[Tool, ...] = ()
-    if unread_texts:
-        added_tools = (read_result_tool(unread_texts, origins_or_unknown(handoff.origins)),)
-    rules = TOOL_RULES if tools or added_tools else COMMON_RULES
-    head = f"{spec.instructions.strip()}\n\n{rules}"
-    return Opening(system_prompt(head, form, handoff, spec, tools), message, added_tools)
+    if not unread_texts:
+        return ()
+    return (read_result_tool(unread_texts, origins_or_unknown(handoff.origins)),)
 
 
 def _role_blocks(text: str) -> list[Block]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -64,6 +64,20 @@ class PromptLimits:
     """The limit above which each request has a higher price; None: there is none, or unknown."""
 
 
+class Tokens(NamedTuple):
+    """The tokens of a call, by which its price depends on the cache."""
+
+    input: int
+    """Input tokens, including cached ones."""
+    output: int
+    cache_read: int = 0
+    """Input tokens that were read from the cache."""
+    cache_write: int = 0
+    """Input tokens that were written to the cache."""
+    cache_write_1h: int = 0
+    """The part of `cache_write` that the cache keeps for an hour."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
     """The price list of one deployment."""
@@ -77,14 +91,14 @@ class Prices:
 
     def cost_microusd(self, usage: Usage, model: str) -> int | None:
         """Return the price of the tokens, rounded up, or None if it is unknown."""
-        return self._token_price(
-            model,
+        tokens = Tokens(
             usage.input_tokens,
             usage.output_tokens,
             usage.cache_read_tokens,
             usage.cache_write_tokens,
             usage.cache_write_1h_tokens,
         )
+        return self._token_price(model, tokens)
 
     def has_price(self, model: str) -> bool:
         """Return whether the price of a model is known."""
@@ -131,15 +145,15 @@ class Prices:
         """
         if not cost or not (usage.cache_read_tokens or usage.cache_write_tokens):
             return {}
-        all_input = usage.input_tokens
-        output = usage.output_tokens
-        uncached_microusd = self._token_price(model, all_input, output, 0, 0, 0)
-        only_read = self._token_price(model, all_input, output, usage.cache_read_tokens, 0, 0)
-        if uncached_microusd is None or only_read is None:
+        uncached = Tokens(usage.input_tokens, usage.output_tokens)
+        only_read = uncached._replace(cache_read=usage.cache_read_tokens)
+        uncached_microusd = self._token_price(model, uncached)
+        only_read_microusd = self._token_price(model, only_read)
+        if uncached_microusd is None or only_read_microusd is None:
             return {}
         return {
-            "cache_saved_microusd": max(0, uncached_microusd - only_read),
-            "cache_surcharge_microusd": max(0, cost - only_read),
+            "cache_saved_microusd": max(0, uncached_microusd - only_read_microusd),
+            "cache_surcharge_microusd": max(0, cost - only_read_microusd),
         }
 
     def worst(self, call: ModelCall, input_tokens: int, *, is_batched: bool = False) -> WorstCase:
@@ -153,9 +167,11 @@ class Prices:
         uses = server_tool_uses(call)
         max_input = input_tokens + uses * SERVER_TOOL_TOKENS
         max_output = call.max_output_tokens
-        uncached_microusd = self._token_price(call.model, max_input, max_output, 0, 0, 0)
+        uncached = Tokens(max_input, max_output)
         for_1h = max_input if call.caches_for_1h else 0
-        cached_microusd = self._token_price(call.model, max_input, max_output, 0, max_input, for_1h)
+        cached = uncached._replace(cache_write=max_input, cache_write_1h=for_1h)
+        uncached_microusd = self._token_price(call.model, uncached)
+        cached_microusd = self._token_price(call.model, cached)
         if uncached_microusd is None or cached_microusd is None:
             return WorstCase(max_input, max_output, None, call.model, is_batched)
         surcharge = sum(map(_surcharge, call.tools))
@@ -188,17 +204,13 @@ class Prices:
             return _prompt_limits(self.price_as, self.provider)
         return limits
 
-    def _token_price(self, model: str, *tokens: int) -> int | None:
-        """Return the price in micro-dollars, or None if it is unknown.
-
-        Args:
-            tokens: numbers of tokens, as `_cost` takes them.
-        """
+    def _token_price(self, model: str, tokens: Tokens) -> int | None:
+        """Return the price in micro-dollars, or None if it is unknown."""
         if self.is_free or model == OFFLINE_MODEL:
             return 0
-        cost = _cost(model, self.provider, *tokens)
+        cost = _cost(model, self.provider, tokens)
         if cost is None and self.price_as:
-            return _cost(self.price_as, self.provider, *tokens)
+            return _cost(self.price_as, self.provider, tokens)
         return cost
 
 
@@ -245,23 +257,8 @@ def _uses(tool: Mapping[str, Any]) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _cost(
-    model: str,
-    provider: str,
-    into: int,
-    out: int,
-    cache_read: int,
-    cache_write: int,
-    cache_write_1h: int,
-) -> int | None:
+def _cost(model: str, provider: str, tokens: Tokens) -> int | None:
     """Return the price in micro-dollars, or None if genai-prices does not know the model.
-
-    Args:
-        into: input tokens, including cached ones.
-        out: output tokens.
-        cache_read: input tokens that were read from the cache.
-        cache_write: input tokens that were written to the cache.
-        cache_write_1h: the part of `cache_write` that the cache keeps for an hour.
 
     Raises:
         UserError: the package with the prices is not installed.
@@ -269,11 +266,11 @@ def _cost(
     price = _price_of(
         model,
         provider,
-        input_tokens=into,
-        output_tokens=out,
-        cache_read_tokens=cache_read,
-        cache_write_tokens=cache_write,
-        cache_write_1h_tokens=cache_write_1h,
+        input_tokens=tokens.input,
+        output_tokens=tokens.output,
+        cache_read_tokens=tokens.cache_read,
+        cache_write_tokens=tokens.cache_write,
+        cache_write_1h_tokens=tokens.cache_write_1h,
     )
     if price is None:
         return None

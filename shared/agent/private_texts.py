@@ -251,8 +251,9 @@ class _Facts:
         tokens = _TOKEN.findall(text)
         if not is_coded:
             self.plain.update(tokens)
-        self._add_words(tokens, is_free, is_coded)
-        self._add_figures(text, tokens, is_free, is_coded)
+        self._add_words(tokens, is_free=is_free, is_coded=is_coded)
+        fewest_digits = _min_digits(text, is_free=is_free, is_coded=is_coded)
+        self._add_figures(text, tokens, fewest_digits, is_coded=is_coded)
         self._add_windows(tokens)
         self._add_shifted_words(tokens)
         self._add_split_words(tokens)
@@ -263,7 +264,7 @@ class _Facts:
             for token in tokens:
                 self._add_run(re.sub(r"[0-9]", "", token))
 
-    def _add_words(self, tokens: Sequence[str], is_free: bool, is_coded: bool) -> None:
+    def _add_words(self, tokens: Sequence[str], *, is_free: bool, is_coded: bool) -> None:
         if is_coded:
             self.coded.update(token for token in tokens if len(token) >= _MIN_CODED_WORD_CHARS)
         elif is_free:
@@ -276,9 +277,14 @@ class _Facts:
             row = tuple(words[start : start + 4])
             self.rows.setdefault(hash(row[:3]), row)
 
-    def _add_figures(self, text: str, tokens: Sequence[str], is_free: bool, is_coded: bool) -> None:
-        """Add the numbers, also joined with their neighbours, inside of others, and in bases."""
-        fewest = _min_digits(text, is_free, is_coded)
+    def _add_figures(
+        self, text: str, tokens: Sequence[str], fewest: int, *, is_coded: bool
+    ) -> None:
+        """Add the numbers, also joined with their neighbours, inside of others, and in bases.
+
+        Args:
+            fewest: digits of the shortest number that counts.
+        """
         numbers = _DIGITS.findall(text)
         plain = self.made_numbers if is_coded else self.numbers
         _add_long((token for token in tokens if token.isdigit()), fewest, plain)
@@ -424,7 +430,7 @@ def _add_long(numbers: Iterable[str], fewest: int, known: set[str]) -> None:
     known.update(number for number in stripped_numbers if fewest <= len(number) <= _MAX_DIGITS)
 
 
-def _min_digits(text: str, is_free: bool, is_coded: bool) -> int:
+def _min_digits(text: str, *, is_free: bool, is_coded: bool) -> int:
     """Return the least number of digits that a number needs to count as a copy. A decoded text
     that is nothing but a number was not decoded by chance.
     """

@@ -395,6 +395,17 @@ def _cap_quote_length(span: QuoteSpan) -> QuoteSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class _SourceText:
+    """A source in which a quote is searched."""
+
+    path: str
+    """Path of a document, or name of the result of a tool."""
+    text: str
+    document: Document | None
+    """None: the source is the result of a tool."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sources:
     """Citable sources: the job's documents, pages that tools fetched, and results of tools."""
 
@@ -455,44 +466,49 @@ class Sources:
         Raises:
             StoreError: the cited result of a tool cannot be stored.
         """
-        name = self._result_name(source)
-        document = None
-        if name is None:
-            document = self.document(source)
-        if name is not None:
-            path = name
-            text = self.results[name]
-        elif document is not None:
-            path = document.path
-            try:
-                text = self.text_of(document.digest)
-            except ToolFailed as error:
-                return Defect(f'the source "{path}" cannot be read: {error}')
-        else:
-            return Defect(
-                f'there is no source "{source[:200]}"', "name one exactly as it was given to you"
-            )
-        folded = self._fold(text)
+        cited = self._read_source(source)
+        if isinstance(cited, Defect):
+            return cited
+        folded = self._fold(cited.text)
         span = folded.find(quote[: 2 * MAX_QUOTE_CHARS])
         if span is None and may_be_abridged:
             span = folded.find_passage(quote[: 2 * MAX_QUOTE_CHARS])
         if span is None:
-            short = " ".join(quote.split())[:120]
-            if document is not None and not self._was_opened(document):
-                return Defect(
-                    f'this quote is not in "{path}", which was never opened: "{short}"',
-                    "open it and copy a quote from its text, or leave this source out",
-                )
-            return Defect(
-                f'this quote is not in "{path}": "{short}"',
-                "copy the whole sentence letter by letter, or leave it out",
-            )
+            return self._defect_of_missing_quote(cited, quote)
+        document = cited.document
         return Citation(
-            source=path,
-            digest=document.digest if document else self._store_tool_result(path, text),
+            source=cited.path,
+            digest=document.digest if document else self._store_tool_result(cited),
             start=span.start,
             end=span.end,
-            quote=text[span.start : span.end],
+            quote=cited.text[span.start : span.end],
+        )
+
+    def _read_source(self, source: str) -> _SourceText | Defect:
+        """Return the text of the tool result or of the document with this name, or the defect."""
+        name = self._result_name(source)
+        if name is not None:
+            return _SourceText(name, self.results[name], None)
+        document = self.document(source)
+        if document is None:
+            return Defect(
+                f'there is no source "{source[:200]}"', "name one exactly as it was given to you"
+            )
+        try:
+            return _SourceText(document.path, self.text_of(document.digest), document)
+        except ToolFailed as error:
+            return Defect(f'the source "{document.path}" cannot be read: {error}')
+
+    def _defect_of_missing_quote(self, source: _SourceText, quote: str) -> Defect:
+        short = " ".join(quote.split())[:120]
+        if source.document is not None and not self._was_opened(source.document):
+            return Defect(
+                f'this quote is not in "{source.path}", which was never opened: "{short}"',
+                "open it and copy a quote from its text, or leave this source out",
+            )
+        return Defect(
+            f'this quote is not in "{source.path}": "{short}"',
+            "copy the whole sentence letter by letter, or leave it out",
         )
 
     def _was_opened(self, document: Document) -> bool:
@@ -536,12 +552,12 @@ class Sources:
             return matches[0]
         return None
 
-    def _store_tool_result(self, name: str, text: str) -> str:
+    def _store_tool_result(self, result: _SourceText) -> str:
         """Store the result of a tool as a document, unless it is stored already. Return its
         digest.
         """
-        digest = digest_of(text)
+        digest = digest_of(result.text)
         stored_pages = [(page.path, page.digest) for page in self.load_fetched_pages()]
-        if self.keep is not None and (name, digest) not in stored_pages:
-            self.keep(name, "text/plain", text)
+        if self.keep is not None and (result.path, digest) not in stored_pages:
+            self.keep(result.path, "text/plain", result.text)
         return digest

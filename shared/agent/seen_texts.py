@@ -134,6 +134,18 @@ def url_carries_private_text(url: str, private: Sequence[str], public: Sequence[
     parts = _split(url)
     if parts is None:
         return True
+    port = str(parts.port or "")
+    if any(f"{parts.hostname}:{port}" in text for text in private):
+        port = ""  # the port of a link
+    return _is_carried(_groups_of_url(parts, port), private, public)
+
+
+def _groups_of_url(parts: SplitResult, port: str) -> list[Group]:
+    """Return the parts of a URL in groups.
+
+    Args:
+        port: the port if it may be a copy, or ''.
+    """
     path: list[str] = []
     parameters: list[str] = []
     for segment in parts.path.replace("+", " ").split("/"):
@@ -145,12 +157,9 @@ def url_carries_private_text(url: str, private: Sequence[str], public: Sequence[
     values = [value for _, value in query]
     values_by_name = [value for _, value in sorted(query, key=_parameter_index)]
     labels = (parts.hostname or "").split(".")[:-1]
-    port = str(parts.port or "")
-    if any(f"{parts.hostname}:{port}" in text for text in private):
-        port = ""  # the port of a link
     login = [parts.username or "", parts.password or ""]
     all_parts = [*labels, port, *path, *values_by_name, parts.fragment]
-    groups = [
+    return [
         _group(path, is_free=False),
         _group([parts.fragment], is_free=False),
         _group(labels, is_free=False),
@@ -161,7 +170,6 @@ def url_carries_private_text(url: str, private: Sequence[str], public: Sequence[
         _group([*login, port], is_free=True),
         _group(all_parts, is_free=False, is_joined_only=True),
     ]
-    return _is_carried(groups, private, public)
 
 
 def value_carries_private_text(value: Any, private: Sequence[str], public: Sequence[str]) -> bool:
