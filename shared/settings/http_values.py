@@ -11,6 +11,7 @@ import re
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import IPv6Address
+from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
@@ -184,13 +185,18 @@ def has_possible_host(parts: SplitResult) -> bool:
     return len(host) <= _MAX_HOST_CHARS and _HOST.fullmatch(host) is not None
 
 
-def proxy_of(scheme: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the variable that names the proxy for servers of this scheme, and its value; None
-    if there is no proxy.
-    """
+class ProxySetting(NamedTuple):
+    """An environment variable with the URL of a proxy."""
+
+    variable: str
+    url: str
+
+
+def proxy_of(scheme: str, environment: Mapping[str, str]) -> ProxySetting | None:
+    """Return the proxy for servers of this scheme. None: there is no proxy."""
     for name in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY"):
         if value := environment.get(name):
-            return name, value
+            return ProxySetting(name, value)
     return None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import anthropic
 import httpx2
+from pydantic import SecretStr
 
 from handoff_queue.shared.providers.anthropic.http_client import WatchedClient
 from handoff_queue.shared.providers.anthropic.model import AnthropicModel
@@ -74,20 +75,11 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
     Raises:
         MissingCredentials: there is no key, and no server of the user's own.
     """
-    key = None
-    if settings.anthropic_api_key:
-        key = settings.anthropic_api_key.get_secret_value()
+    key = _secret_of(settings.anthropic_api_key)
     token = None
-    if settings.anthropic_auth_token and not key:
-        token = settings.anthropic_auth_token.get_secret_value()
-    url = settings.anthropic_base_url
-    if url is None and "ANTHROPIC_BASE_URL" in os.environ:
-        # Compose sets an empty variable, which the SDK would take for a URL.
-        url = DEFAULT_BASE_URL
-    base_url: str | None = None
-    headers: dict[str, str] = {}
-    if url:
-        base_url, headers = split_credentials(url)
+    if not key:
+        token = _secret_of(settings.anthropic_auth_token)
+    base_url, headers = _address_of(settings)
     if headers and key:
         headers["X-Api-Key"] = key  # the credentials of the URL take the SDK's usual header
     if not key and not token and settings.anthropic_base_url:
@@ -107,6 +99,24 @@ def _anthropic(settings: Settings) -> anthropic.AsyncAnthropic:
             " your own"
         )
     return client
+
+
+def _secret_of(setting: SecretStr | None) -> str | None:
+    """Return the text of a secret setting, or None if it is not set or empty."""
+    return setting.get_secret_value() if setting else None
+
+
+def _address_of(settings: Settings) -> tuple[str | None, dict[str, str]]:
+    """Return the URL of the server, and the header with the credentials of the URL. None: the
+    SDK takes its own URL.
+    """
+    url = settings.anthropic_base_url
+    if url is None and "ANTHROPIC_BASE_URL" in os.environ:
+        # Compose sets an empty variable, which the SDK would take for a URL.
+        url = DEFAULT_BASE_URL
+    if not url:
+        return None, {}
+    return split_credentials(url)
 
 
 def _max_connections() -> int:

@@ -130,25 +130,25 @@ def _connector_error(error: aiohttp.ClientConnectorError, settings: ClientSettin
 
 def proxy_refuses(scheme: str) -> str:
     """Return the message for a proxy's 407 to a request for a server of this scheme."""
-    name, host = _proxy(scheme)
+    variable, host = _proxy(scheme)
     return (
         f"the proxy {host} needs a user and a password (407): "
-        f"correct {name}, which looks like http://user:password@proxy.example:3128"
+        f"correct {variable}, which looks like http://user:password@proxy.example:3128"
     )
 
 
 def _proxy_error(status: int) -> ModelError:
     if status == 407:
         return Unsendable(proxy_refuses("https"), status=status)
-    name, host = _proxy("https")
+    variable, host = _proxy("https")
     if status < 500 and status not in _PASSING_PROXY_STATUSES:
         return Unsendable(
             f"the proxy {host} refuses a connection to the model's server ({status}): "
-            f"change its rules, or correct {name} or NO_PROXY",
+            f"change its rules, or correct {variable} or NO_PROXY",
             status=status,
         )
     return NeverSent(
-        f"the proxy {host} has no connection to the model's server ({status}): check {name}",
+        f"the proxy {host} has no connection to the model's server ({status}): check {variable}",
         status=status,
     )
 
@@ -215,7 +215,7 @@ def _way(settings: ClientSettings) -> str:
     """Return what the user must check if there is no connection: the network and the settings."""
     proxy = proxy_of("https", os.environ) or proxy_of("http", os.environ)
     if proxy:
-        return f"the network, {proxy[0]} and {settings.address}"
+        return f"the network, {proxy.variable} and {settings.address}"
     return f"the network, and {settings.address}"
 
 
@@ -224,9 +224,9 @@ def _address_variable(error: aiohttp.ClientConnectorError, settings: ClientSetti
     of the model's server.
     """
     for scheme in ("https", "http"):
-        name, host = _proxy(scheme)
+        variable, host = _proxy(scheme)
         if host == f"{error.host}:{error.port}":
-            return name
+            return variable
     return settings.address
 
 
@@ -234,14 +234,14 @@ def _proxy(scheme: str) -> tuple[str, str]:
     """Return the environment variable of the proxy for servers of this scheme, and the proxy's
     host and port.
     """
-    name, url = proxy_of(scheme, os.environ) or (f"{scheme.upper()}_PROXY", "")
+    variable, url = proxy_of(scheme, os.environ) or (f"{scheme.upper()}_PROXY", "")
     if "://" not in url:
         url = f"http://{url}"
     parts = urlsplit(url)
     default_port = 80
     if parts.scheme == "https":
         default_port = 443
-    return name, f"{parts.hostname or ''}:{parts.port or default_port}"
+    return variable, f"{parts.hostname or ''}:{parts.port or default_port}"
 
 
 _KEY = re.compile(r"(sk-[A-Za-z0-9_-]{6,}|Bearer\s+\S+|[A-Za-z0-9_-]{40,})")

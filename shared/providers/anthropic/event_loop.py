@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 END_WITHIN_S = 5.0
 """Seconds that the end of a process waits for cancelled coroutines."""
@@ -54,6 +54,13 @@ class BatchingSelector(selectors.DefaultSelector):
         return ready
 
 
+class _RunningLoop(NamedTuple):
+    """An event loop and the thread that runs it."""
+
+    loop: asyncio.AbstractEventLoop
+    thread: threading.Thread
+
+
 class EventLoop:
     """An event loop whose thread starts with the first coroutine and ends with the process.
     After a fork, the child process starts a new thread.
@@ -66,7 +73,7 @@ class EventLoop:
         """Store the name of the thread. `run` starts the thread."""
         self._name = name
         self._lock = threading.Lock()
-        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+        self._running: _RunningLoop | None = None
 
     def run(self, work: Coroutine[Any, Any, None]) -> Future[None]:
         """Run the coroutine in the loop, in the caller's context. If the caller cancels the
@@ -77,15 +84,15 @@ class EventLoop:
         """
         with self._lock:
             # A forked process has no threads of its parent.
-            if self._running is None or not self._running[1].is_alive():
+            if self._running is None or not self._running.thread.is_alive():
                 try:
                     self._running = self._start()
                 except RuntimeError:
                     work.close()
                     raise
-            return asyncio.run_coroutine_threadsafe(work, self._running[0])
+            return asyncio.run_coroutine_threadsafe(work, self._running.loop)
 
-    def _start(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    def _start(self) -> _RunningLoop:
         loop = asyncio.SelectorEventLoop(BatchingSelector())
         thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
         try:
@@ -95,13 +102,13 @@ class EventLoop:
             raise
         atexit.unregister(self._end)
         atexit.register(self._end)
-        return loop, thread
+        return _RunningLoop(loop, thread)
 
     def _end(self) -> None:
         """Cancel the running coroutines, and end the thread."""
         with self._lock:
             running, self._running = self._running, None
-        if running is None or not running[1].is_alive():
+        if running is None or not running.thread.is_alive():
             return
         loop, thread = running
         asyncio.run_coroutine_threadsafe(_cancel_all(), loop).add_done_callback(

@@ -95,26 +95,27 @@ class AnthropicModel:
             return exchange.wait(on_progress, lambda: progress_interval_s(len(self._exchanges)))
         except ModelRejected as error:
             option = _find_refused_option(error, call, without)
-            if option is None and _lacks_code_execution(error, call):
+            if option is not None:
+                self._leave_out(option, call.model)
+                raise SchemaRejected(
+                    f"{error}; trying without {option.value}", status=400, retry_after_s=0
+                ) from error
+            if _lacks_code_execution(error, call):
                 raise ModelRejected(f"{error}{_NEEDS_CODE_EXECUTION}", status=400) from error
-            if option is None and error.status in _ABOUT_MODEL:
+            if error.status in _ABOUT_MODEL:
                 raise ModelRejected(f"{call.model}: {error}", status=error.status) from error
-            if option is None:
-                raise
-            # calls of other threads may come second
-            if option not in self._refused_options[call.model]:
-                _log.warning(
-                    "an option that the model lacks was left out",
-                    model=call.model,
-                    option=option.value,
-                )
-            self._refused_options[call.model].add(option)
-            raise SchemaRejected(
-                f"{error}; trying without {option.value}", status=400, retry_after_s=0
-            ) from error
+            raise
         finally:
             reading.cancel()
             self._exchanges.discard(exchange)
+
+    def _leave_out(self, option: Option, model: str) -> None:
+        """Leave an option out of all further requests to a model, and log this once."""
+        if option not in self._refused_options[model]:
+            _log.warning(
+                "an option that the model lacks was left out", model=model, option=option.value
+            )
+        self._refused_options[model].add(option)
 
     def context_edits(self, model: str) -> frozenset[ContextEdit]:
         """Return the edits that the provider offers for a model, and has not refused. There are
@@ -122,9 +123,7 @@ class AnthropicModel:
         """
         if self._offered is None:
             return NO_EDITS
-        refused_edits = {
-            _EDITS[option] for option in self._refused_options[model] if option in _EDITS
-        }
+        refused_edits = set(map(_EDITS.get, self._refused_options[model]))
         return self._offered.of(model) - refused_edits
 
     @property

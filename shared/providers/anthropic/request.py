@@ -63,8 +63,10 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
         without: options that the server refuses for this model. Without strict schemas, the system
             prompt contains the schema of the answer.
     """
-    omit_strict = Option.STRICT in without
-    mark = _cache_mark(for_1h=call.caches_for_1h and Option.CACHE_1H not in without)
+    is_strict = Option.STRICT not in without
+    mark = _FOR_5_MINUTES
+    if call.caches_for_1h and Option.CACHE_1H not in without:
+        mark = _FOR_1_HOUR
     request: dict[str, Any] = {
         "model": call.model,
         "max_tokens": call.max_output_tokens,
@@ -73,23 +75,13 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
         "stream": True,
     }
     if call.output_schema is not None:
-        schema = None
-        if not omit_strict:
-            schema = strict(call.output_schema)
-        if schema is not None:
-            request["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
-        else:
-            request["system"].append(
-                {"type": "text", "text": _schema_instructions(call.output_schema)}
-            )
+        _add_output_schema(request, call.output_schema, is_strict=is_strict)
     if call.effort and Option.EFFORT not in without:
         request.setdefault("output_config", {})["effort"] = call.effort.value
     if call.thinking and Option.THINKING not in without:
         request["thinking"] = {"type": call.thinking.value}
     if call.tools:
-        request["tools"] = list(call.tools)
-        if not omit_strict:
-            request["tools"] = _strict_tools(call.tools)
+        request["tools"] = _strict_tools(call.tools) if is_strict else list(call.tools)
         if not call.may_call_tools and call.compaction is None:
             request["tool_choice"] = {"type": "none"}
     if call.compaction is not None:
@@ -97,6 +89,19 @@ def request_of(call: ModelCall, *, without: Collection[Option] = ()) -> dict[str
     elif call.clearing is not None and Option.CLEARING not in without:
         request["context_management"] = {"edits": [_clearing_edit(call.clearing, call.tools)]}
     return request
+
+
+def _add_output_schema(
+    request: dict[str, Any], schema: Mapping[str, Any], *, is_strict: bool
+) -> None:
+    """Let the provider enforce the schema of the answer. If it cannot, add the schema to the
+    system prompt.
+    """
+    strict_schema = strict(schema) if is_strict else None
+    if strict_schema is None:
+        request["system"].append({"type": "text", "text": _schema_instructions(schema)})
+    else:
+        request["output_config"] = {"format": {"type": "json_schema", "schema": strict_schema}}
 
 
 def betas_of(request: Mapping[str, Any]) -> list[str]:
@@ -198,10 +203,8 @@ def _split_type_list(node: dict[str, Any]) -> dict[str, Any]:
     keywords.pop("description", None)
     schema["anyOf"] = []
     for kind in types:
-        if kind == "null":
-            schema["anyOf"].append(_prepare_schema({"type": kind}))
-        else:
-            schema["anyOf"].append(_prepare_schema({"type": kind, **keywords}))
+        keywords_of_kind = {} if kind == "null" else keywords
+        schema["anyOf"].append(_prepare_schema({"type": kind, **keywords_of_kind}))
     return schema
 
 
@@ -228,13 +231,6 @@ def _strict_tools(tools: tuple[dict[str, Any], ...]) -> list[dict[str, Any]]:
         else:
             definitions.append({**tool, "input_schema": schema, "strict": True})
     return definitions
-
-
-def _cache_mark(*, for_1h: bool) -> dict[str, str]:
-    """Return the value of `cache_control`."""
-    if for_1h:
-        return _FOR_1_HOUR
-    return _FOR_5_MINUTES
 
 
 def _messages_with_breakpoints(call: ModelCall, mark: Mapping[str, str]) -> list[MessageParam]:

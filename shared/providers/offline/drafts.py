@@ -21,8 +21,7 @@ def draft(request: str, claims: Sequence[OfflineClaim], gaps: Sequence[MissingFa
     claims = distinct(claims)
     asking = understand(request)
     by_subject = claims_by_subject(asking.subjects, claims)
-    has_comparison = any(by_subject.values())
-    if has_comparison:
+    if any(by_subject.values()):
         parts = _comparison(by_subject, asking.aspects)
     else:
         parts = _lists(claims)

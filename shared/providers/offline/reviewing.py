@@ -93,33 +93,38 @@ def grade(conversation: RequestParts) -> dict[str, Any]:
     lines = lines_of_json(conversation.task)
     references = values_of(lines, "reference") or [request_in(conversation.task)]
     expected_stems = content_stems(references[0])
-    criteria = values_of(lines, "criterion")
     is_duel = "better" in conversation.output_format.get("properties", {})
-    scores = []
+    scores: list[dict[str, Any]] = []
     counts: dict[str, int] = {}
     for line in lines:
         if "text" not in line:
             continue
         count = len(expected_stems & stems_of(line["text"]))
         counts[line["answer"]] = count
-        share = 0.0
-        if expected_stems:
-            share = count / len(expected_stems)
-        why = f"Counted, not judged: the answer has {count} of {len(expected_stems)} words."
-        score = {"why": why, "score": _LOWEST + round((_HIGHEST - _LOWEST) * share)}
         answer = {}
         if is_duel:
             answer = {"answer": line["answer"]}
-        for criterion in criteria:
-            scores.append({**answer, "criterion": criterion, **score})
+        for criterion in values_of(lines, "criterion"):
+            scores.append(
+                {**answer, "criterion": criterion, **_score_of(count, len(expected_stems))}
+            )
     output: dict[str, Any] = {"scores": scores}
     if is_duel:
         best = _highest(counts)
-        output["better"] = "neither"
-        if len(best) == 1:
-            output["better"] = best[0]
+        output["better"] = best[0] if len(best) == 1 else "neither"
         output["why"] = "Counted, not judged: the answer with more of the words is better."
     return _envelope_of_output(output)
+
+
+def _score_of(count: int, expected: int) -> dict[str, Any]:
+    """Return the score of an answer with `count` of the `expected` words, and its reason."""
+    share = 0.0
+    if expected:
+        share = count / expected
+    return {
+        "why": f"Counted, not judged: the answer has {count} of {expected} words.",
+        "score": _LOWEST + round((_HIGHEST - _LOWEST) * share),
+    }
 
 
 def check_facts(conversation: RequestParts) -> dict[str, Any]:

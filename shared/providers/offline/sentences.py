@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from handoff_queue.shared.providers.offline.words import words_of
 
@@ -172,21 +173,21 @@ def sentences_of(
     is_marked_up = PurePosixPath(source).suffix.lower() in _MARKED_UP or "://" in source
     blocks = list(_blocks(text, is_start=is_start))
     sentences: list[Sentence] = []
-    for number, (kind, headings, block, wording) in enumerate(blocks):
-        pieces = [block]
-        if kind != "row":
-            pieces = split_sentences(block)
-        if number == 0 and not is_start and kind != "row":
-            pieces = pieces[1:]
-        for index, piece in enumerate(pieces):
-            is_last = number == len(blocks) - 1 and index == len(pieces) - 1
-            if kind != "row" and not _is_statement(piece, kind, is_whole=is_end or not is_last):
-                continue
-            plain = wording or piece
+    for number, block in enumerate(blocks):
+        lacks_start = number == 0 and not is_start
+        lacks_end = number == len(blocks) - 1 and not is_end
+        for quote in _quotes_of(block, lacks_start=lacks_start, lacks_end=lacks_end):
+            plain = block.wording or quote
             if is_marked_up:
-                plain = _FOOTNOTE.sub("", _BOLD.sub(r"\1", _LINK.sub(r"\1", plain))).strip()
-            sentences.append(Sentence(piece, plain, source, headings))
+                plain = _without_markup(plain)
+            sentences.append(Sentence(quote, plain, source, block.headings))
     return tuple(sentences)
+
+
+def _without_markup(text: str) -> str:
+    """Return a text without links, bold type and the marks of footnotes."""
+    text = _BOLD.sub(r"\1", _LINK.sub(r"\1", text))
+    return _FOOTNOTE.sub("", text).strip()
 
 
 def split_sentences(block: str) -> list[str]:
@@ -225,71 +226,97 @@ def _ends_in_abbreviation(before: str) -> bool:
     return last.lower().lstrip("(") in _ABBREVIATIONS or is_initial or is_number
 
 
-def _is_statement(piece: str, kind: str, *, is_whole: bool) -> bool:
-    """Return whether a piece is a labelled value, or a sentence or list item of 4 to 60 words.
+class _DocumentBlock(NamedTuple):
+    """A paragraph, a heading, an item of a list or a row of a table."""
+
+    kind: str
+    """`text`, `heading`, `item` or `row`."""
+    text: str
+    """The block with white space folded."""
+    wording: str = ""
+    """The words of a row, or ""."""
+    level: int = 0
+    """Level of a heading, from 1 to 6, or 0."""
+    headings: tuple[str, ...] = ()
+    """Headings above the block, from the title of the document down."""
+
+
+def _quotes_of(block: _DocumentBlock, *, lacks_start: bool, lacks_end: bool) -> list[str]:
+    """Return the row, or the sentences of a block that are statements.
 
     Args:
-        kind: kind of its block, see `_blocks`.
-        is_whole: False if a list item may be cut off at its end.
+        lacks_start: True if the first sentence may be cut.
+        lacks_end: True if the last item may be cut.
     """
+    if block.kind == "row":
+        return [block.text]
+    pieces = split_sentences(block.text)
+    if lacks_start:
+        pieces = pieces[1:]
+    statements: list[str] = []
+    for number, piece in enumerate(pieces, start=1):
+        is_cut = lacks_end and number == len(pieces)
+        if _is_statement(piece, is_whole_item=block.kind == "item" and not is_cut):
+            statements.append(piece)
+    return statements
+
+
+def _is_statement(piece: str, *, is_whole_item: bool) -> bool:
+    """Return whether a piece is a labelled value, or a sentence or list item of 4 to 60 words."""
     count = len(words_of(piece))
     if _LABELLED.match(piece) and count <= _MAX_LABELLED_WORDS:
         return piece[-1] not in ":?,;"
     has_end = re.search(rf"[.!。！][{CLOSING}]*$", piece) is not None
-    is_item = kind == "item" and is_whole and piece[-1] not in ":?,;"
+    is_item = is_whole_item and piece[-1] not in ":?,;"
     return (has_end or is_item) and _MIN_WORDS <= count <= _MAX_WORDS
 
 
-def _blocks(text: str, *, is_start: bool) -> Iterator[tuple[str, tuple[str, ...], str, str]]:
-    """Yield the kind (`text`, `item` or `row`), the headings, the text with folded white
-    space, and the wording of each block. Only a row has a wording. A short first block is the
-    title.
-    """
-    headings: dict[int, str] = {}
+def _blocks(text: str, *, is_start: bool) -> Iterator[_DocumentBlock]:
+    """Yield the blocks of a text below their headings. A short first block is the title."""
+    titles: dict[int, str] = {}
     is_first = is_start
-    for kind, block, wording in _raw_blocks(_HIDDEN.sub("\n", text)):
-        is_title = (
-            is_first
-            and kind == "text"
-            and block[-1].isalnum()
-            and len(block.split()) <= _MAX_TITLE_WORDS
-        )
-        is_first = False
-        if kind.isdigit() or is_title:
+    for block in _raw_blocks(_HIDDEN.sub("\n", text)):
+        level = block.level
+        if is_first and _is_title(block):
             level = 1
-            if kind.isdigit():
-                level = int(kind)
-            headings = {above: title for above, title in headings.items() if above < level}
-            headings[level] = block
+        is_first = False
+        if level:
+            titles = {above: title for above, title in titles.items() if above < level}
+            titles[level] = block.text
         else:
-            yield kind, tuple(headings.values()), block, wording
+            yield block._replace(headings=tuple(titles.values()))
 
 
-def _raw_blocks(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the kind, the text with folded white space, and the wording of each block, also of
-    headings. The kind of a heading is its level, such as "2".
-    """
+def _is_title(block: _DocumentBlock) -> bool:
+    """Return whether the first block of a document looks like its title."""
+    is_short = len(block.text.split()) <= _MAX_TITLE_WORDS
+    return block.kind == "text" and block.text[-1].isalnum() and is_short
+
+
+def _raw_blocks(text: str) -> Iterator[_DocumentBlock]:
+    """Yield the blocks of a text in their order, without the headings above them."""
     kind, lines = "text", list[str]()
     table: list[str] = []
     for line in [*text.splitlines(), ""]:
         stripped = line.strip()
         if table and not is_row(stripped):
             for quote, wording in rows_of_table(table):
-                yield "row", quote, wording
+                yield _DocumentBlock("row", quote, wording)
             table = []
         heading = _HEADING.match(stripped)
         underline = _UNDERLINE.fullmatch(stripped)
         item = _item_in(stripped)
         if lines and (not stripped or heading or underline or item or is_row(stripped)):
             folded = " ".join(" ".join(lines).split())
+            level = 0
             if underline and kind == "text" and len(lines) == 1:
-                kind = "2"
-                if stripped.startswith("="):
-                    kind = "1"
-            yield kind, folded, ""
+                kind = "heading"
+                level = 1 if stripped.startswith("=") else 2
+            yield _DocumentBlock(kind, folded, level=level)
             kind, lines = "text", []
         if heading:
-            yield str(len(heading[1])), _without_closing_marks(heading[2]), ""
+            title = _without_closing_marks(heading[2])
+            yield _DocumentBlock("heading", title, level=len(heading[1]))
         elif is_row(stripped):
             table.append(stripped)
         elif item:

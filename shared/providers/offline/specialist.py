@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from handoff_queue.shared.providers.offline.citations import (
     ALL_DOCUMENTS,
@@ -59,6 +59,30 @@ _FROM_RESULTS = "the results"
 _RESEARCH = re.compile(r"(?:research|find|look up|search|investigate)\b", re.IGNORECASE)
 
 
+class _PageRead(NamedTuple):
+    """A part of a document that the specialist has read."""
+
+    source: str
+    offset: int
+    """Characters of the document before this part."""
+    total_chars: int
+    """Characters of the document."""
+    text: str
+
+    @property
+    def end(self) -> int:
+        """Characters of the document up to the end of this part."""
+        return self.offset + len(self.text)
+
+
+class _Research(NamedTuple):
+    """What the documents say about the topics of a task."""
+
+    claims: list[OfflineClaim]
+    gaps: list[MissingFact]
+    topics_without_claims: list[Topic]
+
+
 def next_calls(conversation: RequestParts) -> list[dict[str, Any]]:
     """Return the tool calls of this turn: all new searches, or else all new documents to read.
     The list is empty if the answer is due.
@@ -104,8 +128,9 @@ def answer(conversation: RequestParts) -> dict[str, Any]:
     elif reason := _why_not(conversation):
         return _envelope("partial", reason, problem=reason)
     else:
-        claims, gaps, silent = _find_claims(conversation)
-        envelope = _envelope_from_documents(conversation, claims, gaps, silent)
+        research = _find_claims(conversation)
+        claims = research.claims
+        envelope = _envelope_from_documents(conversation, research)
     form = conversation.output_format
     if form and not is_valid(envelope["output"], form):
         subjects = understand(request_in(conversation.task)).subjects
@@ -120,18 +145,16 @@ def answer(conversation: RequestParts) -> dict[str, Any]:
     return envelope
 
 
-def _find_claims(
-    conversation: RequestParts,
-) -> tuple[list[OfflineClaim], list[MissingFact], list[Topic]]:
-    """Return the claims that documents support, the gaps, and the topics without any claim."""
+def _find_claims(conversation: RequestParts) -> _Research:
+    """Return the claims that the documents support, with the gaps."""
     sentences = _sentences(conversation)
     place = _place_read(conversation)
     lines: list[str] = []
-    for _, _, _, text in _pages_in_scope(conversation):
-        lines += text.splitlines()
+    for page in _pages_in_scope(conversation):
+        lines += page.text.splitlines()
     claims_by_text: dict[str, OfflineClaim] = {}
     gaps: list[MissingFact] = []
-    missing: list[Topic] = []
+    topics_without_claims: list[Topic] = []
     for topic in topics_of(conversation.task):
         claims, topic_gaps = find_claims(topic, sentences)
         for topic_gap in topic_gaps:
@@ -139,22 +162,18 @@ def _find_claims(
             if text := without_found_words(topic_gap, lines):
                 gaps.append(MissingFact(text, place))
         if not claims:
-            missing.append(topic)
+            topics_without_claims.append(topic)
         for claim in claims:
             claim_id = f"c{len(claims_by_text) + 1}"
             claims_by_text.setdefault(claim.text, replace(claim, id=claim_id))
-    return list(claims_by_text.values()), gaps, missing
+    return _Research(list(claims_by_text.values()), gaps, topics_without_claims)
 
 
-def _envelope_from_documents(
-    conversation: RequestParts,
-    claims: list[OfflineClaim],
-    gaps: list[MissingFact],
-    missing: list[Topic],
-) -> dict[str, Any]:
+def _envelope_from_documents(conversation: RequestParts, research: _Research) -> dict[str, Any]:
     """Return the envelope of an answer from documents. Without any document, its status is
     `needs_input`.
     """
+    claims, gaps, missing = research
     output = draft(request_in(conversation.task), claims, gaps)
     if claims:
         return _envelope("ok", output, claims, confidence=0.6 if gaps else 0.9)
@@ -312,9 +331,9 @@ def _sentences(conversation: RequestParts) -> list[Sentence]:
     If the task names documents, only the sentences of these documents are returned.
     """
     distinct: dict[tuple[str, str], Sentence] = {}
-    for source, offset, total, text in _pages_in_scope(conversation):
-        is_end = offset + len(text) >= total
-        for sentence in sentences_of(text, source, is_start=offset == 0, is_end=is_end):
+    for page in _pages_in_scope(conversation):
+        is_start, is_end = page.offset == 0, page.end >= page.total_chars
+        for sentence in sentences_of(page.text, page.source, is_start=is_start, is_end=is_end):
             distinct.setdefault((sentence.source, sentence.quote), sentence)
     return list(distinct.values())
 
@@ -325,9 +344,9 @@ def _place_read(conversation: RequestParts) -> str:
     """
     ends: dict[str, dict[int, int]] = {}
     totals: dict[str, int] = {}
-    for source, offset, total, text in _pages_in_scope(conversation):
-        ends.setdefault(source, {})[offset] = offset + len(text)
-        totals[source] = total
+    for page in _pages_in_scope(conversation):
+        ends.setdefault(page.source, {})[page.offset] = page.end
+        totals[page.source] = page.total_chars
     names: list[str] = []
     for source, end_by_start in ends.items():
         position = 0
@@ -338,28 +357,29 @@ def _place_read(conversation: RequestParts) -> str:
     return join_places(names) or ALL_DOCUMENTS
 
 
-def _pages_in_scope(conversation: RequestParts) -> Iterator[tuple[str, int, int, str]]:
+def _pages_in_scope(conversation: RequestParts) -> Iterator[_PageRead]:
     """Yield the pages that were read. If the task names documents, only their pages count."""
     named_paths = _paths_in_task(conversation)
     for page in _pages_read(conversation):
-        if not named_paths or page[0] in named_paths:
+        if not named_paths or page.source in named_paths:
             yield page
 
 
-def _pages_read(conversation: RequestParts) -> Iterator[tuple[str, int, int, str]]:
-    """Yield the source, the offset, the length of the document and the text of each page. A short
-    document is one page.
+def _pages_read(conversation: RequestParts) -> Iterator[_PageRead]:
+    """Yield the pages that the handoff, its searches and its reads have shown. A short document
+    is one page.
     """
     for source, text in conversation.documents:
-        yield source, 0, len(text), text
+        yield _PageRead(source, 0, len(text), text)
     for call in conversation.calls:
         if call.name == SEARCH:
-            for source, text in documents_in(call.result)[0]:
-                yield source, 0, len(text), text
+            documents, _ = documents_in(call.result)
+            for source, text in documents:
+                yield _PageRead(source, 0, len(text), text)
         if call.name == READ and call.result.startswith("{"):
             header, _, text = call.result.partition("\n")
             page = json.loads(header)
-            yield page["source"], page["offset"], page["total_chars"], text
+            yield _PageRead(page["source"], page["offset"], page["total_chars"], text)
 
 
 def _hits(conversation: RequestParts) -> Iterator[dict[str, Any]]:
