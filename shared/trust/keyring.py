@@ -1,8 +1,7 @@
 """The public keyring: for each identity its valid public keys, and the messages that it may sign.
 
 An identity is a kind of process, such as the supervisor or the workers of one specialist. All
-processes
-of a kind share a private key. The keyring has no secret, so every process may read it.
+processes of a kind share a private key. The keyring has no secret, so every process may read it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
@@ -106,14 +105,22 @@ IdentityName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}
 """`worker-SPECIALIST` is longer than the name of a specialist."""
 
 
+class KeyHolder(NamedTuple):
+    """The identity that has a key."""
+
+    name: str
+    identity: Identity
+    key: PublicKey
+
+
 class Keyring(Message):
     """The identities of an installation, by name."""
 
     version: Literal[1] = 1
     identities: dict[IdentityName, Identity] = Field(default_factory=dict)
 
-    def holder(self, key_id: str) -> tuple[str, Identity, PublicKey] | None:
-        """Return the identity that has this key, with its name; None for an unknown key."""
+    def holder(self, key_id: str) -> KeyHolder | None:
+        """Return the identity that has this key; None for an unknown key."""
         return self._holders.get(key_id)
 
     @cached_property
@@ -152,11 +159,11 @@ class Keyring(Message):
         return tuple(public_keys)
 
     @cached_property
-    def _holders(self) -> dict[str, tuple[str, Identity, PublicKey]]:
-        holders: dict[str, tuple[str, Identity, PublicKey]] = {}
+    def _holders(self) -> dict[str, KeyHolder]:
+        holders: dict[str, KeyHolder] = {}
         for name, identity in self.identities.items():
             for key in identity.keys:
-                holders[key.id] = (name, identity, key)
+                holders[key.id] = KeyHolder(name, identity, key)
         return holders
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hmac import compare_digest
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from handoff_queue.shared.settings.folders import expand_folder
 from handoff_queue.shared.settings.settings import Settings
@@ -36,6 +36,7 @@ from handoff_queue.shared.trust.keyring import (
     SUPERVISOR_RIGHTS,
     WORKER_RIGHTS,
     Identity,
+    KeyHolder,
     Keyring,
     PublicKey,
     Right,
@@ -94,6 +95,14 @@ class Signer:
             )
 
 
+class _CodeWriter(NamedTuple):
+    """The writer of codes for a key of this process."""
+
+    signer: Signer
+    secret: bytes
+    """The secret that both keys share."""
+
+
 class _Watched:
     """A file that is read again when it has changed."""
 
@@ -148,8 +157,8 @@ class Trust:
         """The private keys of this process by their ids: the newest, and the one before it."""
         self._secrets_for: dict[str, ReaderSecrets] = {}
         """Secrets for the codes that this process makes, by their readers."""
-        self._secrets_of: dict[str, tuple[Signer, bytes]] = {}
-        """Writers and secrets of the codes that this process checks, by `KEY~READER`."""
+        self._code_writers: dict[str, _CodeWriter] = {}
+        """Writers of the codes that this process checks, by `KEY~READER`."""
         self._keyring_file: _Watched | None = None
         self._private_file: _Watched | None = None
         self._remembered: dict[tuple[str, bytes], Signer] = {}
@@ -223,9 +232,8 @@ class Trust:
             return ""
         self._look()
         self._check_rights((Right.HANDOFF,))
-        secrets = self._secrets_for.get(assigned_to) or self._share(
-            assigned_to, self._keyring.doers(assigned_to)
-        )
+        secrets = self._secrets_for.get(assigned_to)
+        secrets = secrets or self._share(assigned_to, self._keyring.doers(assigned_to))
         return self._codes_or_signature(bytes_to_sign(Right.HANDOFF, (text,)), secrets)
 
     def sign_events(self, kind: str, *texts: str) -> str:
@@ -311,24 +319,30 @@ class Trust:
         if known is not None:
             return known
         parts = signature.split(",", MAX_CODES)
-        writer = self._writer_of_codes(parts, signed) if codes else None
-        if writer is not None:
-            return writer
         key_id, _, encoded = parts[0][:MAX_SIGNATURE_CHARS].partition(".")
-        if FOR in key_id:
-            self._look(at_once=True)  # the key of this process may be new
-            writer = self._writer_of_codes(parts, signed) if codes else None
+        has_only_codes = FOR in key_id
+        if codes:
+            writer = self._writer_of_codes(parts, signed)
+            if writer is None and has_only_codes:
+                self._look(at_once=True)  # the key of this process may be new
+                writer = self._writer_of_codes(parts, signed)
             if writer is not None:
                 return writer
+        if has_only_codes:
             raise UntrustedMessage("its code is not for this process")
-        signer, key = self._holder(key_id)
-        if not _is_valid(key, encoded, signed):
+        holder = self._holder(key_id)
+        signer = Signer(holder.name, holder.identity, key_id)
+        if not _is_valid(holder.key, encoded, signed):
             raise _wrong(signer)
         if again:
-            if len(self._remembered) >= MAX_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[signature, signed] = signer
+            self._remember(signature, signed, signer)
         return signer
+
+    def _remember(self, signature: str, signed: bytes, signer: Signer) -> None:
+        """Remember the signer of a text that this process reads again."""
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[signature, signed] = signer
 
     def _writer_of_codes(self, parts: Sequence[str], signed: bytes) -> Signer | None:
         """Return the identity that made the code for this process. None: there is no such code.
@@ -338,17 +352,16 @@ class Trust:
         """
         for part in parts:
             ends, _, code = part.partition(".")
-            known = self._secrets_of.get(ends) or self._writer_of(ends)
-            if known is not None:
-                signer, secret = known
-                if not compare_digest(code_of(secret, signed).encode(), code.encode()):
-                    raise _wrong(signer)
-                return signer
+            writer = self._code_writers.get(ends) or self._writer_of(ends)
+            if writer is not None:
+                if not compare_digest(code_of(writer.secret, signed).encode(), code.encode()):
+                    raise _wrong(writer.signer)
+                return writer.signer
         return None
 
-    def _writer_of(self, ends: str) -> tuple[Signer, bytes] | None:
-        """Return the writer of codes for a key of this process, with their secret, and remember
-        both. None: the codes are for another process.
+    def _writer_of(self, ends: str) -> _CodeWriter | None:
+        """Return the writer of codes for a key of this process, and remember it. None: the codes
+        are for another process.
 
         Args:
             ends: `KEY~READER`.
@@ -359,14 +372,15 @@ class Trust:
         _ = self.signer  # reads the private key
         if reader not in self._private_keys:
             return None
-        signer, key = self._holder(key_id)
-        secret = self._private_keys[reader].secret_with(key, key_id, reader)
+        holder = self._holder(key_id)
+        secret = self._private_keys[reader].secret_with(holder.key, key_id, reader)
         if secret is None:
             return None
-        self._secrets_of[ends] = signer, secret
-        return signer, secret
+        writer = _CodeWriter(Signer(holder.name, holder.identity, key_id), secret)
+        self._code_writers[ends] = writer
+        return writer
 
-    def _holder(self, key_id: str) -> tuple[Signer, PublicKey]:
+    def _holder(self, key_id: str) -> KeyHolder:
         """Return the identity that has a public key.
 
         Raises:
@@ -378,8 +392,7 @@ class Trust:
             holder = self._keyring.holder(key_id)
         if holder is None:
             raise UntrustedMessage("its signature is of an unknown key")
-        name, identity, key = holder
-        return Signer(name, identity, key_id), key
+        return holder
 
     def check_reader(self) -> None:
         """Check that the codes of journals are for this process.
@@ -436,7 +449,7 @@ class Trust:
             file = self._file_of(name)
             with suppress(UserError):
                 holder = self._keyring.holder(read_private_keys(file)[0].id)
-                if holder is not None and holder[0] == name:
+                if holder is not None and holder.name == name:
                     return file
         return None
 
@@ -490,7 +503,7 @@ class Trust:
                 self._keyring = read_keyring(self._keyring_file.file)
                 self._remembered.clear()
                 self._secrets_for.clear()
-                self._secrets_of.clear()
+                self._code_writers.clear()
                 if self._private is not None and self._private_file is not None:
                     self._use_private(read_private_keys(self._private_file.file))
                 log.info("the process has read its keys again")
@@ -506,10 +519,9 @@ class Trust:
             holder = self._keyring.holder(private.id)
             if holder is None:
                 continue
-            name, identity, _ = holder
             self._private_keys = {key.id: key for key in keys}
             self._private = private
-            self._signer = Signer(name, identity, private.id)
+            self._signer = Signer(holder.name, holder.identity, private.id)
             self._secrets_for.clear()
             return
 

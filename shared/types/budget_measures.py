@@ -57,23 +57,33 @@ class Amount:
     """Returns the used amount; None: unknown."""
 
 
-TURNS = Amount("turns", "turns", "r_turns", lambda _: 1, lambda spent: spent.turns)
+TURNS = Amount(
+    name="turns",
+    total="turns",
+    reserved="r_turns",
+    worst=lambda _: 1,
+    used=lambda spent: spent.turns,
+)
 INPUT = Amount(
-    "input",
-    "input_tokens",
-    "r_in",
-    lambda worst: worst.input_tokens,
-    lambda spent: spent.usage.input_tokens,
+    name="input",
+    total="input_tokens",
+    reserved="r_in",
+    worst=lambda call: call.input_tokens,
+    used=lambda spent: spent.usage.input_tokens,
 )
 OUTPUT = Amount(
-    "output",
-    "output_tokens",
-    "r_out",
-    lambda worst: worst.output_tokens,
-    lambda spent: spent.usage.output_tokens,
+    name="output",
+    total="output_tokens",
+    reserved="r_out",
+    worst=lambda call: call.output_tokens,
+    used=lambda spent: spent.usage.output_tokens,
 )
 MONEY = Amount(
-    "usd", "usd", "r_usd", lambda worst: worst.microusd, lambda spent: spent.usage.cost_microusd
+    name="usd",
+    total="usd",
+    reserved="r_usd",
+    worst=lambda call: call.microusd,
+    used=lambda spent: spent.usage.cost_microusd,
 )
 AMOUNTS = (TURNS, INPUT, OUTPUT, MONEY)
 """All amounts. The turns are the first, because every call has a turn."""
@@ -138,28 +148,28 @@ class Measure:
 
 MEASURES = (
     Measure(
-        "max_turns",
-        "turns",
-        (TURNS,),
-        "--max-turns",
-        StopReason.MAX_TURNS,
-        lambda turns: f"{turns} turns",
+        limit="max_turns",
+        name="turns",
+        amounts=(TURNS,),
+        option="--max-turns",
+        stop_reason=StopReason.MAX_TURNS,
+        text=lambda turns: f"{turns} turns",
     ),
     Measure(
-        "max_tokens",
-        "tokens",
-        (INPUT, OUTPUT),
-        "--max-tokens",
-        StopReason.MAX_TOKENS,
-        lambda tokens: f"{tokens} tokens",
+        limit="max_tokens",
+        name="tokens",
+        amounts=(INPUT, OUTPUT),
+        option="--max-tokens",
+        stop_reason=StopReason.MAX_TOKENS,
+        text=lambda tokens: f"{tokens} tokens",
     ),
     Measure(
-        "max_microusd",
-        "usd",
-        (MONEY,),
-        "--max-usd",
-        StopReason.MAX_USD,
-        dollars,
+        limit="max_microusd",
+        name="usd",
+        amounts=(MONEY,),
+        option="--max-usd",
+        stop_reason=StopReason.MAX_USD,
+        text=dollars,
     ),
 )
 """All measures, in the order in which a call is checked."""

@@ -8,7 +8,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import JsonValue
 
@@ -162,16 +162,27 @@ class _Evaluation:
 
     def _evaluate_comparison(self, node: ast.Compare) -> bool:
         """Return whether a comparison is true, also a chain such as `1 < x < 5`."""
-        left_node = node.left
-        left = self.value(left_node)
+        left = self._operand(node.left)
         for op, right_node in zip(node.ops, node.comparators, strict=True):
-            right = self.value(right_node)
-            names = (node_text(left_node), node_text(right_node))
-            if not _holds(op, left, right, names):
+            right = self._operand(right_node)
+            if not _holds(op, left, right):
                 return False
             left = right
-            left_node = right_node
         return True
+
+    def _operand(self, node: ast.expr) -> _Operand:
+        return _Operand(self.value(node), node_text(node))
+
+
+class _Operand(NamedTuple):
+    """One side of a comparison."""
+
+    value: Any
+    text: str
+    """Its text in the condition, for errors."""
+
+    def __str__(self) -> str:
+        return f"{self.text} is {show_value(self.value)}"
 
 
 def _part(value: JsonValue, key: str | int, path: str) -> JsonValue:
@@ -192,60 +203,51 @@ def _part(value: JsonValue, key: str | int, path: str) -> JsonValue:
     raise Undecided(f"{path} is {show_value(value)}, which has no {key!r:.60}")
 
 
-def _holds(op: ast.cmpop, left: Any, right: Any, names: tuple[str, str]) -> bool:
-    """Return whether a comparison is true.
-
-    Args:
-        names: texts of both sides, for errors.
-    """
+def _holds(op: ast.cmpop, left: _Operand, right: _Operand) -> bool:
+    """Return whether a comparison is true."""
     if isinstance(op, ast.In | ast.NotIn):
-        return _is_in(left, right, names) is isinstance(op, ast.In)
+        return _is_in(left, right) is isinstance(op, ast.In)
     if isinstance(op, ast.Eq | ast.NotEq):
-        return _are_equal(left, right, names) is isinstance(op, ast.Eq)
-    first, second = _make_orderable(left, right, names)
+        return _are_equal(left, right) is isinstance(op, ast.Eq)
+    first, second = _make_orderable(left, right)
     return bool(_ORDERS[type(op)](first, second))
 
 
-def _are_equal(left: Any, right: Any, names: tuple[str, str]) -> bool:
+def _are_equal(left: _Operand, right: _Operand) -> bool:
     """Return whether two values are equal. If either value is a number, compare them as numbers."""
-    for value, name in zip((left, right), names, strict=True):
-        if isinstance(value, list | dict):
-            raise Undecided(
-                f"{name} is {show_value(value)}; compare one of its fields, or its len()"
-            )
-    pair = _as_numbers(left, right)
-    if pair is not None:
-        return pair[0] == pair[1]
-    return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
+    for operand in (left, right):
+        if not _is_scalar(operand.value):
+            raise Undecided(f"{operand}; compare one of its fields, or its len()")
+    numbers = _as_numbers(left.value, right.value)
+    if numbers is not None:
+        return numbers[0] == numbers[1]
+    is_same_type = isinstance(left.value, bool) is isinstance(right.value, bool)
+    return is_same_type and bool(left.value == right.value)
 
 
-def _make_orderable(left: Any, right: Any, names: tuple[str, str]) -> tuple[Any, Any]:
+def _make_orderable(left: _Operand, right: _Operand) -> tuple[Any, Any]:
     """Return both values in a form that can be ordered: two numbers or two texts."""
-    pair = _as_numbers(left, right)
-    if pair is not None:
-        return pair
-    if isinstance(left, str) and isinstance(right, str):
-        return left, right
-    raise Undecided(
-        f"{names[0]} is {show_value(left)} and {names[1]} is {show_value(right)}: one is not a"
-        " number, so neither is the greater"
-    )
+    numbers = _as_numbers(left.value, right.value)
+    if numbers is not None:
+        return numbers
+    if isinstance(left.value, str) and isinstance(right.value, str):
+        return left.value, right.value
+    raise Undecided(f"{left} and {right}: one is not a number, so neither is the greater")
 
 
-def _is_in(left: Any, right: Any, names: tuple[str, str]) -> bool:
+def _is_in(left: _Operand, right: _Operand) -> bool:
     """Return whether a text contains a text, an object has a field, or a list has a value."""
-    if isinstance(right, str):
-        if not isinstance(left, str):
-            raise Undecided(
-                f"{names[1]} is a text, and {names[0]} is {show_value(left)}, which is not a text"
-            )
-        return left in right
-    if isinstance(right, dict):
-        return left in list(right)  # a list, because `left` need not be hashable
-    if isinstance(right, list):
-        scalars = filter(_is_scalar, right)
-        return any(_are_equal(left, scalar, names) for scalar in scalars)
-    raise Undecided(f"{names[1]} is {show_value(right)}, which holds nothing")
+    container = right.value
+    if isinstance(container, str):
+        if not isinstance(left.value, str):
+            raise Undecided(f"{right.text} is a text, and {left}, which is not a text")
+        return left.value in container
+    if isinstance(container, dict):
+        return left.value in list(container)  # a list, because the value need not be hashable
+    if isinstance(container, list):
+        scalars = filter(_is_scalar, container)
+        return any(_are_equal(left, _Operand(scalar, right.text)) for scalar in scalars)
+    raise Undecided(f"{right}, which holds nothing")
 
 
 def _is_scalar(value: JsonValue) -> bool:
@@ -258,10 +260,10 @@ def _as_numbers(left: Any, right: Any) -> tuple[float, float] | None:
     """
     if not (_is_number(left) or _is_number(right)):
         return None
-    pair = [_number(left), _number(right)]
-    if pair[0] is not None and pair[1] is not None:
-        return (pair[0], pair[1])
-    return None
+    left_number, right_number = _number(left), _number(right)
+    if left_number is None or right_number is None:
+        return None
+    return left_number, right_number
 
 
 def _is_number(value: Any) -> bool:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field, StringConstraints
 
@@ -100,45 +100,65 @@ def condition_of(text: str) -> Condition:
         InvalidCondition: the condition is not valid; the message names the fault.
     """
     tree = _parse_expression(text)
-    steps: set[str] = set()
-    columns: set[str] = set()
-    has_item = False
-    has_whole_item = False
     nodes = list(ast.walk(tree))
     if len(nodes) > MAX_NODES:
         raise InvalidCondition(f"it has more than {MAX_NODES} parts; make it shorter")
-    steps_with_field, containers, functions = _roles_of(nodes)
+    places = _places_of(nodes)
+    steps: set[str] = set()
+    columns: set[str] = set()
+    items: list[ast.AST] = []
     for node in nodes:
         _check(node)
-        if id(node) in functions:
+        if id(node) in places.functions:
             continue
-        name = step_name_in(node)
-        if name is not None:
-            if id(node) not in steps_with_field:
-                advice = f"{node_text(node)} is a step; write {node_text(node)}.output or .status"
-                raise InvalidCondition(advice)
-            steps.add(name)
-        if isinstance(node, ast.Name) and node.id == ITEM:
-            has_item = True
-            has_whole_item |= id(node) not in containers
-        if isinstance(node, ast.Name) and node.id == STEPS and id(node) not in containers:
-            raise InvalidCondition('steps is not a value; write steps["the-step"].output')
-        column = _column(node)
-        if column:
+        _check_names(node, places)
+        if step := step_name_in(node):
+            steps.add(step)
+        if column := _column(node):
             columns.add(column)
-    if not steps and not has_item:
+        if is_name(node, ITEM):
+            items.append(node)
+    if not steps and not items:
         raise InvalidCondition("it uses no step and no item")
     return Condition(
-        text, tree, tuple(sorted(steps)), tuple(sorted(columns)), has_item, has_whole_item
+        text=text,
+        tree=tree,
+        steps=tuple(sorted(steps)),
+        columns=tuple(sorted(columns)),
+        has_item=bool(items),
+        has_whole_item=any(id(item) not in places.containers for item in items),
     )
 
 
-def _roles_of(nodes: Sequence[ast.AST]) -> tuple[set[int], set[int], set[int]]:
-    """Return the ids of nodes by their role in another node. The roles are steps in front of one of
-    `FIELDS`, values in front of any field or index, and called functions.
+class _NodePlaces(NamedTuple):
+    """Python's ids of the nodes that have some place in another node."""
+
+    steps_with_field: set[int]
+    """Steps in front of one of `FIELDS`."""
+    containers: set[int]
+    """Values in front of any field or index."""
+    functions: set[int]
+    """Called functions."""
+
+
+def _check_names(node: ast.AST, places: _NodePlaces) -> None:
+    """Check that a step has a field, and that `steps` has a name.
 
     Raises:
-        InvalidCondition: a step has another field.
+        InvalidCondition: it has none.
+    """
+    if step_name_in(node) is not None and id(node) not in places.steps_with_field:
+        name = node_text(node)
+        raise InvalidCondition(f"{name} is a step; write {name}.output or .status")
+    if is_name(node, STEPS) and id(node) not in places.containers:
+        raise InvalidCondition('steps is not a value; write steps["the-step"].output')
+
+
+def _places_of(nodes: Sequence[ast.AST]) -> _NodePlaces:
+    """Return the places of nodes in other nodes.
+
+    Raises:
+        InvalidCondition: a step has a field that is not in `FIELDS`.
     """
     steps_with_field: set[int] = set()
     containers: set[int] = set()
@@ -150,7 +170,7 @@ def _roles_of(nodes: Sequence[ast.AST]) -> tuple[set[int], set[int], set[int]]:
             containers.add(id(node.value))
         if isinstance(node, ast.Call):
             functions.add(id(node.func))
-    return steps_with_field, containers, functions
+    return _NodePlaces(steps_with_field, containers, functions)
 
 
 def _parse_expression(text: str) -> ast.expr:
