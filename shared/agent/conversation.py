@@ -10,7 +10,6 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from types import UnionType
 
-from handoff_queue.shared.agent.loop_prompts import LAST_TURN, TOO_LONG, UNUSABLE
 from handoff_queue.shared.agent.request_messages import (
     SERVER_CALLS,
     THINKING,
@@ -23,17 +22,14 @@ from handoff_queue.shared.agent.request_messages import (
     user_message_block,
     without_unfinished_calls,
 )
-from handoff_queue.shared.agent.summary_messages import (
-    is_summary_request,
-    provider_block_in,
-    summary_block,
-)
+from handoff_queue.shared.agent.summary_messages import provider_block_in, summary_block
 from handoff_queue.shared.agent.tool_call_ids import CALLS, ids_in
 from handoff_queue.shared.agent.tool_calls import (
     CUT_CALL,
     MAY_HAVE_RUN,
-    NOT_OF_THE_TOOL,
     REPEATED,
+    SAME_CALL,
+    SAME_RESULT,
     TRY_OTHERWISE,
     UNKNOWN_TOOL,
 )
@@ -47,7 +43,9 @@ from handoff_queue.shared.types.checkpoints import (
     ContextCompacted,
     ModelCallFailed,
     ModelReplied,
+    NoResult,
     ObservedImage,
+    PromptReason,
     ToolCallStarted,
     ToolObserved,
     UserPrompted,
@@ -186,7 +184,7 @@ class Conversation:
             if isinstance(checkpoint, ModelReplied):
                 for call in calls_of(checkpoint):
                     names[call["id"]] = str(call.get("name"))
-            elif isinstance(checkpoint, ToolObserved) and checkpoint.text not in NOT_OF_THE_TOOL:
+            elif isinstance(checkpoint, ToolObserved) and checkpoint.no_result is None:
                 name = names.get(checkpoint.tool_use_id, UNKNOWN_TOOL)
                 latest.pop(name, None)
                 latest[name] = checkpoint
@@ -228,9 +226,9 @@ class Conversation:
     def may_have_run(self, call: Block) -> bool:
         """Return whether an earlier call of this tool with these arguments was interrupted."""
         interrupted_ids: set[str] = set()
-        for checkpoint in self.checkpoints:
-            if isinstance(checkpoint, ToolObserved) and checkpoint.text == MAY_HAVE_RUN:
-                interrupted_ids.add(checkpoint.tool_use_id)
+        for observed in self.observed:
+            if observed.no_result is NoResult.MAY_HAVE_RUN:
+                interrupted_ids.add(observed.tool_use_id)
         if not interrupted_ids:
             return False
         for reply in self.replies:
@@ -264,9 +262,7 @@ class Conversation:
         """Return the results of earlier calls of this tool with these arguments, oldest first.
         Cleared results and errors are included; texts for calls that did not run are not.
         """
-        return [
-            item for item in self._answers_to_equal_calls(call) if item.text not in NOT_OF_THE_TOOL
-        ]
+        return [item for item in self._answers_to_equal_calls(call) if item.no_result is None]
 
     def is_text_visible_for_equal_call(self, call: Block, text: str) -> bool:
         """Return whether requests show this text for an earlier call of this tool with these
@@ -365,7 +361,7 @@ class Conversation:
         """Number of requests for a summary since the last compaction."""
         total = 0
         for checkpoint in self.checkpoints[self._begin :]:
-            total += isinstance(checkpoint, AgentPrompted) and is_summary_request(checkpoint.text)
+            total += _has_reason(checkpoint, PromptReason.SUMMARY)
         return total
 
     @property
@@ -385,10 +381,7 @@ class Conversation:
     @property
     def repeated_calls(self) -> int:
         """Number of calls that brought nothing new: look-ups, and calls that may not run."""
-        total = 0
-        for checkpoint in self.checkpoints:
-            total += isinstance(checkpoint, ToolObserved) and checkpoint.text in REPEATED
-        return total
+        return sum(observed.no_result in REPEATED for observed in self.observed)
 
     @property
     def open_reply(self) -> ModelReplied | None:
@@ -454,42 +447,47 @@ class Conversation:
 
     @property
     def repairs(self) -> int:
-        """Number of answers that were sent back to the model as invalid or too long."""
-        total = 0
-        for checkpoint in self.checkpoints:
-            if isinstance(checkpoint, AgentPrompted):
-                total += checkpoint.text.startswith((UNUSABLE, TOO_LONG))
-        return total
+        """Number of answers that were sent back to the model as empty, invalid or too long."""
+        return sum(
+            _has_reason(
+                checkpoint,
+                PromptReason.EMPTY_ANSWER,
+                PromptReason.INVALID_ANSWER,
+                PromptReason.LONG_ANSWER,
+            )
+            for checkpoint in self.checkpoints
+        )
 
     @property
     def shortenings(self) -> int:
         """Number of answers that were sent back to the model as too long."""
-        total = 0
-        for checkpoint in self.checkpoints:
-            if isinstance(checkpoint, AgentPrompted):
-                total += checkpoint.text.startswith(TOO_LONG)
-        return total
+        return sum(_has_reason(item, PromptReason.LONG_ANSWER) for item in self.checkpoints)
 
     @property
     def cut_calls(self) -> int:
         """Number of calls of tools that were cut off at the length limit of a reply."""
-        return sum(observed.text == CUT_CALL for observed in self.observed)
+        return sum(observed.no_result is NoResult.CUT_CALL for observed in self.observed)
 
     @property
     def _too_long_answers(self) -> set[int]:
         """Indexes of the replies of text alone that the model was told to give again, shorter."""
         indexes: set[int] = set()
         for index, (earlier, later) in enumerate(pairwise(self.checkpoints)):
-            if isinstance(earlier, ModelReplied) and isinstance(later, AgentPrompted):
+            if isinstance(earlier, ModelReplied) and _has_reason(later, PromptReason.LONG_ANSWER):
                 kinds = {block.get("type") for block in earlier.content}
-                if later.text.startswith(TOO_LONG) and kinds <= {"text", *THINKING}:
+                if kinds <= {"text", *THINKING}:
                     indexes.add(index)
         return indexes
 
     @property
     def is_told_last(self) -> bool:
         """True if the model was told that this is its last turn."""
-        return AgentPrompted(text=LAST_TURN) in self.checkpoints
+        return any(_has_reason(item, PromptReason.LAST_TURN) for item in self.checkpoints)
+
+    @property
+    def is_told_empty(self) -> bool:
+        """True if the model was told that its last answer is empty."""
+        return any(_has_reason(item, PromptReason.EMPTY_ANSWER) for item in self.since_reply)
 
     @property
     def calls_after_last_turn(self) -> int:
@@ -500,7 +498,7 @@ class Conversation:
         is_told = False
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, AgentPrompted):
-                is_told = is_told or checkpoint.text == LAST_TURN
+                is_told = is_told or checkpoint.reason is PromptReason.LAST_TURN
             elif isinstance(checkpoint, ModelReplied):
                 total += is_told and bool(calls_of(checkpoint))
         return total
@@ -510,7 +508,7 @@ class Conversation:
         the model, or a line about a call that was not run. Such a text is not work. Words that a
         message quotes do not count, because they are the model's own.
         """
-        prompts = {CUT_CALL, MAY_HAVE_RUN, *REPEATED}
+        prompts = {CUT_CALL, MAY_HAVE_RUN, SAME_CALL, SAME_RESULT}
         for checkpoint in self.checkpoints:
             if isinstance(checkpoint, AgentPrompted):
                 prompts.add(_without_quotes(checkpoint.text))
@@ -569,7 +567,7 @@ class Conversation:
         """
         for index in range(len(self.checkpoints) - 1, -1, -1):
             checkpoint = self.checkpoints[index]
-            if isinstance(checkpoint, AgentPrompted) and is_summary_request(checkpoint.text):
+            if _has_reason(checkpoint, PromptReason.SUMMARY):
                 later = self.checkpoints[index + 1 :]
                 return Conversation(self.opening, (*self.checkpoints[:index], *later))
         return self
@@ -698,8 +696,13 @@ def _asks_for_summary(checkpoints: Sequence[Checkpoint]) -> bool:
         if isinstance(checkpoint, ContextCompacted):
             return False
         if isinstance(checkpoint, AgentPrompted):
-            return is_summary_request(checkpoint.text)
+            return checkpoint.reason is PromptReason.SUMMARY
     return False
+
+
+def _has_reason(checkpoint: Checkpoint, *reasons: PromptReason) -> bool:
+    """Return whether the agent loop wrote to the model for one of these reasons."""
+    return isinstance(checkpoint, AgentPrompted) and checkpoint.reason in reasons
 
 
 def _contains(checkpoints: Iterable[Checkpoint], kind: type | UnionType) -> bool:
@@ -760,15 +763,10 @@ def text_of(content: Iterable[Block]) -> str:
     return "".join(texts)
 
 
-def error_of_decliner(model: str) -> str:
-    """Return the error of a call that a model declined to answer, while another model is left."""
-    return f"{model} declined to answer"
-
-
 def _name_if_declined(checkpoint: Checkpoint) -> str | None:
-    """Return the model of such a call. None: the checkpoint is another one."""
-    if not isinstance(checkpoint, ModelCallFailed) or checkpoint.requested_model is None:
-        return None
-    if checkpoint.error != error_of_decliner(checkpoint.requested_model):
-        return None
-    return checkpoint.requested_model
+    """Return the model that declined to answer, while another one may answer. None: the checkpoint
+    is another one.
+    """
+    if isinstance(checkpoint, ModelCallFailed) and checkpoint.declined:
+        return checkpoint.requested_model
+    return None

@@ -35,7 +35,7 @@ from handoff_queue.shared.agent.own_words import are_own_words
 from handoff_queue.shared.agent.run_dependencies import RunDependencies
 from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_runner import ToolCallRunner
-from handoff_queue.shared.agent.tool_calls import NOTHING_DONE, observe_result
+from handoff_queue.shared.agent.tool_calls import observe_no_result
 from handoff_queue.shared.agent.tool_policy import CallGuard
 from handoff_queue.shared.agent.tool_result_clearing import is_too_long
 from handoff_queue.shared.observability.logs import log_of
@@ -44,6 +44,9 @@ from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ContextCleared,
     ModelReplied,
+    NoResult,
+    PromptReason,
+    WorstCase,
 )
 from handoff_queue.shared.types.errors import (
     Interrupted,
@@ -264,7 +267,7 @@ class Agent:
         # A text after a paused turn would end that turn. The API refuses a text after an
         # unfinished call.
         if is_told and not self._conversation.is_paused:
-            self._transcript.store(AgentPrompted(text=LAST_TURN))
+            self._transcript.store(AgentPrompted(reason=PromptReason.LAST_TURN, text=LAST_TURN))
         try:
             self._model_turns.make_turn(
                 self._conversation,
@@ -289,7 +292,7 @@ class Agent:
         has_turns = self._conversation.turns < self._limits.max_turns
         is_first = self._conversation.summary_requests < MAX_REQUESTS
         if not summary_text_of(reply.content).strip() and has_turns and is_first:
-            self._prompt(self._next_turn.summary_request())
+            self._prompt(PromptReason.SUMMARY, self._next_turn.summary_request())
             return
         checkpoint = make_compaction(self._conversation, self._dependencies.tool_context)
         quotes = len(checkpoint.quotes)
@@ -310,7 +313,8 @@ class Agent:
         if cleared and not self._next_turn.is_summarized_first(self._conversation, cleared):
             self._record_cleared(cleared)
         if self._next_turn.needs_summary(self._conversation):
-            self._transcript.store(AgentPrompted(text=self._next_turn.summary_request()))
+            text = self._next_turn.summary_request()
+            self._transcript.store(AgentPrompted(reason=PromptReason.SUMMARY, text=text))
 
     def _clear_refused_results(self) -> bool:
         """Clear old results of tools after the server has refused a request because of its
@@ -348,11 +352,12 @@ class Agent:
                 return self._end_without_answer(str(problem), was_cut=was_cut)
             if was_cut:
                 advice = shortening_advice(self._dependencies.answer_format)
-                self._prompt(too_long_prompt(reply.usage.output_tokens, advice))
+                text = too_long_prompt(reply.usage.output_tokens, advice)
+                self._prompt(PromptReason.LONG_ANSWER, text)
             elif not text.strip() and not calls_of(reply):
-                self._prompt(EMPTY)
+                self._prompt(PromptReason.EMPTY_ANSWER, EMPTY)
             else:
-                self._prompt(f"{UNUSABLE}{problem.for_model}.")
+                self._prompt(PromptReason.INVALID_ANSWER, f"{UNUSABLE}{problem.for_model}.")
             return None
 
     def _may_repair(self, *, was_cut: bool) -> bool:
@@ -388,14 +393,14 @@ class Agent:
             raise InvalidAnswer("the answer was cut off")
         return self._dependencies.answer_format.read(text, last_try=last_try)
 
-    def _prompt(self, text: str) -> None:
-        """Send a text to the model. Each call without a result first gets `NOTHING_DONE`,
-        because the API requires a result.
+    def _prompt(self, reason: PromptReason, text: str) -> None:
+        """Send a text to the model. Each call without a result first gets
+        a line, because the API requires a result.
         """
         checkpoints: list[Checkpoint] = []
         for call in self._conversation.unanswered:
-            checkpoints.append(observe_result(call, NOTHING_DONE, is_error=True))
-        self._transcript.store(*checkpoints, AgentPrompted(text=text))
+            checkpoints.append(observe_no_result(call, NoResult.NOTHING_DONE))
+        self._transcript.store(*checkpoints, AgentPrompted(reason=reason, text=text))
 
     def _end_without_answer(self, problem: str, *, was_cut: bool) -> HandoffResult:
         """Return the result of an invalid answer that the model may not fix any more."""

@@ -1,9 +1,4 @@
-"""Messages that the loop writes to the model.
-
-Checkpoints store these messages, and `Conversation` recognizes `LAST_TURN`, `UNUSABLE` and
-`TOO_LONG` by their text. After a change of such a text, a handoff that runs during the upgrade has
-the old text: `tests/shared/agent/test_stored_texts.py` says what to do.
-"""
+"""Messages that the loop writes to the model."""
 
 from __future__ import annotations
 

@@ -30,13 +30,7 @@ from handoff_queue.shared.agent.call_usage import (
     usage_of_reply,
 )
 from handoff_queue.shared.agent.call_waits import WAIT_SLICE_S, check_deadline, wait_for_call
-from handoff_queue.shared.agent.conversation import (
-    Conversation,
-    calls_of,
-    error_of_decliner,
-    text_of,
-)
-from handoff_queue.shared.agent.loop_prompts import EMPTY
+from handoff_queue.shared.agent.conversation import Conversation, calls_of, text_of
 from handoff_queue.shared.agent.model_fallback import ModelChoice, ModelChoices
 from handoff_queue.shared.agent.next_turn import NextTurn
 from handoff_queue.shared.agent.prompt_cache_prefixes import MAX_WAIT_S
@@ -48,7 +42,6 @@ from handoff_queue.shared.agent.summary_messages import provider_block_in
 from handoff_queue.shared.agent.tool_call_ids import with_valid_calls
 from handoff_queue.shared.observability.telemetry import BatchedCallTimes, telemetry
 from handoff_queue.shared.types.checkpoints import (
-    AgentPrompted,
     BatchClosed,
     BatchCreated,
     Checkpoint,
@@ -208,14 +201,18 @@ class ModelTurns:
             cleared: results that the provider has cleared from the request.
         """
         fault = ""
-        if reply.stop_reason == "refusal" and conversation.is_summarizing:
-            reply = replace(reply, content=())
+        has_declined = reply.stop_reason == "refusal" and not conversation.is_summarizing
+        if has_declined:
+            fault = f"{model} declined to answer"
         elif reply.stop_reason == "refusal":
-            fault = error_of_decliner(model)
+            reply = replace(reply, content=())
         elif _is_empty_again(conversation, reply):
             fault = f"{model} gave an empty answer twice"
         if fault and self._has_other(conversation, model):
-            write_checkpoint(self._failed_call_checkpoint(model, fault, usage, rules_out=True))
+            failed = self._failed_call_checkpoint(model, fault, usage, rules_out=True)
+            if has_declined:
+                failed = failed.model_copy(update={"declined": True})
+            write_checkpoint(failed)
             return
         content = with_valid_calls(reply.content, conversation.ids)
         reply_checkpoint = ModelReplied(
@@ -482,4 +479,4 @@ def _is_empty_again(conversation: Conversation, reply: ModelReply) -> bool:
     if reply.stop_reason != "end_turn" or text_of(reply.content).strip():
         return False
     has_calls = any(block.get("type") == "tool_use" for block in reply.content)
-    return not has_calls and AgentPrompted(text=EMPTY) in conversation.since_reply
+    return not has_calls and conversation.is_told_empty

@@ -26,11 +26,6 @@ AS_OUTPUT = " The summary is the `output`, with the status partial."
 """Ends the request if the reply must have the form of an answer."""
 
 
-def is_summary_request(text: str) -> bool:
-    """Return whether a message of the agent asks the model for a summary."""
-    return text.startswith(SUMMARIZE)
-
-
 def has_text_output(schema: dict[str, Any] | None) -> bool:
     """Return whether an answer of this schema can hold a summary. Then the request for a summary
     keeps the schema, and so the beginning of the request that the provider has cached.

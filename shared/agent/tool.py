@@ -91,6 +91,8 @@ class ToolOutput:
     images: tuple[Image, ...] = ()
     origins: tuple[Origin, ...] | None = None
     """Origins of the text; None: the tool has declared the origins."""
+    is_repeated: bool = False
+    """True if the text only says that requests show the result already."""
 
 
 def _no_sources(_source: str, _quote: str) -> Citation:

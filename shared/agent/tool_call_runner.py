@@ -14,17 +14,12 @@ from handoff_queue.shared.agent.tool import Tool
 from handoff_queue.shared.agent.tool_call_approval import CheckedCalls, check_calls
 from handoff_queue.shared.agent.tool_call_ids import ids_in
 from handoff_queue.shared.agent.tool_calls import (
-    CUT_CALL,
     MAX_CALLS,
-    MAY_HAVE_RUN,
-    NO_TURNS_LEFT,
-    SAME_CALL,
-    SAME_RESULT,
-    TOO_MANY_CALLS,
+    NO_RESULT_TEXTS,
     UNKNOWN_TOOL,
     ToolThreads,
     argument_problem,
-    observe_result,
+    observe_no_result,
 )
 from handoff_queue.shared.agent.tool_policy import CallDecision, CallGuard, CallVerdict
 from handoff_queue.shared.agent.tool_result_clearing import find_cleared_result
@@ -32,6 +27,7 @@ from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.text.unicode_text import visible
 from handoff_queue.shared.types.checkpoints import (
     ModelReplied,
+    NoResult,
     ToolCallStarted,
     ToolObserved,
 )
@@ -103,8 +99,8 @@ class ToolCallRunner:
         for call in self._transcript.conversation.unanswered:
             refusal = self._refusal(call, reply, first_ids)
             if refusal is not None:
-                result = observe_result(call, refusal, is_error=True)
-                if refusal == MAY_HAVE_RUN:
+                result = observe_no_result(call, refusal)
+                if refusal is NoResult.MAY_HAVE_RUN:
                     result = self._shorten_repeated_refusal(result)
                 results.append(result)
                 continue
@@ -121,24 +117,26 @@ class ToolCallRunner:
         """
         call = self._call_of(result)
         if self._transcript.conversation.is_text_visible_for_equal_call(call, result.text):
-            return observe_result(call, SAME_CALL)
+            return observe_no_result(call, NoResult.SAME_CALL)
         return result
 
-    def _refusal(self, call: Block, reply: ModelReplied, first_ids: Collection[str]) -> str | None:
-        """Return why a call must not run, for the model; None if it may run.
+    def _refusal(
+        self, call: Block, reply: ModelReplied, first_ids: Collection[str]
+    ) -> NoResult | None:
+        """Return why a call must not run; None if it may run.
 
         Args:
             first_ids: ids of the first `MAX_CALLS` calls of the reply.
         """
         conversation = self._transcript.conversation
         if conversation.turns >= self._handoff.limits.max_turns:
-            return NO_TURNS_LEFT
+            return NoResult.NO_TURNS_LEFT
         if reply.stop_reason == "max_tokens" and call is reply.content[-1]:
-            return CUT_CALL
+            return NoResult.CUT_CALL
         if call["id"] in conversation.started_ids or conversation.may_have_run(call):
-            return MAY_HAVE_RUN
+            return NoResult.MAY_HAVE_RUN
         if call["id"] not in first_ids:
-            return TOO_MANY_CALLS
+            return NoResult.TOO_MANY_CALLS
         return None
 
     def _find_stored_result(self, call: Block, before: Sequence[Block]) -> ToolObserved | None:
@@ -159,9 +157,9 @@ class ToolCallRunner:
             if not runnable_tool.is_lookup:
                 return cleared_result
             if any(is_same_call(earlier, call) for earlier in before):
-                return observe_result(call, SAME_CALL)
+                return observe_no_result(call, NoResult.SAME_CALL)
         if self._shows_answer_to(call, runnable_tool, cleared_result):
-            return observe_result(call, SAME_CALL)
+            return observe_no_result(call, NoResult.SAME_CALL)
         return cleared_result
 
     def _shows_answer_to(
@@ -200,13 +198,16 @@ class ToolCallRunner:
         conversation = self._transcript.conversation
         call = self._call_of(result)
         tool = self._tools.get(str(call.get("name")))
+        no_result = result.no_result
         text = self._transcript.dependencies.without_secrets(visible(result.text))
         if tool is not None and tool.is_lookup:
             is_shown = len(text) >= MIN_SAME_CHARS and conversation.is_text_visible(text)
             fails_again = result.is_error and text in conversation.errors_of_equal_calls(call)
             if is_shown or fails_again:
-                text = SAME_RESULT
-        visible_result = conversation.with_room_for(result.model_copy(update={"text": text}))
+                no_result = NoResult.SAME_RESULT
+                text = NO_RESULT_TEXTS[no_result]
+        fields = {"text": text, "no_result": no_result}
+        visible_result = conversation.with_room_for(result.model_copy(update=fields))
         self._transcript.store(self._citable(visible_result, tool))
 
     def _decide(self, tool: Tool, arguments: Mapping[str, Any]) -> CallDecision:
@@ -247,7 +248,7 @@ class ToolCallRunner:
 
     def _store_start(self, call: Block) -> None:
         """Store a checkpoint before a call of a tool that is not safe to repeat. After a kill, the
-        call gets `MAY_HAVE_RUN` as its result: it runs at most once.
+        call gets the line of `NoResult.MAY_HAVE_RUN`: it runs at most once.
         """
         tool = self._tools.get(str(call.get("name")))
         if tool is not None and not tool.repeatable:

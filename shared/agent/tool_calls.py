@@ -22,7 +22,7 @@ from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolO
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.observability.telemetry import telemetry
 from handoff_queue.shared.text.unicode_text import replace_lone_surrogates
-from handoff_queue.shared.types.checkpoints import ObservedImage, ToolObserved
+from handoff_queue.shared.types.checkpoints import NoResult, ObservedImage, ToolObserved
 from handoff_queue.shared.types.errors import HandoffError, StoreUnavailable
 from handoff_queue.shared.types.model import Block
 from handoff_queue.shared.types.origins import DOCUMENT, Origin
@@ -44,14 +44,20 @@ NO_TURNS_LEFT = "not run: this was the last turn"
 SAME_CALL = "not run again: an earlier call had the same arguments, and its result is above"
 SAME_RESULT = "another call of this conversation had the same result"
 """Calls of one reply may end in any order, so the other call may be below."""
-REPEATED = frozenset({SAME_CALL, SAME_RESULT})
-"""Results of repeated calls that brought nothing new. `Conversation` recognizes these results,
-`CUT_CALL` and `MAY_HAVE_RUN` in checkpoints by their text: see `loop_prompts`.
-"""
-NOT_OF_THE_TOOL = frozenset(
-    {CUT_CALL, MAY_HAVE_RUN, TOO_MANY_CALLS, NOTHING_DONE, NO_TURNS_LEFT, *REPEATED}
-)
-"""Results of calls that the agent loop did not run to their end. They are not errors of a tool."""
+NO_RESULT_TEXTS = {
+    NoResult.CUT_CALL: CUT_CALL,
+    NoResult.MAY_HAVE_RUN: MAY_HAVE_RUN,
+    NoResult.TOO_MANY_CALLS: TOO_MANY_CALLS,
+    NoResult.NOTHING_DONE: NOTHING_DONE,
+    NoResult.NO_TURNS_LEFT: NO_TURNS_LEFT,
+    NoResult.SAME_CALL: SAME_CALL,
+    NoResult.SAME_RESULT: SAME_RESULT,
+}
+"""The line that the model gets for a call without a result of its tool."""
+REPEATED = frozenset({NoResult.SAME_CALL, NoResult.SAME_RESULT})
+"""Repeated calls that brought nothing new."""
+REPEATED_OUTPUT = ToolOutput(SAME_RESULT, origins=(), is_repeated=True)
+"""Output of a tool whose whole result requests show already."""
 TRY_OTHERWISE = "; try other arguments, or do without"
 UNKNOWN_TOOL = "an unknown tool"
 """Text that replaces a tool name that a model has invented."""
@@ -93,6 +99,14 @@ def observe_result(
         is_error=is_error,
         origins=origins,
     )
+
+
+def observe_no_result(call: Block, reason: NoResult) -> ToolObserved:
+    """Return the line for a call without a result of its tool. A repetition does not count as an
+    error.
+    """
+    observed = observe_result(call, NO_RESULT_TEXTS[reason], is_error=reason not in REPEATED)
+    return observed.model_copy(update={"no_result": reason})
 
 
 def run_tool(call: Block, tools: dict[str, Tool], context: ToolContext) -> ToolObserved:
@@ -147,6 +161,8 @@ def _origins_of_failure(tool: Tool, error: BaseException) -> tuple[Origin, ...]:
 
 
 def _observe_output(call: Block, output: ToolOutput, origins: tuple[Origin, ...]) -> ToolObserved:
+    if output.is_repeated:
+        return observe_no_result(call, NoResult.SAME_RESULT)
     if output.images and not output.text:
         text = ""
     else:

@@ -5,6 +5,7 @@ and the upper bound of one call.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, TypeAdapter
@@ -42,6 +43,23 @@ class ObservedImage(Message):
     """Base64."""
 
 
+class NoResult(StrEnum):
+    """Why a call has a line of the agent loop in place of a result of its tool."""
+
+    CUT_CALL = "cut_call"
+    """The reply was cut off within the call."""
+    MAY_HAVE_RUN = "may_have_run"
+    """The call was interrupted, and is not safe to repeat."""
+    TOO_MANY_CALLS = "too_many_calls"
+    NOTHING_DONE = "nothing_done"
+    """A message to the model, which follows, says why."""
+    NO_TURNS_LEFT = "no_turns_left"
+    SAME_CALL = "same_call"
+    """Requests show the result of an equal call."""
+    SAME_RESULT = "same_result"
+    """The call has run, and requests show its result already."""
+
+
 class ToolObserved(Message):
     """The result of one tool call."""
 
@@ -55,14 +73,28 @@ class ToolObserved(Message):
     """Name under which an answer may cite the text; None: an answer may not cite it."""
     origins: Annotated[Origins | None, OmitNone] = None
     """Origins of the text; None: unknown."""
+    no_result: Annotated[NoResult | None, OmitNone] = None
+    """Why the text is a line of the agent loop; None: the call has a result."""
+
+
+class PromptReason(StrEnum):
+    """Why the agent loop writes to the model."""
+
+    LAST_TURN = "last_turn"
+    """The model can call no more tools."""
+    EMPTY_ANSWER = "empty_answer"
+    INVALID_ANSWER = "invalid_answer"
+    LONG_ANSWER = "long_answer"
+    """The answer was cut off at its length limit."""
+    SUMMARY = "summary"
+    """A summary must replace the earlier turns."""
 
 
 class AgentPrompted(Message):
-    """A message from the agent loop to the model between turns: a fault to fix, or the last
-    turn.
-    """
+    """A message from the agent loop to the model between turns."""
 
     kind: Literal["prompted"] = "prompted"
+    reason: PromptReason
     text: str
 
 
@@ -132,6 +164,8 @@ class ModelCallFailed(Message):
     """Name of the model in the request; None: the handoff has only one model."""
     rules_out: Annotated[bool | None, OmitNone] = None
     """True if this model serves no further turn of the handoff."""
+    declined: Annotated[bool | None, OmitNone] = None
+    """True if this model declined to answer, and another one may answer."""
 
 
 class BatchIntended(Message):

@@ -19,6 +19,7 @@ from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ModelCallFailed,
     ModelReplied,
+    PromptReason,
     ToolCallStarted,
     ToolObserved,
     UserPrompted,
@@ -103,11 +104,12 @@ REPLIED = ModelReplied(
     usage=Usage(input_tokens=600, output_tokens=100),
     model="some-model",
 )
+PROMPTED = AgentPrompted(reason=PromptReason.EMPTY_ANSWER, text="go on")
 EVERY_KIND: tuple[Checkpoint, ...] = (
     REPLIED,
     ToolCallStarted(tool_use_id="t1"),
     ToolObserved(tool_use_id="t1", text="found", is_error=True),
-    AgentPrompted(text="go on"),
+    PROMPTED,
     UserPrompted(message_id="0123456789abcdef", text="shorter"),
     ModelCallFailed(error="cut", usage=Usage(cost_microusd=None)),
 )
@@ -134,8 +136,8 @@ def test_the_next_claim_finds_every_checkpoint_in_order(stored: StoredHandoff) -
 def test_a_waiting_reply_is_stored_before_the_next_write(stored: StoredHandoff) -> None:
     stored.checkpoints.reserve(WorstCase(700, 100, 0))
     stored.checkpoints.checkpoint(REPLIED, deferrable=True)
-    stored.checkpoints.checkpoint(AgentPrompted(text="go on"))
-    assert stored.claim_again().earlier_checkpoints() == (REPLIED, AgentPrompted(text="go on"))
+    stored.checkpoints.checkpoint(PROMPTED)
+    assert stored.claim_again().earlier_checkpoints() == (REPLIED, PROMPTED)
 
 
 def test_a_call_that_can_never_fit_the_budget_is_a_limit(stored: StoredHandoff) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from handoff_queue.shared.agent.prompt_documents import was_shown
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.agent.tool_calls import SAME_RESULT
+from handoff_queue.shared.agent.tool_calls import REPEATED_OUTPUT
 from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.handoff import Document
@@ -63,7 +63,7 @@ def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
     offset = min(max(arguments.offset, 0), len(text))
     piece = text[offset : offset + MAX_CHARS]
     if piece.strip() and was_shown(piece, context.texts_shown()):
-        return ToolOutput(SAME_RESULT, origins=())
+        return REPEATED_OUTPUT
     return ToolOutput(part_of(document, text, offset), origins=_origins_of(document, context))
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from handoff_queue.shared.agent.prompt_documents import short_documents, was_shown, whole_texts
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
-from handoff_queue.shared.agent.tool_calls import SAME_RESULT
+from handoff_queue.shared.agent.tool_calls import REPEATED_OUTPUT
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.origins import DOCUMENT
@@ -76,7 +76,7 @@ def _whole(context: ToolContext) -> ToolOutput | None:
         return None
     shown_texts = context.texts_shown()
     if all(was_shown(text, shown_texts) for _, text in documents):
-        return ToolOutput(SAME_RESULT, origins=())
+        return REPEATED_OUTPUT
     return ToolOutput(whole_texts(documents), origins=(DOCUMENT,))
 
 

@@ -9,14 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoff_queue.shared.agent.conversation import Conversation, text_of
-from handoff_queue.shared.agent.loop_prompts import LAST_TURN, TOO_LONG, UNUSABLE
-from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN
+from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN, observe_no_result
 from handoff_queue.shared.types.checkpoints import (
     AgentPrompted,
     Checkpoint,
     ContextCleared,
     ModelCallFailed,
     ModelReplied,
+    NoResult,
+    PromptReason,
     ToolObserved,
 )
 from handoff_queue.shared.types.usage import Usage
@@ -30,6 +31,10 @@ def replied(*blocks: dict[str, Any], stop_reason: str = "end_turn") -> ModelRepl
     return ModelReplied(
         content=blocks, stop_reason=stop_reason, usage=Usage(input_tokens=1), model="m"
     )
+
+
+def prompted(reason: PromptReason, text: str = "Once more.") -> AgentPrompted:
+    return AgentPrompted(reason=reason, text=text)
 
 
 def text(content: str) -> dict[str, Any]:
@@ -51,7 +56,7 @@ blocks = st.one_of(
 checkpoints: st.SearchStrategy[Checkpoint] = st.one_of(
     st.lists(blocks, max_size=3).map(lambda some: replied(*some)),
     st.builds(ToolObserved, tool_use_id=st.sampled_from("abc"), text=st.just("found")),
-    st.builds(AgentPrompted, text=st.sampled_from([LAST_TURN, TOO_LONG, UNUSABLE])),
+    st.builds(AgentPrompted, reason=st.sampled_from(PromptReason), text=st.just("go")),
     st.builds(ModelCallFailed, error=st.just("cut"), usage=st.just(Usage())),
 )
 
@@ -85,7 +90,7 @@ def test_results_come_in_the_order_of_their_calls_and_before_any_text() -> None:
         replied(call("a"), call("b")),
         ToolObserved(tool_use_id="b", text="2"),
         ToolObserved(tool_use_id="a", text="1"),
-        AgentPrompted(text="go"),
+        prompted(PromptReason.LAST_TURN, "go"),
     )
     assert [block.get("content", block.get("text")) for block in talk.messages[-1]["content"]] == [
         "1",
@@ -97,7 +102,7 @@ def test_results_come_in_the_order_of_their_calls_and_before_any_text() -> None:
 def test_a_reply_is_open_until_it_is_processed() -> None:
     answer = replied(text("x"))
     assert TALK.plus(answer).open_reply == answer
-    assert TALK.plus(answer, AgentPrompted(text=UNUSABLE)).open_reply is None
+    assert TALK.plus(answer, prompted(PromptReason.INVALID_ANSWER)).open_reply is None
 
 
 def test_a_reply_with_calls_is_open_until_all_are_answered() -> None:
@@ -150,7 +155,7 @@ def test_the_final_text_is_after_the_last_search() -> None:
 
 def test_repetitive_texts_are_compared_in_a_short_time() -> None:
     """The text of a weak model may repeat a few characters up to its length limit."""
-    talk = TALK.plus(AgentPrompted(text="ab " * 500))
+    talk = TALK.plus(prompted(PromptReason.INVALID_ANSWER, "ab " * 500))
     before = time.process_time()
 
     assert not talk.only_repeats_prompts("ba " * 500)
@@ -180,12 +185,30 @@ def test_a_cleared_text_is_not_visible_and_still_a_result_of_an_equal_call() -> 
 
 
 def test_the_text_for_a_call_that_did_not_run_is_visible_and_no_result() -> None:
-    refused = look_up(MAY_HAVE_RUN, is_error=True)
+    refused = TALK.plus(replied(call("a")), observe_no_result(call("a"), NoResult.MAY_HAVE_RUN))
 
     assert refused.is_text_visible_for_equal_call(call("a"), MAY_HAVE_RUN)
     assert refused.results_of_equal_calls(call("a")) == []
     assert refused.errors_of_equal_calls(call("a")) == set()
     assert not refused.has_visible_result_of_equal_call(call("a"), counts_errors=True)
+
+
+def test_a_conversation_knows_its_stored_messages_when_a_later_version_has_other_texts() -> None:
+    talk = TALK
+    for number, no_result in enumerate(NoResult):
+        block = call("a", {"q": number})
+        observed = observe_no_result(block, no_result).model_copy(update={"text": "other words"})
+        talk = talk.plus(replied(block), observed)
+    for reason in PromptReason:
+        talk = talk.plus(replied(text("x")), prompted(reason))
+
+    assert talk.last_tool_error is None
+    assert talk.may_have_run(call("a", {"q": list(NoResult).index(NoResult.MAY_HAVE_RUN)}))
+    assert talk.results_of_equal_calls(call("a", {"q": 0})) == []
+    assert (talk.cut_calls, talk.repeated_calls) == (1, 2)
+    assert (talk.repairs, talk.shortenings, talk.summary_requests) == (3, 1, 1)
+    assert talk.is_told_last
+    assert talk.is_summarizing
 
 
 def test_a_result_of_a_call_with_other_arguments_is_visible_for_no_equal_call() -> None:

@@ -28,6 +28,7 @@ from handoff_queue.shared.types.checkpoints import (
     ContextCleared,
     ContextCompacted,
     ModelReplied,
+    PromptReason,
     ToolObserved,
 )
 from handoff_queue.shared.types.context_edits import COMPACTION_BETA, ContextEdit
@@ -392,7 +393,8 @@ def test_a_summary_without_a_request_for_it_is_not_sent_back() -> None:
     text = {"type": "text", "text": "Hello."}
     replied = ModelReplied(content=(block, text), stop_reason="x", usage=Usage(), model="a")
     opening = {"role": "user", "content": [{"type": "text", "text": "Read them."}]}
-    conversation = Conversation(opening, (replied, AgentPrompted(text="Go on.")))
+    prompted = AgentPrompted(reason=PromptReason.INVALID_ANSWER, text="Go on.")
+    conversation = Conversation(opening, (replied, prompted))
     (_, reply, _) = conversation.messages_for("a", adopts_block=True)
     assert reply["content"] == [text]
 

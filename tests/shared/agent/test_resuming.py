@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.agent.tool_calls import MAY_HAVE_RUN, SAME_CALL
+from handoff_queue.shared.agent.tool_calls import observe_no_result
 from handoff_queue.shared.types.checkpoints import (
     Checkpoint,
     ModelReplied,
+    NoResult,
     ToolCallStarted,
-    ToolObserved,
 )
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus
 from handoff_queue.shared.types.usage import Usage
@@ -102,8 +102,8 @@ def test_a_tool_that_may_have_run_is_not_run_again_and_the_model_knows() -> None
     resumed = resumed_run(checkpoints.reopened(), ran)
     resumed.go()
     assert ran == []
-    assert resumed.checkpoints.earlier_checkpoints()[2] == ToolObserved(
-        tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True, origins=()
+    assert resumed.checkpoints.earlier_checkpoints()[2] == observe_no_result(
+        call, NoResult.MAY_HAVE_RUN
     )
 
 
@@ -113,7 +113,7 @@ def test_an_unsafe_call_that_the_model_repeats_after_an_interruption_is_not_run(
     checkpoints.checkpoint(
         ModelReplied(content=(call,), stop_reason="tool_use", usage=Usage(), model="m"),
         ToolCallStarted(tool_use_id="t1"),
-        ToolObserved(tool_use_id="t1", text=MAY_HAVE_RUN, is_error=True),
+        observe_no_result(call, NoResult.MAY_HAVE_RUN),
         ModelReplied(
             content=({**call, "id": "t2"}, {**call, "id": "t3", "input": {"q": "c"}}),
             stop_reason="tool_use",
@@ -127,7 +127,7 @@ def test_an_unsafe_call_that_the_model_repeats_after_an_interruption_is_not_run(
 
     assert ran == ["c"], "other arguments are another effect"
     assert result.acted
-    observed = ToolObserved(tool_use_id="t2", text=SAME_CALL, origins=())
+    observed = observe_no_result({**call, "id": "t2"}, NoResult.SAME_CALL)
     assert observed in resumed.checkpoints.earlier_checkpoints(), "it counts as a repetition"
 
 

@@ -11,7 +11,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim import ClaimVerdict, HandoffClaim
 from handoff_queue.shared.store.claim_requests import MAX_CLAIMS
 from handoff_queue.shared.store.store import Store, open_store
-from handoff_queue.shared.types.checkpoints import AgentPrompted, WorstCase
+from handoff_queue.shared.types.checkpoints import AgentPrompted, PromptReason, WorstCase
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.rate_limits import Allowance, ExpectedUsage, RateLimits
 from tests.doubles.jobs import (
@@ -70,12 +70,12 @@ def test_the_result_stores_the_waiting_reply(store: Store, job_id: JobId) -> Non
 
 def test_the_next_checkpoint_stores_the_waiting_reply_first(store: Store, job_id: JobId) -> None:
     claimed = claim_with_waiting_reply(granted_claim(store, job_id, HANDOFF_ID))
-    claimed.checkpoint(AgentPrompted(text="once more"))
+    claimed.checkpoint(AgentPrompted(reason=PromptReason.INVALID_ANSWER, text="once more"))
     expire_lease(store, claimed)
 
     assert granted_claim(store, job_id, HANDOFF_ID).earlier_checkpoints() == (
         model_reply(),
-        AgentPrompted(text="once more"),
+        AgentPrompted(reason=PromptReason.INVALID_ANSWER, text="once more"),
     )
     assert turns_of(store, job_id) == [1, 0]
 
@@ -152,7 +152,7 @@ def test_a_waiting_checkpoint_is_kept_with_the_other_turns_if_they_are_kept(
     job_id = a_job(store)
     issue(store, job_id, HANDOFF_ID)
     claimed = granted_claim(store, job_id, HANDOFF_ID)
-    claimed.checkpoint(first := AgentPrompted(text="at first"))
+    claimed.checkpoint(first := AgentPrompted(reason=PromptReason.INVALID_ANSWER, text="at first"))
     finish(claim_with_waiting_reply(claimed))
 
     assert store.claims.checkpoints_of(job_id, [HANDOFF_ID]) == (

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from handoff_queue.shared.agent.tool import ToolOutput
-from handoff_queue.shared.agent.tool_calls import SAME_RESULT
+from handoff_queue.shared.agent.tool_calls import REPEATED_OUTPUT, SAME_RESULT
 from handoff_queue.shared.types.origins import DOCUMENT
 from handoff_queue.workers.index.index import DocumentIndex
 from handoff_queue.workers.tools.read_document import read_document_tool
@@ -48,7 +47,7 @@ def test_short_documents_are_returned_whole_and_only_once(index: DocumentIndex) 
         assert json.dumps({"source": path, "chars": len(text.strip())}) in output.text
         assert text.strip() in output.text
     harness.context = replace(harness.context, texts_shown=lambda: (output.text,))
-    assert harness.output(tool, query="cats") == ToolOutput(SAME_RESULT, origins=())
+    assert harness.output(tool, query="cats") == REPEATED_OUTPUT
     assert harness.call(read_document_tool(), source="a.md") == SAME_RESULT
 
 
