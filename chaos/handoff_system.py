@@ -55,7 +55,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import roles_of
 from handoff_queue.shared.store.redis.connection import translate_errors
 from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.checkpoints import ModelReplied
 from handoff_queue.shared.types.errors import UserError
@@ -586,7 +586,7 @@ def members_of(size: Size) -> list[Member]:
 def _make_project(fleet: Fleet) -> HandoffProject:
     settings = Settings(offline=True, retention_s=RETENTION_S, keys=None, signing_key=None)
     client = connect(fleet.url, settings)
-    _, secret = client.create_token(ACTOR, ApiRole.OPERATE)
+    _, secret = client.create_token(ACTOR, AccessLevel.OPERATE)
     api = ApiUser([f"http://127.0.0.1:{port}" for port in fleet.ports], secret)
     ids: dict[str, JobId] = {}
     store = client.store

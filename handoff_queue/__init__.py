@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.store.job_filter import JobFilter
     from handoff_queue.shared.store.job_info import JobInfo
     from handoff_queue.shared.types.actors import Actor
-    from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
+    from handoff_queue.shared.types.api_tokens import AccessLevel, ApiToken
     from handoff_queue.shared.types.audit import AuditAction, AuditEntry
     from handoff_queue.shared.types.errors import (
         BudgetSpent,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 else:
     _MODULE_OF = {
         "Actor": "shared.types.actors",
-        "ApiRole": "shared.types.api_tokens",
+        "AccessLevel": "shared.types.api_tokens",
         "ApiToken": "shared.types.api_tokens",
         "ApprovalOf": "shared.types.job_options",
         "Approvals": "shared.types.job_options",
@@ -158,8 +158,8 @@ else:
 
 
 __all__ = [
+    "AccessLevel",
     "Actor",
-    "ApiRole",
     "ApiToken",
     "ApprovalOf",
     "Approvals",

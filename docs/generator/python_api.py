@@ -52,7 +52,7 @@ GROUPS = {
         "TenantDeletion", "DeadLetter", "JobId", "HandoffId", "Usage", "Citation",
     ],
     "Schedules": ["ScheduleOptions", "Overlap", "Missed", "ScheduleStatus"],
-    "Tokens and audit": ["Actor", "AuditEntry", "AuditAction", "ApiToken", "ApiRole"],
+    "Tokens and audit": ["Actor", "AuditEntry", "AuditAction", "ApiToken", "AccessLevel"],
     "Tools": ["tool", "CallContext", "ToolFailed"],
     "Errors": [
         "HandoffError", "UserError", "UnknownJob", "UnknownSchedule", "ScheduleExists", "Conflict",

@@ -99,7 +99,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "serve_proxies": "`handoff serve`",
         "serve_user_header": "`handoff serve`",
         "serve_groups_header": "`handoff serve`",
-        "serve_roles": "`handoff serve`",
+        "serve_access": "`handoff serve`",
         "serve_tenant_header": "`handoff serve`",
     },
     "Your own application": {
@@ -133,7 +133,7 @@ KINDS = {
     "HeaderName": "name of a header",
     "Networks": f"up to {MAX_PATTERNS} IP addresses or networks, separated by commas",
     "Hosts": f"up to {MAX_PATTERNS} hosts, separated by commas",
-    "GroupRoles": f"up to {MAX_PATTERNS} texts `GROUP=ROLE`, separated by commas",
+    "GroupAccess": f"up to {MAX_PATTERNS} texts `GROUP=LEVEL`, separated by commas",
     "Patterns": f"up to {MAX_PATTERNS} patterns, separated by commas",
 }
 """Name of a type in the class -> what a user writes."""

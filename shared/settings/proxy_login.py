@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 
 EVERY_USER = "*"
 """The group that every user of the proxy belongs to."""
@@ -40,16 +40,16 @@ def check_header_name(value: str) -> str:
     return value
 
 
-def check_group_roles(values: Sequence[str]) -> Sequence[str]:
-    """Return the values if each is `GROUP=ROLE`.
+def check_group_access(values: Sequence[str]) -> Sequence[str]:
+    """Return the values if each is `GROUP=LEVEL`.
 
     Raises:
-        ValueError: a value has another form, or there is no such role.
+        ValueError: a value has another form, or there is no such access level.
     """
     for value in values:
-        group, _, role = value.rpartition("=")
-        if not group.strip() or role.strip() not in set(ApiRole):
+        group, _, level = value.rpartition("=")
+        if not group.strip() or level.strip() not in set(AccessLevel):
             raise ValueError(
-                "must be GROUP=ROLE with commas, with a role of read, submit, operate, admin"
+                "must be GROUP=LEVEL with commas, with a level of read, submit, operate, admin"
             )
     return values

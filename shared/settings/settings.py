@@ -47,7 +47,7 @@ from handoff_queue.shared.settings.http_values import (
     proxy_problems,
 )
 from handoff_queue.shared.settings.proxy_login import (
-    check_group_roles,
+    check_group_access,
     check_header_name,
     check_networks,
 )
@@ -222,14 +222,14 @@ Hosts = Annotated[
     Field(max_length=MAX_PATTERNS),
 ]
 """Hosts in small letters, as `is_allowed_host` reads them."""
-GroupRoles = Annotated[
+GroupAccess = Annotated[
     tuple[str, ...],
     NoDecode,
     BeforeValidator(_texts_in),
-    AfterValidator(check_group_roles),
+    AfterValidator(check_group_access),
     Field(max_length=MAX_PATTERNS),
 ]
-"""Roles of the HTTP API, each as `GROUP=ROLE`."""
+"""Access levels of the HTTP API, each as `GROUP=LEVEL`."""
 
 
 OFFLINE_MODEL = "offline"
@@ -478,9 +478,9 @@ class Settings(BaseSettings):
     """
     serve_groups_header: HeaderName | None = None
     """The header in which the proxy lists the groups of the user, with commas or `|`."""
-    serve_roles: GroupRoles = ()
-    """The role of each group. The group `*` is every user. The highest role counts. A user
-    without a role is refused.
+    serve_access: GroupAccess = ()
+    """The access level of each group. The group `*` is every user. The highest level counts. A
+    user without a level is refused.
     """
     serve_tenant_header: HeaderName | None = None
     """The header in which the proxy names the tenant of the user. A user without it is refused,

@@ -15,7 +15,7 @@ import secrets
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import read_entries
-from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
+from handoff_queue.shared.types.api_tokens import AccessLevel, ApiToken
 from handoff_queue.shared.types.errors import MalformedMessage, UserError
 from handoff_queue.shared.types.ids import Digest
 from handoff_queue.shared.types.message import Message
@@ -46,7 +46,7 @@ class ApiTokens:
         self._connection = connection
 
     def create(
-        self, name: str, role: ApiRole, tenant: str | None, expires_at: float | None = None
+        self, name: str, access: AccessLevel, tenant: str | None, expires_at: float | None = None
     ) -> tuple[ApiToken, str]:
         """Store a new token. Return the token and its secret, which nothing can show again.
 
@@ -62,17 +62,17 @@ class ApiTokens:
         _check_line("the token's name", name)
         if tenant is not None:
             _check_line("the tenant's name", tenant)
-        if role is ApiRole.ADMIN and tenant is not None:
+        if access is AccessLevel.ADMIN and tenant is not None:
             raise UserError(
                 "an admin's token creates tokens for every tenant, so it has no tenant: leave the"
-                " tenant out, or choose the role operate"
+                " tenant out, or choose the access level operate"
             )
         if expires_at is not None and not now < expires_at < math.inf:
             raise UserError("the token would expire at once: choose a time in the future")
         token = ApiToken(
             id=secrets.token_hex(_ID_BYTES),
             name=name,
-            role=role,
+            access=access,
             tenant=tenant,
             created_at=now,
             expires_at=expires_at,

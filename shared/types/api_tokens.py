@@ -1,4 +1,4 @@
-"""Tokens of the HTTP API. A token has a role, and it may belong to one tenant."""
+"""Tokens of the HTTP API. A token has an access level, and it may belong to one tenant."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from enum import StrEnum
 from handoff_queue.shared.types.message import Message
 
 
-class ApiRole(StrEnum):
-    """The actions that a token allows. Each role includes the roles before it."""
+class AccessLevel(StrEnum):
+    """The actions that a token allows. Each level includes the levels before it."""
 
     READ = "read"
     """See jobs, their events, results and documents."""
     SUBMIT = "submit"
     """Submit jobs; add and run schedules."""
     OPERATE = "operate"
-    """Cancel, retry, approve, reject and delete jobs; send messages to their agents; pause roles;
+    """Cancel, retry, approve, reject and delete jobs; send messages to their agents; pause agents;
     handle dead letters; pause and remove schedules.
     """
     ADMIN = "admin"
     """Create and revoke tokens."""
 
-    def includes(self, other: ApiRole) -> bool:
-        """Return whether this role allows everything that the other role allows."""
-        roles = list(ApiRole)
-        return roles.index(self) >= roles.index(other)
+    def includes(self, other: AccessLevel) -> bool:
+        """Return whether this level allows everything that the other level allows."""
+        levels = list(AccessLevel)
+        return levels.index(self) >= levels.index(other)
 
 
 class ApiToken(Message):
@@ -32,7 +32,7 @@ class ApiToken(Message):
 
     id: str
     name: str
-    role: ApiRole
+    access: AccessLevel
     tenant: str | None
     """The only tenant that the token sees. None: every tenant. Only such a token acts on the
     fleet.

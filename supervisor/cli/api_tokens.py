@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, assert_never
 import typer
 
 from handoff_queue.shared.text.durations import DurationRange
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import client_of_broker
@@ -46,11 +46,11 @@ def token(
             metavar="NAME", help="The name of a new token, or the ID of a token to revoke."
         ),
     ] = None,
-    role: Annotated[
-        ApiRole | None,
+    access: Annotated[
+        AccessLevel | None,
         typer.Option(
-            metavar="ROLE",
-            help="read, submit, operate or admin. Each includes the roles before it.",
+            metavar="LEVEL",
+            help="read, submit, operate or admin. Each includes the levels before it.",
         ),
     ] = None,
     tenant: Annotated[
@@ -73,12 +73,12 @@ def token(
 
     The secret of a new token is printed once. The store holds only its digest.
 
-    handoff token create billing --role submit --tenant acme --expires 30d
+    handoff token create billing --access submit --tenant acme --expires 30d
 
     handoff token revoke 5d1f0c2a9e77
     """  # fmt: skip
-    if action is not TokenAction.CREATE and (role, tenant, expires) != (None, None, None):
-        raise UserError("only `handoff token create` takes --role, --tenant and --expires")
+    if action is not TokenAction.CREATE and (access, tenant, expires) != (None, None, None):
+        raise UserError("only `handoff token create` takes --access, --tenant and --expires")
     match action:
         case TokenAction.LIST:
             if subject is not None:
@@ -87,10 +87,10 @@ def token(
         case TokenAction.CREATE:
             if subject is None:
                 raise UserError("`handoff token create` needs a NAME, such as billing")
-            if role is None:
-                roles = ", ".join(known.value for known in ApiRole)
-                raise UserError(f"`handoff token create` needs --role: use one of {roles}")
-            _create(subject, role, tenant, expires, as_json=as_json)
+            if access is None:
+                levels = ", ".join(level.value for level in AccessLevel)
+                raise UserError(f"`handoff token create` needs --access: use one of {levels}")
+            _create(subject, access, tenant, expires, as_json=as_json)
         case TokenAction.REVOKE:
             if subject is None:
                 raise UserError("`handoff token revoke` needs an ID (see `handoff token list`)")
@@ -101,9 +101,9 @@ def token(
 
 
 def _create(
-    name: str, role: ApiRole, tenant: str | None, expires_s: float | None, *, as_json: bool
+    name: str, access: AccessLevel, tenant: str | None, expires_s: float | None, *, as_json: bool
 ) -> None:
-    api_token, secret = client_of_broker().create_token(name, role, tenant, expires_s)
+    api_token, secret = client_of_broker().create_token(name, access, tenant, expires_s)
     if as_json:
         write_as_json({**api_token.model_dump(mode="json"), "secret": secret})
     else:
@@ -129,10 +129,10 @@ def _list(tokens: Sequence[ApiToken], *, as_json: bool) -> None:
     for entry in tokens:
         tenant = "every tenant" if entry.tenant is None else f"tenant {shorten(entry.tenant, 40)}"
         write_line(
-            f"{entry.id}  {entry.role:7}  {tenant}  {_end_of(entry)}  {shorten(entry.name, 60)}"
+            f"{entry.id}  {entry.access:7}  {tenant}  {_end_of(entry)}  {shorten(entry.name, 60)}"
         )
     if not tokens:
-        print_message("there are no tokens (`handoff token create NAME --role ROLE` makes one)")
+        print_message("there are no tokens (`handoff token create NAME --access LEVEL` makes one)")
 
 
 def _end_of(entry: ApiToken) -> str:

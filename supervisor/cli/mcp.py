@@ -9,19 +9,19 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.settings.optional_packages import check_extra
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.cli.connection import client_of_broker, this_user
 from handoff_queue.supervisor.cli.errors import OK
 
 
 def mcp(
-    role: Annotated[
-        ApiRole,
+    access: Annotated[
+        AccessLevel,
         typer.Option(
-            metavar="ROLE",
-            help="Role of the client: read, submit or operate. With submit, it cannot approve.",
+            metavar="LEVEL",
+            help="What the client may do: read, submit or operate. With submit, it cannot approve.",
         ),
-    ] = ApiRole.OPERATE,
+    ] = AccessLevel.OPERATE,
     tenant: Annotated[
         str | None,
         typer.Option(
@@ -34,7 +34,7 @@ def mcp(
     The client starts the command, and ends it by closing stdin. Over the network, clients use
     the address /mcp of `handoff serve`.
 
-      handoff mcp --role submit --tenant acme
+      handoff mcp --access submit --tenant acme
     """
     check_extra("mcp", "handoff mcp", "mcp")
     from handoff_queue.shared.observability.logs import configure_logging
@@ -46,5 +46,5 @@ def mcp(
     for kind in (signal.SIGINT, signal.SIGTERM):  # the state is in Redis: there is nothing to save
         signal.signal(kind, signal.SIG_DFL)
     configure_logging(jobs.settings)
-    asyncio.run(serve_stdio(AsyncClient(jobs), jobs.settings, this_user("mcp"), role, tenant))
+    asyncio.run(serve_stdio(AsyncClient(jobs), jobs.settings, this_user("mcp"), access, tenant))
     return OK

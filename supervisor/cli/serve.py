@@ -91,12 +91,12 @@ def _print_access(host: str, *, is_open: bool, may_wait: bool) -> None:
     elif may_wait:
         print_message(
             "there is no token: every request is refused until"
-            " `handoff token create NAME --role admin`"
+            " `handoff token create NAME --access admin`"
         )
     else:
         raise UserError(
             f"without a token, the server listens on loopback only, not on {host}: make a token"
-            " first (`handoff token create NAME --role admin`), or start with --wait-for-token"
+            " first (`handoff token create NAME --access admin`), or start with --wait-for-token"
         )
 
 

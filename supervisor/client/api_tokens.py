@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
+from handoff_queue.shared.types.api_tokens import AccessLevel, ApiToken
 from handoff_queue.shared.types.audit import AuditAction, AuditEntry
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.client.argument_types import check_type
@@ -14,7 +14,7 @@ from handoff_queue.supervisor.client.audit import audit_change
 def create_token(
     store: Store,
     name: str,
-    role: ApiRole,
+    access: AccessLevel,
     tenant: str | None,
     expires_s: float | None,
     actor: Actor | None,
@@ -26,14 +26,14 @@ def create_token(
         UserError: see `Client.create_token`.
     """
     check_type("the token's name", name, str)
-    check_type("the role", role, ApiRole)
+    check_type("the access level", access, AccessLevel)
     if tenant is not None:
         check_type("the tenant", tenant, str)
     now = store.connection.now()
     expires_at = None
     if expires_s is not None:
         expires_at = now + expires_s
-    token, secret = store.api_tokens.create(name, role, tenant, expires_at)
+    token, secret = store.api_tokens.create(name, access, tenant, expires_at)
     entry = AuditEntry(
         at=now,
         action=AuditAction.CREATE_TOKEN,
@@ -63,6 +63,6 @@ def revoke_token(store: Store, token_id: str, actor: Actor | None) -> None:
 
 
 def _rights(token: ApiToken) -> str:
-    """Return the name, the role and the tenant in words: `billing, submit, tenant acme`."""
+    """Return the name, the access level and the tenant in words: `billing, submit, tenant acme`."""
     whose = "every tenant" if token.tenant is None else f"tenant {token.tenant}"
-    return f"{token.name}, {token.role}, {whose}"
+    return f"{token.name}, {token.access}, {whose}"

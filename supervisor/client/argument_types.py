@@ -19,7 +19,7 @@ from handoff_queue.shared.types.message import plain_value, public_name
 Class = TypeVar("Class", bound=type)
 MAX_NUMBER = 2**53
 """The largest whole number of an argument: Redis's Lua holds larger ones only as fractions."""
-_OWN_CHECKS = ("Actor", "ApiRole", "JsonValue", "NewLimits", "Request", "ScheduleOptions")
+_OWN_CHECKS = ("Actor", "AccessLevel", "JsonValue", "NewLimits", "Request", "ScheduleOptions")
 """Types that the methods check, because the advice depends on the argument."""
 
 

@@ -52,7 +52,7 @@ from handoff_queue.supervisor.client.json_forms import event_as_json
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
-    from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
+    from handoff_queue.shared.types.api_tokens import AccessLevel, ApiToken
     from handoff_queue.shared.types.audit import AuditEntry
     from handoff_queue.shared.types.memory_notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
@@ -393,13 +393,17 @@ class AsyncClient:
         return await self._call(self._client.tokens)
 
     async def create_token(
-        self, name: str, role: ApiRole, tenant: str | None = None, expires_s: float | None = None
+        self,
+        name: str,
+        access: AccessLevel,
+        tenant: str | None = None,
+        expires_s: float | None = None,
     ) -> tuple[ApiToken, str]:
         """Create a token of the HTTP API. Return the token and its secret.
 
         Raises as `Client.create_token`.
         """
-        return await self._call(self._client.create_token, name, role, tenant, expires_s)
+        return await self._call(self._client.create_token, name, access, tenant, expires_s)
 
     async def revoke_token(self, token_id: str) -> None:
         """End a token of the HTTP API at once. Raises as `Client.revoke_token`."""

@@ -59,7 +59,7 @@ from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 if TYPE_CHECKING:
     from handoff_queue.shared.documents.folder import FolderReading
     from handoff_queue.shared.store.dead_letters import DeadLetter
-    from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
+    from handoff_queue.shared.types.api_tokens import AccessLevel, ApiToken
     from handoff_queue.shared.types.memory_notes import Note
     from handoff_queue.shared.types.schedule import ScheduleStatus
     from handoff_queue.supervisor.client.export import Export
@@ -542,7 +542,11 @@ class Client:
         return self.store.api_tokens.all()
 
     def create_token(
-        self, name: str, role: ApiRole, tenant: str | None = None, expires_s: float | None = None
+        self,
+        name: str,
+        access: AccessLevel,
+        tenant: str | None = None,
+        expires_s: float | None = None,
     ) -> tuple[ApiToken, str]:
         """Create a token of the HTTP API. Return the token and its secret.
 
@@ -557,7 +561,7 @@ class Client:
         """
         from handoff_queue.supervisor.client.api_tokens import create_token
 
-        return create_token(self.store, name, role, tenant, expires_s, self._actor)
+        return create_token(self.store, name, access, tenant, expires_s, self._actor)
 
     def revoke_token(self, token_id: str) -> None:
         """End a token of the HTTP API at once.

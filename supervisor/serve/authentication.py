@@ -1,4 +1,4 @@
-"""Access to the API: tokens with roles, users of a proxy, and the separation of tenants.
+"""Access to the API: tokens with access levels, users of a proxy, and the separation of tenants.
 
 A token with a tenant sees a job of another tenant as a job that does not exist. Without any
 token in the store, a server on loopback takes every local request as an admin's. Such a request
@@ -26,7 +26,7 @@ from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import ApiTokens
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import StoreUnavailable, UnknownJob
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.async_client import AsyncClient
@@ -114,7 +114,7 @@ class Caller:
     """The token of a request, the user of a proxy, or a program of this machine."""
 
     name: str
-    role: ApiRole
+    level: AccessLevel
     tenant: str | None
     """The only tenant that the caller sees; None for all tenants."""
     token_id: str | None
@@ -170,7 +170,7 @@ async def find_caller(request: Request, state: AppState, secret: str | None) -> 
     address = address_of(request, state.settings)
     user = user_of(request, state.settings)
     if user is not None:
-        caller = Caller(user.name, user.role, user.tenant, None, address, user)
+        caller = Caller(user.name, user.level, user.tenant, None, address, user)
         if request.method not in SAFE_METHODS:
             check_same_site(request)
     else:
@@ -194,9 +194,9 @@ def _caller(state: AppState, secret: str | None, address: str | None) -> Caller:
             raise _authentication_problem(
                 "the token is unknown, revoked or expired", "invalid_token"
             )
-        return Caller(token.name, token.role, token.tenant, token.id, address)
+        return Caller(token.name, token.access, token.tenant, token.id, address)
     if state.is_loopback and not tokens.has_tokens():
-        return Caller(LOCAL, ApiRole.ADMIN, None, None, address)
+        return Caller(LOCAL, AccessLevel.ADMIN, None, None, address)
     raise _authentication_problem("this server needs a token: send `Authorization: Bearer TOKEN`")
 
 
@@ -331,10 +331,10 @@ class Access:
         return self.jobs.client.store
 
 
-def require_api_role(
-    role: ApiRole, *, all_tenants: bool = False
+def require_access_level(
+    level: AccessLevel, *, all_tenants: bool = False
 ) -> Callable[..., Awaitable[Access]]:
-    """Return a dependency that gives access to a caller with this role or a higher one.
+    """Return a dependency that gives access to a caller with this access level or a higher one.
 
     Args:
         all_tenants: refuse a token that belongs to one tenant.
@@ -343,14 +343,14 @@ def require_api_role(
     async def access_of(
         caller: Annotated[Caller, Depends(caller_of)], state: SharedState
     ) -> Access:
-        check_api_role(caller, role, all_tenants=all_tenants)
+        check_access_level(caller, level, all_tenants=all_tenants)
         return access_for(caller, state, "api")
 
     return access_of
 
 
-def check_api_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) -> None:
-    """Check that the caller has this role or a higher one.
+def check_access_level(caller: Caller, level: AccessLevel, *, all_tenants: bool = False) -> None:
+    """Check that the caller has this access level or a higher one.
 
     Args:
         all_tenants: refuse a token that belongs to one tenant.
@@ -358,9 +358,9 @@ def check_api_role(caller: Caller, role: ApiRole, *, all_tenants: bool = False) 
     Raises:
         Problem: the caller may not do this.
     """
-    if not caller.role.includes(role):
+    if not caller.level.includes(level):
         raise Problem(
-            403, f"{caller.name} has the role {caller.role}, and this needs the role {role}"
+            403, f"{caller.name} has the access level {caller.level}, and this needs {level}"
         )
     if all_tenants and caller.tenant is not None:
         raise Problem(
@@ -394,11 +394,13 @@ def access_for(caller: Caller, state: AppState, via: Literal["api", "console", "
     return Access(jobs, state.settings, caller, state.token_checks, state.streams, state.turns)
 
 
-Reads = Annotated[Access, Depends(require_api_role(ApiRole.READ))]
-Submits = Annotated[Access, Depends(require_api_role(ApiRole.SUBMIT))]
-Operates = Annotated[Access, Depends(require_api_role(ApiRole.OPERATE))]
-ReadsFleet = Annotated[Access, Depends(require_api_role(ApiRole.READ, all_tenants=True))]
-OperatesFleet = Annotated[Access, Depends(require_api_role(ApiRole.OPERATE, all_tenants=True))]
+Reads = Annotated[Access, Depends(require_access_level(AccessLevel.READ))]
+Submits = Annotated[Access, Depends(require_access_level(AccessLevel.SUBMIT))]
+Operates = Annotated[Access, Depends(require_access_level(AccessLevel.OPERATE))]
+ReadsFleet = Annotated[Access, Depends(require_access_level(AccessLevel.READ, all_tenants=True))]
+OperatesFleet = Annotated[
+    Access, Depends(require_access_level(AccessLevel.OPERATE, all_tenants=True))
+]
 
 
 def check_visible(caller: Caller, store: Store, job_id: str) -> JobId:

@@ -17,7 +17,7 @@ from fastapi import Request
 from handoff_queue.shared.settings.proxy_login import EVERY_USER
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.api_tokens import MAX_NAME_CHARS
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.supervisor.serve.problem_documents import Problem
 from handoff_queue.supervisor.serve.request_limits import parse_address
@@ -30,7 +30,7 @@ class ProxyUser:
     """A user that a proxy has authenticated."""
 
     name: str
-    role: ApiRole
+    level: AccessLevel
     tenant: str | None
     """The only tenant that the user sees; None for all tenants."""
 
@@ -50,7 +50,7 @@ def check_proxy(settings: Settings) -> None:
         return
     needed_settings = {
         "HANDOFF_SERVE_PROXIES": settings.serve_proxies,
-        "HANDOFF_SERVE_ROLES": settings.serve_roles,
+        "HANDOFF_SERVE_ACCESS": settings.serve_access,
     }
     missing = [name for name, value in needed_settings.items() if not value]
     if missing:
@@ -90,7 +90,7 @@ def user_of(request: Request, settings: Settings) -> ProxyUser | None:
     """Return the user that a proxy has authenticated. None: the request names no such user.
 
     Raises:
-        Problem: the proxy names more than one user, or the user has no role or no tenant.
+        Problem: the proxy names more than one user, or the user has no access level or no tenant.
     """
     header = settings.serve_user_header
     if header is None or request.client is None or not is_proxy(request.client.host, settings):
@@ -98,33 +98,33 @@ def user_of(request: Request, settings: Settings) -> ProxyUser | None:
     name = _read_header(request, header)
     if not name:
         return None
-    role = _api_role_of(request, settings)
-    if role is None:
+    level = _access_level_of(request, settings)
+    if level is None:
         raise Problem(
-            403, f"no group of {name} has a role on this server: HANDOFF_SERVE_ROLES gives roles"
+            403, f"no group of {name} has access to this server: HANDOFF_SERVE_ACCESS gives it"
         )
     tenant = None
-    if settings.serve_tenant_header is not None and role is not ApiRole.ADMIN:
+    if settings.serve_tenant_header is not None and level is not AccessLevel.ADMIN:
         tenant = _read_header(request, settings.serve_tenant_header)
         if not tenant:
             raise Problem(403, f"the proxy names no tenant of {name}, and this server needs one")
-    return ProxyUser(name, role, tenant)
+    return ProxyUser(name, level, tenant)
 
 
-def _api_role_of(request: Request, settings: Settings) -> ApiRole | None:
-    """Return the highest role of the groups of a user, or None."""
+def _access_level_of(request: Request, settings: Settings) -> AccessLevel | None:
+    """Return the highest access level of the groups of a user, or None."""
     groups = {EVERY_USER}
     if settings.serve_groups_header is not None:
         for value in request.headers.getlist(settings.serve_groups_header):
             groups.update(_text(value).replace("|", ",").split(","))
     groups = {group.strip() for group in groups}
-    roles: list[ApiRole] = []
-    for entry in settings.serve_roles:
-        group, _, role = entry.rpartition("=")
+    levels: list[AccessLevel] = []
+    for entry in settings.serve_access:
+        group, _, level = entry.rpartition("=")
         if group.strip() in groups:
-            roles.append(ApiRole(role.strip()))
-    ranks = list(ApiRole)
-    return max(roles, key=ranks.index, default=None)
+            levels.append(AccessLevel(level.strip()))
+    ranks = list(AccessLevel)
+    return max(levels, key=ranks.index, default=None)
 
 
 def _read_header(request: Request, header: str) -> str:

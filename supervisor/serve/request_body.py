@@ -16,7 +16,7 @@ from starlette.datastructures import UploadFile
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.text.json_count import has_more_values
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import DEFAULT_TENANT
 from handoff_queue.shared.types.gates import FactTable, Gates
@@ -411,13 +411,13 @@ def _check_approvals(approvals: Approvals | None, caller: Caller) -> None:
     Raises:
         Problem: the caller may not choose these approvals.
     """
-    if approvals is None or caller.role.includes(ApiRole.OPERATE):
+    if approvals is None or caller.level.includes(AccessLevel.OPERATE):
         return
     if ApprovalOf.TOOLS in approvals.what and approvals.on_timeout is OnTimeout.GO_ON:
         raise Problem(
             403,
-            f"{caller.name} has the role {caller.role}: approvals of tools with on_timeout go-on"
-            " need the role operate, because calls run without a person: use stop or remind",
+            f"{caller.name} has the access level {caller.level}: approvals of tools with on_timeout"
+            " go-on need operate, because calls run without a person: use stop or remind",
         )
 
 

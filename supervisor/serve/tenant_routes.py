@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Path, Query
 from fastapi.responses import StreamingResponse
 
 from handoff_queue.shared.observability.logs import log_of
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.supervisor.client.request import MAX_TENANT_CHARS
 from handoff_queue.supervisor.client.tenant_deletion import TenantDeletion
-from handoff_queue.supervisor.serve.authentication import Access, require_api_role, tenant_for
+from handoff_queue.supervisor.serve.authentication import Access, require_access_level, tenant_for
 from handoff_queue.supervisor.serve.problem_documents import Problem
 
 LINES = "application/x-ndjson"
@@ -26,8 +26,10 @@ router = APIRouter(prefix="/v1/tenants", tags=["tenants"])
 Tenant = Annotated[
     str, Path(min_length=1, max_length=MAX_TENANT_CHARS, description="The name of a tenant.")
 ]
-Administers = Annotated[Access, Depends(require_api_role(ApiRole.ADMIN))]
-AdministersFleet = Annotated[Access, Depends(require_api_role(ApiRole.ADMIN, all_tenants=True))]
+Administers = Annotated[Access, Depends(require_access_level(AccessLevel.ADMIN))]
+AdministersFleet = Annotated[
+    Access, Depends(require_access_level(AccessLevel.ADMIN, all_tenants=True))
+]
 
 
 @router.get(

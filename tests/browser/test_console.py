@@ -9,7 +9,7 @@ import pytest
 
 from handoff_queue.shared.broker.celery_app import make_app
 from handoff_queue.shared.store import keys
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import ROLES_QUEUE, SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE
 from handoff_queue.supervisor.client.async_client import AsyncClient
@@ -35,7 +35,7 @@ HOSTILE = (
 
 
 def test_a_user_logs_in_with_a_token_and_logs_out(window: Browser, jobs: Client, url: str) -> None:
-    _, secret = jobs.store.api_tokens.create("ann", ApiRole.OPERATE, None)
+    _, secret = jobs.store.api_tokens.create("ann", AccessLevel.OPERATE, None)
     job_id = a_job(jobs.store)
 
     window.visit(f"{url}/?status=running")

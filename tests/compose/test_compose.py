@@ -129,7 +129,7 @@ def test_the_console_is_closed_until_a_token_is_made_in_its_container(system: Pr
     refused.value.close()
 
     made = system.compose_command(
-        "exec", "-T", "console", "handoff", "token", "create", "ann", "--role", "admin"
+        "exec", "-T", "console", "handoff", "token", "create", "ann", "--access", "admin"
     )
 
     job_id = system.handoff("submit", "How does HNSW work?").split()[-1]

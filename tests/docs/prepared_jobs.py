@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, Mode
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
@@ -143,7 +143,7 @@ class PreparedJobs:
 
     def api_token(self) -> str:
         """Return the id of a token of the HTTP API."""
-        return self.jobs.store.api_tokens.create("docs", ApiRole.READ, None)[0].id
+        return self.jobs.store.api_tokens.create("docs", AccessLevel.READ, None)[0].id
 
     def _wait_for_question(self, job_id: JobId) -> None:
         wait_until(lambda: self.jobs.info(job_id).approval, expected="the job's question")

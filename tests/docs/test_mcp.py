@@ -58,11 +58,11 @@ def test_the_reference_names_every_field_of_a_server() -> None:
     assert f"{MAX_BYTES:,} bytes" in section
 
 
-def test_the_page_names_every_tool_and_its_role() -> None:
+def test_the_page_names_every_tool_and_its_access_level() -> None:
     named = {
-        name: role
+        name: level
         for row in re.findall(r"^\| (`.+`) \| `(\w+)` \| ", PAGE, re.MULTILINE)
-        for name, role in [(name, row[1]) for name in re.findall(r"`(\w+)`", row[0])]
+        for name, level in [(name, row[1]) for name in re.findall(r"`(\w+)`", row[0])]
     }
 
-    assert named == {name: tool.role for name, tool in TOOLS.items()}
+    assert named == {name: tool.level for name, tool in TOOLS.items()}

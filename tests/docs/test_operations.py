@@ -226,4 +226,4 @@ def test_the_guide_for_scaling_names_fields_of_the_statistics() -> None:
     for kind in (FleetStats, RoleStats, RateLimitBucket):
         known |= {field.name for field in dataclasses.fields(kind)}
 
-    assert words - known - {"read"} == set()  # `read` is the role of a token
+    assert words - known - {"read"} == set()  # `read` is the access level of a token

@@ -80,7 +80,7 @@ def test_all_commands_about_the_fleet_leave_their_entries(run: Run, store: Store
     run("dead", "requeue", oldest.id)
     run("dead", "drop", newest.id)
     run("dead", "drop", "--all")
-    run("token", "create", "ci", "--role", "read")
+    run("token", "create", "ci", "--access", "read")
     run("token", "revoke", store.api_tokens.all()[0].id)
     store.connection.redis.hset(keys.job(job_id), "status", "ok")  # type: ignore[arg-type]
     run("delete", job_id)
@@ -132,6 +132,6 @@ def test_an_empty_audit_and_an_unknown_job_are_explained(run: Run) -> None:
 
 
 def test_the_secret_of_a_token_is_not_in_the_audit(run: Run) -> None:
-    secret = run("token", "create", "cd", "--role", "read").strip()
+    secret = run("token", "create", "cd", "--access", "read").strip()
 
     assert secret.removeprefix("hq_")[13:] not in run("audit", "--json")

@@ -12,7 +12,7 @@ import pytest
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store.store import open_store
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from tests.e2e.commands import DOCUMENTS, Handoff, interrupt
 from tests.running_system import RunningSystem
 from tests.waiting import wait_until
@@ -95,7 +95,7 @@ def test_a_broker_with_tokens_asks_the_browser_for_one(
     handoff: Handoff, browser: str, system: RunningSystem
 ) -> None:
     store = open_store(system.url_of("console"), Settings())
-    token, _ = store.api_tokens.create("a test", ApiRole.READ, None)
+    token, _ = store.api_tokens.create("a test", AccessLevel.READ, None)
     try:
         done = handoff.run(*RUN, HANDOFF_REDIS_URL=system.url_of("console"), BROWSER=browser)
     finally:

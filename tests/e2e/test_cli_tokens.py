@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from tests.e2e.commands import BAD_INPUT, Handoff, error_line
 
 DAY_S = 86_400
@@ -35,20 +35,20 @@ class RunToken:
 
 
 def test_only_the_secret_goes_to_standard_output(token: RunToken, store: Store) -> None:
-    created = token("create", "billing", "--role", "submit", "--tenant", "acme")
+    created = token("create", "billing", "--access", "submit", "--tenant", "acme")
     secret = created.stdout.removesuffix("\n")
     stored = store.api_tokens.find(secret)
 
     assert created.returncode == 0
     assert stored is not None
-    assert (stored.name, stored.role, stored.tenant) == ("billing", ApiRole.SUBMIT, "acme")
+    assert (stored.name, stored.access, stored.tenant) == ("billing", AccessLevel.SUBMIT, "acme")
     assert secret not in created.stderr
     assert f"`handoff token revoke {stored.id}`" in created.stderr
 
 
 def test_a_token_ends_after_its_time(token: RunToken, store: Store) -> None:
     stored = store.api_tokens.find(
-        token.out("create", "billing", "--role", "read", "--expires", "30d").strip()
+        token.out("create", "billing", "--access", "read", "--expires", "30d").strip()
     )
 
     assert stored is not None
@@ -57,8 +57,8 @@ def test_a_token_ends_after_its_time(token: RunToken, store: Store) -> None:
 
 
 def test_tokens_are_listed_without_their_secrets(token: RunToken, store: Store) -> None:
-    first, first_secret = store.api_tokens.create("billing", ApiRole.SUBMIT, "acme")
-    second, second_secret = store.api_tokens.create("operators", ApiRole.ADMIN, None)
+    first, first_secret = store.api_tokens.create("billing", AccessLevel.SUBMIT, "acme")
+    second, second_secret = store.api_tokens.create("operators", AccessLevel.ADMIN, None)
     lines = token.out("list").splitlines()
     listed = json.loads(token.out("--json"))
 
@@ -77,7 +77,7 @@ def test_without_tokens_the_list_says_how_to_create_one(token: RunToken) -> None
 
 
 def test_a_revoked_token_opens_nothing(token: RunToken, store: Store) -> None:
-    made, secret = store.api_tokens.create("billing", ApiRole.SUBMIT, "acme")
+    made, secret = store.api_tokens.create("billing", AccessLevel.SUBMIT, "acme")
 
     assert token.out("revoke", made.id) == f"token {made.id} is revoked\n"
     assert store.api_tokens.find(secret) is None
@@ -86,7 +86,7 @@ def test_a_revoked_token_opens_nothing(token: RunToken, store: Store) -> None:
 def test_a_script_reads_the_new_and_the_revoked_token_as_json(
     token: RunToken, store: Store
 ) -> None:
-    created = json.loads(token.out("create", "billing", "--role", "submit", "--json"))
+    created = json.loads(token.out("create", "billing", "--access", "submit", "--json"))
     stored = store.api_tokens.find(created.pop("secret"))
 
     assert stored is not None
@@ -98,18 +98,21 @@ def test_a_script_reads_the_new_and_the_revoked_token_as_json(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["create", "billing"], "needs --role: use one of read, submit, operate, admin"),
-        (["create", "--role", "read"], "needs a NAME, such as billing"),
-        (["create", "", "--role", "read"], "the token's name is empty"),
-        (["create", "a\nb", "--role", "read"], "without control characters"),
-        (["create", "\x1b[2J", "--role", "read"], "without control characters"),
-        (["create", "billing", "--role", "owner"], "'owner' is not one of 'read'"),
-        (["create", "billing", "--role", "read", "--tenant", " "], "--tenant is empty"),
-        (["create", "billing", "--role", "admin", "--tenant", "acme"], "tokens for every tenant"),
-        (["create", "billing", "--role", "read", "--expires", "soon"], "'soon' is not a duration"),
+        (["create", "billing"], "needs --access: use one of read, submit, operate, admin"),
+        (["create", "--access", "read"], "needs a NAME, such as billing"),
+        (["create", "", "--access", "read"], "the token's name is empty"),
+        (["create", "a\nb", "--access", "read"], "without control characters"),
+        (["create", "\x1b[2J", "--access", "read"], "without control characters"),
+        (["create", "billing", "--access", "owner"], "'owner' is not one of 'read'"),
+        (["create", "billing", "--access", "read", "--tenant", " "], "--tenant is empty"),
+        (["create", "billing", "--access", "admin", "--tenant", "acme"], "tokens for every tenant"),
+        (
+            ["create", "billing", "--access", "read", "--expires", "soon"],
+            "'soon' is not a duration",
+        ),
         (["revoke"], "needs an ID"),
         (["revoke", "x"], "there is no token 'x' (see `handoff token list`)"),
-        (["revoke", "x", "--role", "read"], "only `handoff token create` takes --role"),
+        (["revoke", "x", "--access", "read"], "only `handoff token create` takes --access"),
         (["list", "x"], "takes no NAME"),
         (["burn"], "'burn' is not one of"),
     ],

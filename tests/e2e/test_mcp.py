@@ -270,7 +270,7 @@ def test_a_call_that_the_client_has_cancelled_does_not_hold_up_the_end(
     assert set(answers) == {0}
 
 
-def test_a_client_over_stdio_has_the_role_and_the_tenant_of_the_command(
+def test_a_client_over_stdio_has_the_access_level_and_the_tenant_of_the_command(
     handoff: Handoff, redis_url: str
 ) -> None:
     jobs = connect(redis_url)
@@ -284,13 +284,13 @@ def test_a_client_over_stdio_has_the_role_and_the_tenant_of_the_command(
         call_of(4, "cancel", job_id=own),
         call_of(5, "submit", text=REQUEST),
         call_of(6, "submit", text=REQUEST, tenant="globex"),
-        options=("--role", "submit", "--tenant", "acme"),
+        options=("--access", "submit", "--tenant", "acme"),
     )
 
     refused = {number for number, answer in answers.items() if answer["result"].get("isError")}
     assert refused == {2, 3, 4, 6}
     assert f"there is no job {foreign}" in str(answers[2])
-    assert "this needs the role operate" in str(answers[3])
+    assert "this needs operate" in str(answers[3])
     submitted = answers[5]["result"]["structuredContent"]["job_id"]
     assert jobs.store.jobs.owner(submitted) == "acme"
     assert not jobs.info(own).status.has_ended

@@ -82,7 +82,7 @@ def site(redis_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "HANDOFF_SERVE_PROXIES": "127.0.0.1",
         "HANDOFF_SERVE_USER_HEADER": "X-Forwarded-Email",
         "HANDOFF_SERVE_GROUPS_HEADER": "X-Forwarded-Groups",
-        "HANDOFF_SERVE_ROLES": "queue-operators=operate,staff=read",
+        "HANDOFF_SERVE_ACCESS": "queue-operators=operate,staff=read",
     }
     port = free_port()
     with (
@@ -100,7 +100,7 @@ def test_the_proxy_asks_for_a_password(site: Site) -> None:
     assert site.get(None, "/v1/jobs").status_code == 401
 
 
-def test_a_user_of_the_proxy_has_the_role_of_its_group(site: Site) -> None:
+def test_a_user_of_the_proxy_has_the_access_level_of_its_group(site: Site) -> None:
     jobs = client.connect(site.redis_url)
     ann = httpx2.post(
         f"{site.proxy}/v1/jobs",

@@ -19,7 +19,7 @@ from handoff_queue.shared.settings.ports import free_port
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.store import open_store
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, NO_REDIS, REQUEST, Handoff, error_line
 from tests.running_system import RunningSystem
 from tests.waiting import wait_until
@@ -270,7 +270,9 @@ def test_a_server_that_waits_for_a_token_refuses_every_request_until_there_is_on
             httpx2.get(f"{url}/", headers={"Accept": "text/html"}),
         ]
         healthy = httpx2.get(f"{url}/healthz")
-        made = handoff.run("token", "create", "ann", "--role", "admin", HANDOFF_REDIS_URL=redis_url)
+        made = handoff.run(
+            "token", "create", "ann", "--access", "admin", HANDOFF_REDIS_URL=redis_url
+        )
         secret = made.stdout.strip()
         opened = httpx2.get(f"{url}/v1/jobs", headers={"Authorization": f"Bearer {secret}"})
 
@@ -285,7 +287,7 @@ def test_a_server_behind_a_proxy_takes_its_users_and_needs_no_token(
     settings = {
         "HANDOFF_SERVE_PROXIES": "127.0.0.1",
         "HANDOFF_SERVE_USER_HEADER": "X-Forwarded-User",
-        "HANDOFF_SERVE_ROLES": "*=read",
+        "HANDOFF_SERVE_ACCESS": "*=read",
     }
     with served(handoff, redis_url, "--host", "0.0.0.0", **settings) as (_, url):
         unnamed = httpx2.get(f"{url}/v1/jobs")
@@ -294,12 +296,14 @@ def test_a_server_behind_a_proxy_takes_its_users_and_needs_no_token(
     assert (unnamed.status_code, named.status_code) == (401, 200)
 
 
-def test_a_server_for_users_without_a_role_is_one_line(handoff: Handoff, redis_url: str) -> None:
+def test_a_server_for_users_without_an_access_level_is_one_line(
+    handoff: Handoff, redis_url: str
+) -> None:
     refused = handoff.run(
         "serve", HANDOFF_REDIS_URL=redis_url, HANDOFF_SERVE_USER_HEADER="X-Forwarded-User"
     )
 
-    assert "HANDOFF_SERVE_PROXIES and HANDOFF_SERVE_ROLES" in error_line(refused, BAD_INPUT)
+    assert "HANDOFF_SERVE_PROXIES and HANDOFF_SERVE_ACCESS" in error_line(refused, BAD_INPUT)
 
 
 def test_a_server_refuses_the_placeholder_of_a_password(handoff: Handoff) -> None:
@@ -310,7 +314,7 @@ def test_a_server_refuses_the_placeholder_of_a_password(handoff: Handoff) -> Non
 
 def test_a_server_with_a_token_listens_on_every_address(handoff: Handoff, redis_url: str) -> None:
     store = open_store(redis_url, Settings())
-    _, secret = store.api_tokens.create("a test", ApiRole.READ, None)
+    _, secret = store.api_tokens.create("a test", AccessLevel.READ, None)
     with served(handoff, redis_url, "--host", "0.0.0.0") as (_, url):
         without = httpx2.get(f"{url}/v1/jobs")
         with_token = httpx2.get(f"{url}/v1/jobs", headers={"Authorization": f"Bearer {secret}"})

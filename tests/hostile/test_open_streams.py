@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from mcp import MCPError
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.authentication import AppState
 from tests.doubles.jobs import a_job
@@ -38,7 +38,7 @@ def url(app: FastAPI) -> Iterator[str]:
 
 def opened_by(jobs: Client, url: str, tenant: str) -> Opened:
     """Return a function that opens a stream of a resource with a new token."""
-    _, secret = jobs.store.api_tokens.create("a test", ApiRole.READ, tenant)
+    _, secret = jobs.store.api_tokens.create("a test", AccessLevel.READ, tenant)
     headers = {"Authorization": f"Bearer {secret}"}
     return lambda path: httpx2.stream("GET", f"{url}/v1/jobs/{path}", headers=headers)
 

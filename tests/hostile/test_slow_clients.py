@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.client.client import Client
@@ -51,7 +51,7 @@ def exported(jobs: Client) -> JobId:
 
 
 def token_of(jobs: Client, tenant: str) -> str:
-    _, secret = jobs.store.api_tokens.create("a test", ApiRole.READ, tenant)
+    _, secret = jobs.store.api_tokens.create("a test", AccessLevel.READ, tenant)
     return secret
 
 
@@ -155,7 +155,7 @@ def test_a_body_that_does_not_arrive_gets_status_408(
     jobs: Client, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_limits, "BODY_S", 0.5)
-    _, token = jobs.store.api_tokens.create("a test", ApiRole.SUBMIT, "a")
+    _, token = jobs.store.api_tokens.create("a test", AccessLevel.SUBMIT, "a")
     with connected(url) as connection:
         head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
         connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())

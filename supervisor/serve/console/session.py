@@ -20,7 +20,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.serve.authentication import (
     FOREIGN_PAGE,
@@ -31,7 +31,7 @@ from handoff_queue.supervisor.serve.authentication import (
     SharedState,
     access_for,
     app_state_of,
-    check_api_role,
+    check_access_level,
     check_visible,
     find_caller,
     has_own_origin,
@@ -61,11 +61,11 @@ class Visit:
 
     @property
     def may_submit(self) -> bool:
-        return self.access.caller.role.includes(ApiRole.SUBMIT)
+        return self.access.caller.level.includes(AccessLevel.SUBMIT)
 
     @property
     def may_operate(self) -> bool:
-        return self.access.caller.role.includes(ApiRole.OPERATE)
+        return self.access.caller.level.includes(AccessLevel.OPERATE)
 
     @property
     def sees_fleet(self) -> bool:
@@ -158,25 +158,25 @@ async def _caller_and_secret(request: Request, state: AppState) -> tuple[Caller,
     return caller, secret
 
 
-def visits(role: ApiRole, *, all_tenants: bool = False) -> Callable[..., Awaitable[Visit]]:
-    """Return a dependency that lets users with this role or a higher one visit a page.
+def visits(level: AccessLevel, *, all_tenants: bool = False) -> Callable[..., Awaitable[Visit]]:
+    """Return a dependency that lets users with this access level or a higher one visit a page.
 
     Args:
         all_tenants: refuse a token that belongs to one tenant.
     """
 
     async def check_visit(visit: Annotated[Visit, Depends(visit_of)]) -> Visit:
-        check_api_role(visit.access.caller, role, all_tenants=all_tenants)
+        check_access_level(visit.access.caller, level, all_tenants=all_tenants)
         return visit
 
     return check_visit
 
 
-Reads = Annotated[Visit, Depends(visits(ApiRole.READ))]
-Submits = Annotated[Visit, Depends(visits(ApiRole.SUBMIT))]
-Operates = Annotated[Visit, Depends(visits(ApiRole.OPERATE))]
-ReadsFleet = Annotated[Visit, Depends(visits(ApiRole.READ, all_tenants=True))]
-OperatesFleet = Annotated[Visit, Depends(visits(ApiRole.OPERATE, all_tenants=True))]
+Reads = Annotated[Visit, Depends(visits(AccessLevel.READ))]
+Submits = Annotated[Visit, Depends(visits(AccessLevel.SUBMIT))]
+Operates = Annotated[Visit, Depends(visits(AccessLevel.OPERATE))]
+ReadsFleet = Annotated[Visit, Depends(visits(AccessLevel.READ, all_tenants=True))]
+OperatesFleet = Annotated[Visit, Depends(visits(AccessLevel.OPERATE, all_tenants=True))]
 
 
 async def _visible_job(

@@ -25,12 +25,12 @@ from handoff_queue.supervisor.serve.authentication import (
     SharedState,
     access_for,
     caller_of,
-    check_api_role,
+    check_access_level,
 )
 from handoff_queue.supervisor.serve.request_body import MAX_VALUES, too_many_values
 
 if TYPE_CHECKING:
-    from handoff_queue.shared.types.api_tokens import ApiRole
+    from handoff_queue.shared.types.api_tokens import AccessLevel
 
 _BAD_REQUEST = 400
 _INVALID_REQUEST = -32_600
@@ -85,10 +85,10 @@ def _session_manager(state: AppState) -> Any:
 
     from handoff_queue.supervisor.serve.mcp.server import Context, make_server
 
-    def access_of(context: Context, role: ApiRole) -> Access:
+    def access_of(context: Context, level: AccessLevel) -> Access:
         assert context.request is not None
         caller = context.request.scope[_CALLER]
-        check_api_role(caller, role)
+        check_access_level(caller, level)
         return access_for(caller, state, "mcp")
 
     return StreamableHTTPSessionManager(

@@ -1,4 +1,4 @@
-"""The MCP server: its methods, and the role that each method needs."""
+"""The MCP server: its methods, and the access level that each method needs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import HandoffError, UserError
 from handoff_queue.supervisor.serve.authentication import Access
 from handoff_queue.supervisor.serve.mcp.listening import send_tasks, task_ids_in
@@ -59,8 +59,8 @@ _INSTRUCTIONS = (
     " `approve` or `reject`."
 )
 Context = ServerRequestContext[Any, Any]
-AccessOf = Callable[[Context, ApiRole], Access]
-"""Returns the access of the caller of a request. Raises Problem if the role is too low."""
+AccessOf = Callable[[Context, AccessLevel], Access]
+"""Returns the access of the caller of a request. Raises Problem if the access level is too low."""
 
 
 def make_server(access_of: AccessOf) -> Server[Any]:
@@ -98,7 +98,7 @@ class _Handlers:
         with _mcp_errors():
             tool = tool_of(params.name)
         try:
-            access = self._access_of(context, tool.role)
+            access = self._access_of(context, tool.level)
             if params.name == SUBMIT and _supports_tasks(context):
                 body = await access.in_turn(parse_arguments, tool.arguments, params.arguments)
                 job_id, _ = await store_job(access, body)
@@ -111,7 +111,7 @@ class _Handlers:
         """Return the state of a task."""
         _require_tasks(context)
         with _mcp_errors():
-            access = self._access_of(context, ApiRole.READ)
+            access = self._access_of(context, AccessLevel.READ)
             task = await task_of(access, await visible_job(access, params.task_id))
         return task.on_the_wire()
 
@@ -119,7 +119,7 @@ class _Handlers:
         """Give the answer of a person to the open question of the job."""
         _require_tasks(context)
         with _mcp_errors():
-            access = self._access_of(context, TOOLS["approve"].role)
+            access = self._access_of(context, TOOLS["approve"].level)
             job_id = await visible_job(access, params.task_id)
             await answer_task(access, job_id, params.input_responses)
         return EmptyResult()
@@ -128,7 +128,7 @@ class _Handlers:
         """Cancel the job of a task."""
         _require_tasks(context)
         with _mcp_errors():
-            access = self._access_of(context, TOOLS["cancel"].role)
+            access = self._access_of(context, TOOLS["cancel"].level)
             await access.jobs.cancel(await visible_job(access, params.task_id))
         return EmptyResult()
 
@@ -140,7 +140,7 @@ class _Handlers:
             task_ids = task_ids_in(params.notifications)
             if task_ids is not None:
                 _require_tasks(context)
-            access = self._access_of(context, ApiRole.READ)
+            access = self._access_of(context, AccessLevel.READ)
             with access.as_stream():
                 return await send_tasks(context, access, task_ids or ())
 

@@ -11,34 +11,34 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.serve.authentication import (
     Access,
     Caller,
     TokenChecks,
-    check_api_role,
+    check_access_level,
 )
 from handoff_queue.supervisor.serve.mcp.server import LISTEN, Context, make_server
 from handoff_queue.supervisor.serve.request_limits import OpenStreams
 
 
 async def serve_stdio(
-    jobs: AsyncClient, settings: Settings, actor: Actor, role: ApiRole, tenant: str | None
+    jobs: AsyncClient, settings: Settings, actor: Actor, level: AccessLevel, tenant: str | None
 ) -> None:
     """Serve one client until it closes stdin, and answer its last calls.
 
     Args:
         actor: the user of the operating system, for the audit.
-        role: role of the client.
+        level: access level of the client.
         tenant: the only tenant that the client sees; None: all tenants.
     """
-    caller = Caller(actor.name, role, tenant, None, actor.address)
+    caller = Caller(actor.name, level, tenant, None, actor.address)
     checks = TokenChecks(jobs.client.store.api_tokens)
     streams = OpenStreams(settings.serve_streams)
 
-    def access_of(_: Context, needed_role: ApiRole) -> Access:
-        check_api_role(caller, needed_role)
+    def access_of(_: Context, needed_level: AccessLevel) -> Access:
+        check_access_level(caller, needed_level)
         return Access(jobs.acting_as(actor), settings, caller, checks, streams)
 
     server = make_server(access_of)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from handoff_queue.shared.text.word_forms import suggestion
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import HandoffError
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import JobId
@@ -106,8 +106,8 @@ class QueueTool:
     """A tool of the MCP server."""
 
     description: str
-    role: ApiRole
-    """The role that a caller needs."""
+    level: AccessLevel
+    """The access level that a caller needs."""
     arguments: type[BaseModel]
     run: Run
     hints: ToolAnnotations
@@ -301,14 +301,14 @@ TOOLS: dict[str, QueueTool] = {
         "Give a job to a team of specialists. Returns the id of the job at once. With the tasks"
         " extension, the call is a task with this id, and its result is the answer. Calls with the"
         " same `idempotency_key` are one job.",
-        ApiRole.SUBMIT,
+        AccessLevel.SUBMIT,
         JobBody,
         _submit,
         _STORES,
     ),
     "status": QueueTool(
         "Show a job: its status, its plan, its running steps, and the reasons of its waits.",
-        ApiRole.READ,
+        AccessLevel.READ,
         JobArguments,
         _status,
         _READS,
@@ -316,7 +316,7 @@ TOOLS: dict[str, QueueTool] = {
     "result": QueueTool(
         "Read the answer of a job with its sources. While the job runs, read its status and its"
         " open questions.",
-        ApiRole.READ,
+        AccessLevel.READ,
         ResultArguments,
         _read_result,
         _READS,
@@ -324,7 +324,7 @@ TOOLS: dict[str, QueueTool] = {
     "events": QueueTool(
         f"Read at most {MAX_EVENTS} events of a job, the oldest first. Call again with"
         " `next_after` as `after`.",
-        ApiRole.READ,
+        AccessLevel.READ,
         EventsArguments,
         _events,
         _READS,
@@ -332,7 +332,7 @@ TOOLS: dict[str, QueueTool] = {
     "approve": QueueTool(
         "Approve the plan, the steps, a tool call or the answer of a waiting job. Read `result`"
         " first, and name the `question` that the person has seen.",
-        ApiRole.OPERATE,
+        AccessLevel.OPERATE,
         ApproveArguments,
         _approve,
         _DECIDES,
@@ -340,16 +340,16 @@ TOOLS: dict[str, QueueTool] = {
     "reject": QueueTool(
         "Reject the plan, the steps, a tool call or the answer of a waiting job, with a note. Read"
         " `result` first, and name the `question` that the person has seen.",
-        ApiRole.OPERATE,
+        AccessLevel.OPERATE,
         AnswerArguments,
         _reject,
         _DECIDES,
     ),
     "cancel": QueueTool(
-        "Stop a job on all machines.", ApiRole.OPERATE, JobArguments, _cancel, _DECIDES
+        "Stop a job on all machines.", AccessLevel.OPERATE, JobArguments, _cancel, _DECIDES
     ),
     "list_specialists": QueueTool(
-        "List the specialists of live workers.", ApiRole.READ, NoArguments, _specialists, _READS
+        "List the specialists of live workers.", AccessLevel.READ, NoArguments, _specialists, _READS
     ),
 }
 """The tools by name."""

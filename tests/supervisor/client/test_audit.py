@@ -14,7 +14,7 @@ from handoff_queue.shared.local.redis_server import PrivateRedis
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.types.actors import MAX_ACTOR_CHARS, Actor
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.errors import Conflict, UserError
 from handoff_queue.shared.types.events import (
@@ -205,7 +205,7 @@ def test_tokens_that_are_created_and_revoked_are_in_the_stream_without_their_sec
     jobs: Client,
 ) -> None:
     ann = jobs.acting_as(ANN)
-    made, secret = ann.create_token("billing", ApiRole.SUBMIT, "acme", expires_s=60)
+    made, secret = ann.create_token("billing", AccessLevel.SUBMIT, "acme", expires_s=60)
     ann.revoke_token(made.id)
     with pytest.raises(UserError, match="there is no token"):
         ann.revoke_token(made.id)

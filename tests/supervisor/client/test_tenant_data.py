@@ -12,7 +12,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.commit import Commit, VerifiedAmounts
 from handoff_queue.shared.store.metrics import METRICS_WITHOUT_TENANT
 from handoff_queue.shared.store.spending_history import DAY_S
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.audit import AuditAction
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.events import CancelRequested
@@ -138,8 +138,8 @@ def test_a_deletion_leaves_no_key_of_the_tenant_and_every_key_of_the_other_tenan
     verify_usage(jobs, job_id)
     end(jobs, job_id)
     jobs.add_schedule("news", REQUEST, YEARLY)
-    kept_token, _ = jobs.create_token("theirs", ApiRole.SUBMIT, "globex")
-    jobs.create_token("ours", ApiRole.SUBMIT, "acme")
+    kept_token, _ = jobs.create_token("theirs", AccessLevel.SUBMIT, "globex")
+    jobs.create_token("ours", AccessLevel.SUBMIT, "acme")
     letter = json.dumps({"job_id": job_id, "handoff_id": "a.1", "text": OWN})
     jobs.store.dead_letters.add("a", "it is too old", letter)
     jobs.store.dead_letters.add("a", "it is not a message", f"a text with {job_id}")

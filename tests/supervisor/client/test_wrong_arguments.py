@@ -97,7 +97,7 @@ def test_a_method_refuses_a_wrong_argument_in_words(name: str, jobs: Client) -> 
     if name == "fork":
         valid["options"] = ForkOptions()
     if name == "create_token":
-        valid["role"] = handoff_queue.ApiRole.READ
+        valid["access"] = handoff_queue.AccessLevel.READ
     needed = {key: valid[key] for key in parameters(method) if key in valid}
 
     for key in parameters(method):

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.application import (
@@ -59,10 +59,10 @@ def http(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
 
 @pytest.fixture
 def client_with(app: FastAPI, jobs: Client, http: TestClient) -> ClientOf:
-    """Return a function that makes a client with a new token of a role and a tenant."""
+    """Return a function that makes a client with a new token of an access level and a tenant."""
 
-    def make(role: str = "operate", tenant: str | None = None) -> TestClient:
-        _, secret = jobs.store.api_tokens.create("a test", ApiRole(role), tenant)
+    def make(access: str = "operate", tenant: str | None = None) -> TestClient:
+        _, secret = jobs.store.api_tokens.create("a test", AccessLevel(access), tenant)
         return TestClient(
             app,
             base_url=URL,

@@ -1,4 +1,4 @@
-"""Tokens, roles and the tenant wall of the HTTP API."""
+"""Tokens, access levels and the tenant wall of the HTTP API."""
 
 from __future__ import annotations
 
@@ -213,14 +213,14 @@ def test_a_tenant_sees_its_own_budget_and_no_workers(client_with: ClientOf) -> N
 
 
 @pytest.mark.parametrize(
-    ("role", "allowed"),
+    ("level", "allowed"),
     [("read", set()), ("submit", {"POST /v1/jobs"}), ("operate", {"POST /v1/jobs", "cancel"})],
 )
-def test_a_role_allows_its_actions_and_no_more(
-    role: str, allowed: set[str], jobs: Client, client_with: ClientOf
+def test_an_access_level_allows_its_actions_and_no_more(
+    level: str, allowed: set[str], jobs: Client, client_with: ClientOf
 ) -> None:
     job_id: JobId = a_job(jobs.store)
-    client = client_with(role)
+    client = client_with(level)
 
     statuses = {
         "POST /v1/jobs": client.post("/v1/jobs", json={"text": "Where is it?"}).status_code,

@@ -128,14 +128,14 @@ def test_a_rejection_needs_no_number(asking_once: AskingJob, http: TestClient) -
     assert asking_once.answers() == {"toolu_1": CallAnswer(is_approved=False, note="No.")}
 
 
-@pytest.mark.parametrize("role", ["read", "submit"])
+@pytest.mark.parametrize("level", ["read", "submit"])
 @pytest.mark.parametrize("verb", ["approve", "reject"])
 def test_a_token_that_may_not_operate_answers_no_question(
-    asking_once: AskingJob, client_with: ClientOf, role: str, verb: str
+    asking_once: AskingJob, client_with: ClientOf, level: str, verb: str
 ) -> None:
     url, (version,) = f"/v1/jobs/{asking_once.job_id}/{verb}", asking_once.questions
 
-    assert client_with(role).post(url, json={"question": version}).status_code == 403
+    assert client_with(level).post(url, json={"question": version}).status_code == 403
     assert asking_once.waits_for() == ["send_mail"]
 
 
@@ -153,7 +153,7 @@ def test_a_question_of_one_job_is_not_a_question_of_another(
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/schedules"])
 @pytest.mark.parametrize(
-    ("role", "what", "on_timeout", "status"),
+    ("level", "what", "on_timeout", "status"),
     [
         ("submit", ["tools"], "go-on", 403),
         ("submit", ["plan", "tools"], "go-on", 403),
@@ -163,7 +163,7 @@ def test_a_question_of_one_job_is_not_a_question_of_another(
     ],
 )
 def test_a_token_that_may_not_approve_a_call_lets_no_time_approve_it(
-    client_with: ClientOf, path: str, role: str, what: list[str], on_timeout: str, status: int
+    client_with: ClientOf, path: str, level: str, what: list[str], on_timeout: str, status: int
 ) -> None:
     approvals = {"what": what, "timeout_s": 1, "on_timeout": on_timeout}
     job: dict[str, Any] = {"text": "Send it.", "approvals": approvals}
@@ -171,10 +171,10 @@ def test_a_token_that_may_not_approve_a_call_lets_no_time_approve_it(
     if path == "/v1/schedules":
         body = {"name": "news", "cron": "0 9 * * *", "job": job}
 
-    answer = client_with(role).post(path, json=body)
+    answer = client_with(level).post(path, json=body)
 
     assert answer.status_code in (status, status + 1)  # 202: a job is accepted
-    assert status == 201 or "need the role operate" in answer.json()["detail"]
+    assert status == 201 or "need operate" in answer.json()["detail"]
 
 
 def test_the_status_and_the_audit_name_the_tool(asking: AskingJob, http: TestClient) -> None:

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.api_tokens import StoredToken
 from handoff_queue.shared.store.claim import HandoffClaim
-from handoff_queue.shared.types.api_tokens import ApiRole, ApiToken
+from handoff_queue.shared.types.api_tokens import AccessLevel, ApiToken
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.client.client import Client
@@ -120,7 +120,7 @@ def test_a_stream_of_a_token_that_was_revoked_or_has_expired_sends_no_more_event
     monkeypatch.setattr(authentication, "CHECK_S", 0.0)
     tokens = jobs.store.api_tokens
     soon = jobs.store.connection.now() + 3_600
-    token, secret = tokens.create("a test", ApiRole.READ, None, soon)
+    token, secret = tokens.create("a test", AccessLevel.READ, None, soon)
     job_id = a_job(jobs.store)
     bearer = {"Authorization": f"Bearer {secret}"}
     path = f"/v1/jobs/{job_id}/events"
@@ -154,7 +154,7 @@ def test_a_stream_without_a_token_ends_when_the_first_token_is_made(
     with serving(app) as url, httpx2.stream("GET", f"{url}/v1/jobs/{job_id}/events") as stream:
         lines = lines_of(stream)
         next(lines)
-        jobs.store.api_tokens.create("a test", ApiRole.READ, None)
+        jobs.store.api_tokens.create("a test", AccessLevel.READ, None)
         jobs.store.journal.append(job_id, CancelRequested())
 
         assert list(lines) == ["event: problem"]

@@ -1,4 +1,4 @@
-"""Users that a reverse proxy has authenticated: trust, roles, tenants and forged requests."""
+"""Users that a reverse proxy has authenticated: trust, access, tenants and forged requests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.events import CancelRequested
 from handoff_queue.supervisor.client.client import Client
@@ -35,7 +35,7 @@ def settings() -> Settings:
         serve_proxies=(PROXY, "192.0.2.0/24"),
         serve_user_header=USER,
         serve_groups_header=GROUPS,
-        serve_roles=("staff=read", "operators=operate", "queue admins=admin"),
+        serve_access=("staff=read", "operators=operate", "queue admins=admin"),
         serve_requests_per_minute=PER_MINUTE,
     )
 
@@ -57,7 +57,9 @@ def sent_from(app: FastAPI, http: TestClient) -> From:
 
 
 @pytest.mark.parametrize("address", [PROXY, "192.0.2.200", f"::ffff:{PROXY}"])
-def test_a_user_of_the_proxy_has_the_role_of_its_groups(address: str, sent_from: From) -> None:
+def test_a_user_of_the_proxy_has_the_access_level_of_its_groups(
+    address: str, sent_from: From
+) -> None:
     ann = sent_from(address, ANN)
 
     assert ann.get("/v1/jobs").status_code == 200
@@ -69,13 +71,13 @@ def test_the_headers_of_another_address_prove_nothing(
     address: str, sent_from: From, jobs: Client
 ) -> None:
     stranger = sent_from(address, {**ANN, "X-Forwarded-For": PROXY})
-    _, secret = jobs.store.api_tokens.create("bob", ApiRole.READ, None)
+    _, secret = jobs.store.api_tokens.create("bob", AccessLevel.READ, None)
 
     refused = stranger.get("/v1/jobs")
     as_bob = stranger.post("/v1/jobs", headers={"Authorization": f"Bearer {secret}"})
 
     assert refused.status_code == 401
-    assert "the role read" in as_bob.json()["detail"]
+    assert "the access level read" in as_bob.json()["detail"]
 
 
 def test_a_proxy_without_the_header_gives_no_access(sent_from: From) -> None:
@@ -84,7 +86,7 @@ def test_a_proxy_without_the_header_gives_no_access(sent_from: From) -> None:
 
 
 def test_a_program_behind_the_proxy_uses_its_token(sent_from: From, jobs: Client) -> None:
-    _, secret = jobs.store.api_tokens.create("billing", ApiRole.READ, None)
+    _, secret = jobs.store.api_tokens.create("billing", AccessLevel.READ, None)
 
     answer = sent_from(PROXY, {"Authorization": f"Bearer {secret}"}).get("/v1/jobs")
 
@@ -98,11 +100,11 @@ def test_a_local_program_needs_a_user_or_a_token_as_soon_as_a_proxy_names_users(
 
 
 @pytest.mark.parametrize("groups", ["", "guests", "operators=operate", "*"])
-def test_a_user_without_a_role_is_refused_by_name(groups: str, sent_from: From) -> None:
+def test_a_user_without_an_access_level_is_refused_by_name(groups: str, sent_from: From) -> None:
     refused = sent_from(PROXY, {USER: "eve", GROUPS: groups}).get("/v1/jobs")
 
     assert refused.status_code == 403
-    assert "no group of eve has a role" in refused.json()["detail"]
+    assert "no group of eve has access" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize("groups", ["staff|operators", " guests , operators ", "operators"])
@@ -112,9 +114,9 @@ def test_groups_are_separated_by_commas_or_bars(groups: str, sent_from: From) ->
     assert ann.post("/v1/roles/writer/pause").status_code == 200
 
 
-def test_a_role_of_every_user_needs_no_groups(app: FastAPI, sent_from: From) -> None:
+def test_an_access_level_of_every_user_needs_no_groups(app: FastAPI, sent_from: From) -> None:
     state = app.state.handoff_queue
-    changed = state.settings.model_copy(update={"serve_roles": ("*=submit", "staff=read")})
+    changed = state.settings.model_copy(update={"serve_access": ("*=submit", "staff=read")})
     app.state.handoff_queue = replace(state, settings=changed)
     ann = sent_from(PROXY, ANN)
 
@@ -262,7 +264,7 @@ def test_the_console_still_needs_the_text_against_forged_requests(
 
 
 def test_settings_without_which_no_user_has_access_are_one_line() -> None:
-    with pytest.raises(UserError, match="SERVE_PROXIES and HANDOFF_SERVE_ROLES"):
+    with pytest.raises(UserError, match="SERVE_PROXIES and HANDOFF_SERVE_ACCESS"):
         check_proxy(Settings(serve_user_header=USER))
     check_proxy(Settings())
 
@@ -273,11 +275,11 @@ def test_settings_without_which_no_user_has_access_are_one_line() -> None:
         ("HANDOFF_SERVE_PROXIES", "proxy.example", "IP addresses or networks"),
         ("HANDOFF_SERVE_PROXIES", "10.0.0.7/8", "IP addresses or networks"),
         ("HANDOFF_SERVE_USER_HEADER", "X User", "name of a header"),
-        ("HANDOFF_SERVE_ROLES", "staff", "GROUP=ROLE"),
-        ("HANDOFF_SERVE_ROLES", "staff=root", "GROUP=ROLE"),
+        ("HANDOFF_SERVE_ACCESS", "staff", "GROUP=LEVEL"),
+        ("HANDOFF_SERVE_ACCESS", "staff=root", "GROUP=LEVEL"),
     ],
 )
-def test_a_setting_that_is_not_an_address_header_or_role_is_refused(
+def test_a_setting_that_is_not_an_address_header_or_level_is_refused(
     name: str, value: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -288,9 +290,9 @@ def test_a_setting_that_is_not_an_address_header_or_role_is_refused(
 
 def test_the_settings_come_from_lists_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HANDOFF_SERVE_PROXIES", "10.0.0.7, 192.0.2.0/24,2001:db8::/32")
-    monkeypatch.setenv("HANDOFF_SERVE_ROLES", "cn=staff=read, *=submit")
+    monkeypatch.setenv("HANDOFF_SERVE_ACCESS", "cn=staff=read, *=submit")
 
     settings = Settings()
 
     assert settings.serve_proxies == (PROXY, "192.0.2.0/24", "2001:db8::/32")
-    assert settings.serve_roles == ("cn=staff=read", "*=submit")
+    assert settings.serve_access == ("cn=staff=read", "*=submit")

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.supervisor.serve import authentication
@@ -37,8 +37,8 @@ def test_an_export_ends_when_its_token_is_revoked(
 ) -> None:
     monkeypatch.setattr(authentication, "CHECK_S", 0.0)
     jobs.submit(HANDOFF_PROJECT)
-    token, _ = jobs.store.api_tokens.create("a test", ApiRole.ADMIN, None)
-    caller = Caller(token.name, token.role, token.tenant, token.id, None)
+    token, _ = jobs.store.api_tokens.create("a test", AccessLevel.ADMIN, None)
+    caller = Caller(token.name, token.access, token.tenant, token.id, None)
 
     async def kinds() -> list[str]:
         stream = await export(access_for(caller, app.state.handoff_queue, "api"), "acme")

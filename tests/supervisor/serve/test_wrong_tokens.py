@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from handoff_queue.shared.settings.settings import Settings
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client import client
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
@@ -30,7 +30,7 @@ From = Callable[..., TestClient]
 
 @pytest.fixture
 def secret(jobs: Client) -> str:
-    _, made = jobs.store.api_tokens.create("a test", ApiRole.READ, None)
+    _, made = jobs.store.api_tokens.create("a test", AccessLevel.READ, None)
     return made
 
 

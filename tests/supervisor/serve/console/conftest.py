@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client.client import Client
 from tests.supervisor.serve.console.visitor import Visitor
 
@@ -17,10 +17,10 @@ VisitorOf = Callable[..., Visitor]
 
 @pytest.fixture
 def visitor_with(app: FastAPI, jobs: Client, http: TestClient) -> VisitorOf:
-    """Return a function that logs a user in with a new token of a role and a tenant."""
+    """Return a function that logs a user in with a new token of an access level and a tenant."""
 
-    def make(role: str = "operate", tenant: str | None = None) -> Visitor:
-        _, secret = jobs.store.api_tokens.create("a test", ApiRole(role), tenant)
+    def make(access: str = "operate", tenant: str | None = None) -> Visitor:
+        _, secret = jobs.store.api_tokens.create("a test", AccessLevel(access), tenant)
         visitor = Visitor(app)
         assert visitor.log_in(secret).status_code == 303
         return visitor

@@ -186,10 +186,10 @@ def test_waiting_jobs_are_approved_together(jobs: Client, local: Visitor, shell:
         assert [entry.action.value for entry in jobs.audit(job_id)] == ["submit", "approve"]
 
 
-@pytest.mark.parametrize("role", ["read", "submit"])
-def test_only_an_operator_acts(role: str, jobs: Client, visitor_with: VisitorOf) -> None:
+@pytest.mark.parametrize("level", ["read", "submit"])
+def test_only_an_operator_acts(level: str, jobs: Client, visitor_with: VisitorOf) -> None:
     job_id = a_job(jobs.store)
-    visitor = visitor_with(role)
+    visitor = visitor_with(level)
 
     response = visitor.http.post(
         "/jobs/actions",

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.api_tokens import WINDOW_S
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.supervisor.client.async_client import AsyncClient
 from handoff_queue.supervisor.client.client import Client
 from handoff_queue.supervisor.serve.application import make_application
@@ -23,7 +23,7 @@ from tests.supervisor.serve.console.visitor import Visitor
 @pytest.fixture
 def secret(jobs: Client) -> str:
     """The secret of a token of the store."""
-    _, made = jobs.store.api_tokens.create("a test", ApiRole.OPERATE, None)
+    _, made = jobs.store.api_tokens.create("a test", AccessLevel.OPERATE, None)
     return made
 
 

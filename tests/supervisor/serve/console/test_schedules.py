@@ -1,4 +1,4 @@
-"""The page of the schedules: times, actions, roles, the tenant wall and hostile text."""
+"""The page of the schedules: times, actions, access levels, the tenant wall and hostile text."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ def test_a_run_leads_to_the_page_of_its_job(jobs: Client, visitor_with: VisitorO
 
 
 @pytest.mark.parametrize(
-    ("role", "shown", "allowed"),
+    ("level", "shown", "allowed"),
     [("read", set(), set()), ("submit", {"run"}, {"run"}), ("operate", set(ACTIONS), set(ACTIONS))],
 )
-def test_a_role_sees_its_actions_and_no_others(
-    role: str, shown: set[str], allowed: set[str], jobs: Client, visitor_with: VisitorOf
+def test_an_access_level_sees_its_actions_and_no_others(
+    level: str, shown: set[str], allowed: set[str], jobs: Client, visitor_with: VisitorOf
 ) -> None:
     add(jobs)
-    visitor = visitor_with(role)
+    visitor = visitor_with(level)
     text = visitor.get("/schedules").text
 
     done = {name for name in ACTIONS if visitor.post(f"/schedules/news/{name}").status_code == 303}

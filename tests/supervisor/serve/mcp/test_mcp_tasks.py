@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from mcp import MCPError
 
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.events import (
     ApprovalAsked,
     Approved,
@@ -281,7 +281,7 @@ def test_a_cancelled_task_is_a_cancelled_job(url: str, jobs: Client) -> None:
 
 def test_the_tenant_wall_holds_for_tasks(url: str, jobs: Client) -> None:
     foreign_job = a_job(jobs.store, "globex")
-    _, token = jobs.store.api_tokens.create("a test", ApiRole.OPERATE, "acme")
+    _, token = jobs.store.api_tokens.create("a test", AccessLevel.OPERATE, "acme")
 
     assert code_of(url, foreign_job, token) == INVALID_PARAMS
     assert code_of(url, "j-000000000000", token) == INVALID_PARAMS
@@ -292,10 +292,10 @@ def test_a_client_must_declare_the_extension(url: str, jobs: Client) -> None:
     assert code_of(url, a_job(jobs.store), tasks=False) == MISSING_CAPABILITY
 
 
-def test_an_answer_needs_the_role_of_an_approval(url: str, jobs: Client) -> None:
+def test_an_answer_needs_the_access_level_of_an_approval(url: str, jobs: Client) -> None:
     job_id = a_job(jobs.store)
     version = ask(jobs, job_id)
-    _, token = jobs.store.api_tokens.create("a test", ApiRole.SUBMIT, None)
+    _, token = jobs.store.api_tokens.create("a test", AccessLevel.SUBMIT, None)
 
     async def run() -> str:
         async with connected(url, token) as client:
@@ -305,7 +305,7 @@ def test_an_answer_needs_the_role_of_an_approval(url: str, jobs: Client) -> None
                 )
             return str(raised.value)
 
-    assert "this needs the role operate" in asyncio.run(run())
+    assert "this needs operate" in asyncio.run(run())
 
 
 def notifications(
@@ -374,7 +374,7 @@ def test_the_tenant_wall_holds_for_notifications(url: str, jobs: Client) -> None
     own_job, foreign_job = a_job(jobs.store, "acme"), a_job(jobs.store, "globex")
     for job_id in (own_job, foreign_job):
         jobs.store.journal.append(job_id, JobEnded(status=JobStatus.OK), {"status": "ok"})
-    _, token = jobs.store.api_tokens.create("a test", ApiRole.READ, "acme")
+    _, token = jobs.store.api_tokens.create("a test", AccessLevel.READ, "acme")
 
     states = notifications(url, own_job, foreign_job, "j-000000000000", token=token)
 
@@ -404,7 +404,7 @@ def test_a_client_without_the_extension_cannot_listen_to_tasks(url: str, jobs: C
 
 def test_a_revoked_token_ends_the_stream(url: str, jobs: Client) -> None:
     job_id = a_job(jobs.store)
-    token_id, token = jobs.store.api_tokens.create("a test", ApiRole.READ, None)
+    token_id, token = jobs.store.api_tokens.create("a test", AccessLevel.READ, None)
 
     def revoke_and_go_on(_: list[Task]) -> None:
         jobs.store.api_tokens.revoke(token_id.id)

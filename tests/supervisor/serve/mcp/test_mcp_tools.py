@@ -14,7 +14,7 @@ from mcp_types import CallToolResult
 
 from handoff_queue.shared.store.caps import DailyCaps
 from handoff_queue.shared.types.actors import Actor
-from handoff_queue.shared.types.api_tokens import ApiRole
+from handoff_queue.shared.types.api_tokens import AccessLevel
 from handoff_queue.shared.types.events import CancelRequested, JobStatus, JobSubmitted
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
@@ -52,8 +52,8 @@ def call(url: str) -> Call:
     return called
 
 
-def token_of(jobs: Client, role: str, tenant: str | None = None) -> str:
-    _, secret = jobs.store.api_tokens.create("a test", ApiRole(role), tenant)
+def token_of(jobs: Client, access: str, tenant: str | None = None) -> str:
+    _, secret = jobs.store.api_tokens.create("a test", AccessLevel(access), tenant)
     return secret
 
 
@@ -297,17 +297,17 @@ def test_an_unknown_tool_is_an_error_of_the_protocol(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "tool"),
+    ("level", "tool"),
     [("read", "submit"), ("submit", "approve"), ("submit", "reject"), ("submit", "cancel")],
 )
-def test_a_tool_needs_the_role_of_its_operation(
-    role: str, tool: str, call: Call, jobs: Client
+def test_a_tool_needs_the_access_level_of_its_operation(
+    level: str, tool: str, call: Call, jobs: Client
 ) -> None:
     arguments = {"text": "x"} if tool == "submit" else {"job_id": a_job(jobs.store)}
-    failed = call(tool, token_of(jobs, role), **arguments)
+    failed = call(tool, token_of(jobs, level), **arguments)
 
     assert failed.is_error
-    assert f"has the role {role}, and this needs the role" in text_of(failed)
+    assert f"has the access level {level}, and this needs " in text_of(failed)
 
 
 @pytest.mark.parametrize("tool", ["status", "result", "events", "approve", "reject", "cancel"])
