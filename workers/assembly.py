@@ -268,7 +268,7 @@ class LazyWorker:
         store = worker.process.store
         announced_at = float("-inf")
         while not self._stop.is_set():
-            _log_errors("cannot read the pauses", lambda: self._set_paused(store.pauses.roles()))
+            _log_errors("cannot read the pauses", lambda: self._set_paused(store.pauses.agents()))
             if time.monotonic() - announced_at >= ANNOUNCED_FOR_S / 3 - CHECK_EVERY_S:
                 announced_at = time.monotonic()
                 announcement = _with_lost_slots(announcement, SLOTS.count_lost_slots(pool))

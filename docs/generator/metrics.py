@@ -26,7 +26,7 @@ LABELS = """\
 | Label | Values |
 |---|---|
 | `tenant` | The tenant of the job. The first {tenant} tenants have their own time series; the others share `other`. |
-| `role` | A specialist, or a role of the supervisor. At most {role} values, then `other`. For the gauges of the fleet, all roles of the supervisor are `roles`. |
+| `agent` | A specialist, or a role of the supervisor. At most {agent} values, then `other`. For the gauges of the fleet, all roles of the supervisor are one agent, `roles`. |
 | `specialists` | The specialists that a waiting job may use, at most five, with spaces between; `any` for a job that may use every specialist. At most 100 values. |
 | `model` | The model of the request. At most {model} values, then `other`. |
 | `outcome` | Of a handoff: `ok`, `partial`, `needs_input`, `failed`, `dropped`. Of a job: `ok`, `partial`, `failed`, `cancelled`. |

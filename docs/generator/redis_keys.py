@@ -26,7 +26,7 @@ PARAMETERS = {
     "bucket_name": "BUCKET",
     "number": "DAY",
     "tenant": "TENANT",
-    "role": "ROLE",
+    "agent": "AGENT",
     "caller": "TOKEN",
     "window": "MINUTE",
     "schedule_id": "SCHEDULE",
@@ -35,7 +35,7 @@ PARAMETERS = {
     "run_name": "RUN",
 }
 """Parameter of a function of `keys` -> how the page writes it."""
-SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "PAUSED_HANDOFFS": "ROLE"}
+SUFFIXES = {"WAITING": "QUEUE", "OUT": "QUEUE", "FAIR": "QUEUE", "PAUSED_HANDOFFS": "AGENT"}
 """Constant that is the beginning of a key -> how the page writes the end of the key."""
 KINDS = ("zset", "hash", "string", "list", "set", "stream")
 
@@ -70,7 +70,7 @@ def called(function: Callable[..., str]) -> str:
 
 def row(key: str, docstring: str) -> tuple[str, str, str]:
     """Return a key, its Redis type and its meaning, from a docstring `TYPE: MEANING`."""
-    text = re.sub(r"^\+ (?:queue|role), ", "", " ".join(docstring.split()))
+    text = re.sub(r"^\+ (?:queue|agent), ", "", " ".join(docstring.split()))
     kind, _, meaning = text.partition(": ")
     if kind not in KINDS:
         return code(key), "", text

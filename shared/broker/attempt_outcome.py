@@ -34,7 +34,7 @@ class AttemptEnd(StrEnum):
     sweeper publishes the handoff again.
     """
     PAUSED = "paused"
-    """The role is paused; the handoff is published again when the role is unpaused."""
+    """The agent is paused; the handoff is published again when the agent is unpaused."""
     DEFERRED = "deferred"
     """The handoff waits for the rate limits of its provider, or for an equal handoff that runs. It
     is published again later.

@@ -19,7 +19,7 @@ from handoff_queue.shared.store.script_arguments import (
 from handoff_queue.shared.types.errors import StoreError
 
 MAX_SAMPLES = 200
-"""Newest samples of a role that are read, as in `parts/results.lua`. A worker may add others."""
+"""Newest samples of an agent that are read, as in `parts/results.lua`. A worker may add others."""
 MAX_SAMPLE_BYTES = 10_000
 """Bytes of the longest sample: many times the usual 150."""
 
@@ -62,7 +62,7 @@ class History:
         self._connection = connection
 
     def read(
-        self, roles: Iterable[str]
+        self, agents: Iterable[str]
     ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
         """Return the samples by specialist or role, and the scores, the newest first.
 
@@ -79,7 +79,7 @@ class History:
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        names = sorted(set(roles))
+        names = sorted(set(agents))
         arguments = list_arguments(
             0, MAX_SAMPLES - 1, MAX_SAMPLE_BYTES, MAX_SAMPLES * MAX_SAMPLE_BYTES
         )
@@ -99,7 +99,7 @@ def _read_sample(text: bytes) -> dict[str, Any]:
     """Parse a sample.
 
     Raises:
-        ValueError: the text is not a sample. Workers of the role may write any text.
+        ValueError: the text is not a sample. Workers of the agent may write any text.
     """
     if len(text) > MAX_SAMPLE_BYTES:
         raise ValueError(f"it is longer than {MAX_SAMPLE_BYTES:,} bytes")

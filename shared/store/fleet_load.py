@@ -42,8 +42,8 @@ _BUCKET_FIELDS = (
 )
 """Fields of a bucket that are read. A worker may write any number of other fields."""
 
-ANSWERS_OF_A_ROLE = 4
-"""Answers of Redis about the backlog of one role."""
+ANSWERS_OF_AN_AGENT = 4
+"""Answers of Redis about the backlog of one agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class RunningHandoff:
 
     job_id: JobId
     handoff_id: HandoffId
-    role: str
+    agent: str
     worker: str
     doing: str
     turns: int
@@ -72,10 +72,10 @@ class RunningHandoff:
 
 @dataclass(frozen=True, slots=True)
 class QueueBacklog:
-    """Backlog in the queue of one role."""
+    """Backlog in the queue of one agent."""
 
     handoffs: int
-    """Handoffs that are published, or paused with their role, and not claimed."""
+    """Handoffs that are published, or paused with their agent, and not claimed."""
     since: float | None
     """Time since which the oldest handoff waits; None if none waits."""
 
@@ -124,7 +124,7 @@ class FleetLoad:
     max_memory_bytes: int = 0
     """0: no limit."""
     paused: Set[str] = frozenset()
-    """Paused roles, served or not."""
+    """Paused agents, served or not."""
     waiting_jobs: int = 0
     """Open jobs that wait for a person."""
     role_slots: int = 0
@@ -152,7 +152,7 @@ class FleetLoad:
 
     def _handoffs_of_queue(self, queue: str) -> list[RunningHandoff]:
         """Return the running and deferred handoffs of a queue."""
-        return [handoff for handoff in self.at_work if queue_of(handoff.role) == queue]
+        return [handoff for handoff in self.at_work if queue_of(handoff.agent) == queue]
 
 
 class FleetLoadReader:
@@ -189,7 +189,7 @@ class FleetLoadReader:
             pipe.zrangebyscore(keys.BUCKETS, at_ms, "+inf", start=0, num=MAX_BUCKETS)
             pipe.llen(keys.DEAD)
             pipe.info("memory")
-            serving, queues, paused_roles, buckets, dead, memory = pipe.execute()
+            serving, queues, paused_agents, buckets, dead, memory = pipe.execute()
         served: list[str] = []
         supervisors: list[str] = []
         for member in serving:
@@ -197,7 +197,7 @@ class FleetLoadReader:
             served.append(queue)
             if queue == SUPERVISOR_QUEUE:
                 supervisors.append(process)
-        roles = {*served, *map(name_in, queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
+        agents = {*served, *map(name_in, queues)} - {SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE}
         return FleetLoad(
             at=at,
             open_jobs=int(open_jobs),
@@ -205,28 +205,28 @@ class FleetLoadReader:
             supervisors=len(supervisors),
             role_slots=self._role_slots(supervisors),
             at_work=tuple(starmap(_running_handoff, entries)),
-            waiting=self._waiting(sorted(roles)),
-            paused=frozenset(map(name_in, paused_roles)),
+            waiting=self._waiting(sorted(agents)),
+            paused=frozenset(map(name_in, paused_agents)),
             buckets=self._buckets(list(map(name_in, buckets)), at),
             dead_letters=int(dead),
             used_memory_bytes=int(memory.get("used_memory", 0)),
             max_memory_bytes=int(memory.get("maxmemory", 0)),
         )
 
-    def _waiting(self, roles: list[str]) -> dict[str, QueueBacklog]:
-        """Return the backlog of each role's queue, in one round trip. A role whose queue cannot be
-        read is left out: a worker can announce a name whose queue this process may not read.
+    def _waiting(self, agents: list[str]) -> dict[str, QueueBacklog]:
+        """Return the backlog of each agent's queue, in one round trip. An agent whose queue cannot
+        be read is left out: a worker can announce a name whose queue this process may not read.
         """
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            for role in roles:
-                for waiting in (keys.WAITING + role, keys.PAUSED_HANDOFFS + role):
+            for agent in agents:
+                for waiting in (keys.WAITING + agent, keys.PAUSED_HANDOFFS + agent):
                     pipe.zcard(waiting)
                     pipe.zrange(waiting, 0, 0, withscores=True)
-            answers = pipe.execute(raise_on_error=False)
+            answers = pipe.execute(raise_on_error=False) if agents else []
         backlogs: dict[str, QueueBacklog] = {}
-        for role, parts in zip(roles, rows(answers, ANSWERS_OF_A_ROLE), strict=True):
-            is_refused = self._connection.queue_access.is_refused(role, parts)
+        for agent, parts in zip(agents, rows(answers, ANSWERS_OF_AN_AGENT), strict=True):
+            is_refused = self._connection.queue_access.is_refused(agent, parts)
             if is_refused or any(isinstance(part, ResponseError) for part in parts):
                 continue
             published_count, oldest_published, paused_count, oldest_paused = parts
@@ -234,7 +234,7 @@ class FleetLoadReader:
             for _, score_ms in (*oldest_published, *oldest_paused):
                 waiting_since.append(score_ms / 1000)
             since = min(waiting_since, default=None)
-            backlogs[role] = QueueBacklog(int(published_count) + int(paused_count), since)
+            backlogs[agent] = QueueBacklog(int(published_count) + int(paused_count), since)
         return backlogs
 
     def _role_slots(self, supervisors: list[str]) -> int:
@@ -309,7 +309,7 @@ def _figure(fields: Mapping[str, bytes | None], name: str) -> float:
 def _running_handoff(
     job: bytes,
     handoff: bytes,
-    role: bytes,
+    agent: bytes,
     deferred_until_ms: bytes,
     worker: bytes,
     doing: bytes,
@@ -320,7 +320,7 @@ def _running_handoff(
     return RunningHandoff(
         job_id=JobId(job.decode()),
         handoff_id=HandoffId(handoff.decode()),
-        role=role.decode(),
+        agent=agent.decode(),
         worker=name_in(worker),
         doing=name_in(doing),
         turns=int(turns),

@@ -140,7 +140,7 @@ def roles_of(
     if not handoff_ids:
         return {}
     with connection.translate_errors():
-        values = connection.redis.hmget(keys.roles(job_id), handoff_ids)
+        values = connection.redis.hmget(keys.agents(job_id), handoff_ids)
     roles: dict[HandoffId, str] = {}
     for handoff_id, role in zip(handoff_ids, values, strict=True):
         if role is not None:

@@ -218,12 +218,12 @@ class Jobs:
             keys.blobs(job_id),
             keys.fetched_pages(job_id),
             keys.refused_events(job_id),
-            keys.roles(job_id),
+            keys.agents(job_id),
         ]
         due_members: dict[str, list[str]] = {keys.DUE: [job_id]}
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            pipe.hgetall(keys.roles(job_id))
+            pipe.hgetall(keys.agents(job_id))
             (roles,) = answers_of(pipe)
             self._settle_batches(job_id, roles or {})
             for stored_id, role in (roles or {}).items():

@@ -47,9 +47,9 @@ OUTAGE = f"{PREFIX}outage"
 process could reach Redis (Unix ms). `parts/outage_grace.lua` writes it.
 """
 PAUSED = f"{PREFIX}paused"
-"""hash: paused role -> its `Pause` as JSON."""
+"""hash: paused agent -> its `Pause` as JSON."""
 PAUSED_HANDOFFS = f"{PREFIX}paused_handoffs:"
-"""+ role, zset: `job/handoff` that waits for the role to be unpaused -> Unix ms at which it
+"""+ agent, zset: `job/handoff` that waits for the agent to be unpaused -> Unix ms at which it
 was paused.
 """
 ORPHANS = f"{PREFIX}orphans"
@@ -81,7 +81,7 @@ the audit stream, to which no worker may write.
 """
 METRICS = f"{PREFIX}metrics"
 """hash: a metric of `handoff serve` with the values of its labels -> its count.
-`lua/parts/metrics.lua` writes it. With `:KIND` (tenant, role or model), set: the
+`lua/parts/metrics.lua` writes it. With `:KIND` (tenant, agent or model), set: the
 values of that label with separate time series.
 """
 EXPORTED = f"{PREFIX}metrics_exported"
@@ -118,14 +118,14 @@ def audit_of(caller: str) -> str:
     return f"{PREFIX}audit_of:{caller}"
 
 
-def due(role: str) -> str:
+def due(agent: str) -> str:
     """zset: `job/handoff` of a specialist's handoff, or `job` of its result -> Unix ms at which
-    the sweeper must evaluate it. Workers of the role write it. The set of a supervisor's own role
+    the sweeper must evaluate it. Workers of the agent write it. The set of a supervisor's own role
     is `DUE`.
     """
-    if role in (*names.ROLES, names.CHILD_JOB_SPECIALIST):
+    if agent in (*names.ROLES, names.CHILD_JOB_SPECIALIST):
         return DUE
-    return f"{DUE}:{role}"
+    return f"{DUE}:{agent}"
 
 
 def requests(caller: str, window: int) -> str:
@@ -173,7 +173,7 @@ def title(job_id: JobId) -> str:
 
 def progress(job_id: JobId) -> str:
     """hash: spent and reserved amounts, numbers of handoffs, failed
-    roles, open questions. Workers write it, too.
+    agents, open questions. Workers write it, too.
     """
     return f"{job(job_id)}:progress"
 
@@ -192,23 +192,23 @@ def newest_event(job_id: JobId) -> str:
     return f"{job(job_id)}:newest"
 
 
-def roles(job_id: JobId) -> str:
-    """hash: handoff -> its role, which is a part of its keys. Workers only read it."""
-    return f"{job(job_id)}:roles"
+def agents(job_id: JobId) -> str:
+    """hash: handoff -> its agent, which is a part of its keys. Workers only read it."""
+    return f"{job(job_id)}:agents"
 
 
-def handoff(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
+def handoff(job_id: JobId, agent: str, handoff_id: HandoffId) -> str:
     """hash: state, SHA-1 of the fence, lease, claims, reservation, result. Only supervisors and
-    workers of the role write it.
+    workers of the agent write it.
     """
-    return f"{job(job_id)}:h:{role}:{handoff_id}"
+    return f"{job(job_id)}:h:{agent}:{handoff_id}"
 
 
-def turns(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
-    """list: checkpoints of a handoff that has not ended. Only supervisors and workers of the role
+def turns(job_id: JobId, agent: str, handoff_id: HandoffId) -> str:
+    """list: checkpoints of a handoff that has not ended. Only supervisors and workers of the agent
     write it.
     """
-    return f"{job(job_id)}:t:{role}:{handoff_id}"
+    return f"{job(job_id)}:t:{agent}:{handoff_id}"
 
 
 def blobs(job_id: JobId) -> str:
@@ -216,12 +216,12 @@ def blobs(job_id: JobId) -> str:
     return f"{job(job_id)}:blob"
 
 
-def draft(job_id: JobId, role: str, handoff_id: HandoffId) -> str:
+def draft(job_id: JobId, agent: str, handoff_id: HandoffId) -> str:
     """string: the answer that a running handoff is writing, compressed. Only supervisors and
-    workers of the role write it, in `renew_lease.lua`; `parts/results.lua` and `commit.lua` remove
+    workers of the agent write it, in `renew_lease.lua`; `parts/results.lua` and `commit.lua` remove
     it.
     """
-    return f"{job(job_id)}:draft:{role}:{handoff_id}"
+    return f"{job(job_id)}:draft:{agent}:{handoff_id}"
 
 
 def refused_events(job_id: JobId) -> str:
@@ -265,12 +265,12 @@ def bucket_alive(bucket_name: str) -> str:
     return f"{PREFIX}bucket_alive:{bucket_name}"
 
 
-def shared_run(role: str, run_name: str) -> str:
+def shared_run(agent: str, run_name: str) -> str:
     """zset: `job/handoff` of a handoff -> 0 if it runs for all equal handoffs of its tenant. Else
     the value is the Unix ms at which it began to wait for that run. `parts/shared_runs.lua` writes
     it.
     """
-    return f"{PREFIX}shared_run:{role}:{run_name}"
+    return f"{PREFIX}shared_run:{agent}:{run_name}"
 
 
 BUCKETS = f"{PREFIX}buckets"
@@ -325,7 +325,7 @@ def note_expiry(tenant: str) -> str:
 
 
 def spending(number: int | str) -> str:
-    """hash: an amount of the model calls of one day, with the tenant, the role, the model and the
+    """hash: an amount of the model calls of one day, with the tenant, the agent, the model and the
     mode -> its sum. `number` counts the days since 1970 in UTC. `parts/budgets.lua` writes it.
     """
     return f"{PREFIX}spending:{number}"
@@ -341,15 +341,15 @@ def supervisor(worker_id: str) -> str:
     return f"{PREFIX}supervisor:{worker_id}"
 
 
-def history(role: str) -> str:
+def history(agent: str) -> str:
     """list: cost and duration of a specialist's or role's handoffs, the newest first.
     `parts/results.lua` writes it.
     """
-    return f"{PREFIX}history:{role}"
+    return f"{PREFIX}history:{agent}"
 
 
-def prompt_prefix(role: str, digest: str) -> str:
+def prompt_prefix(agent: str, digest: str) -> str:
     """string: `sent` for some seconds after a process has sent a prefix of model calls, `cached`
     while the provider keeps the prefix.
     """
-    return f"{PREFIX}prefix:{role}:{digest}"
+    return f"{PREFIX}prefix:{agent}:{digest}"

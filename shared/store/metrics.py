@@ -14,7 +14,7 @@ from handoff_queue.shared.store.script_arguments import name_in, rows
 
 OTHER = "other"
 """Value of a label that all values beyond the first `MAX_VALUES` share."""
-MAX_VALUES = {"tenant": 50, "role": 100, "model": 30}
+MAX_VALUES = {"tenant": 50, "agent": 100, "model": 30}
 """Number of values of each label with separate time series, as in `parts/metrics.lua`."""
 METRICS_WITHOUT_TENANT = frozenset({
     "sweeper_recoveries", "dead_letters", "turn_duration_seconds", "model_call_duration_seconds",
@@ -99,21 +99,21 @@ class Metrics:
         return counts
 
     def handoffs_by_outcome(self) -> dict[str, dict[str, int]]:
-        """Return the number of ended handoffs by role and outcome, of all tenants since the store
-        exists. The roles beyond the first `MAX_VALUES` are together under `OTHER`.
+        """Return the number of ended handoffs by agent and outcome, of all tenants since the store
+        exists. The agents beyond the first `MAX_VALUES` are together under `OTHER`.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
-        by_role: dict[str, dict[str, int]] = {}
+        by_agent: dict[str, dict[str, int]] = {}
         for count in self.counts():
             match count.parts:
-                case ("handoffs", _, role, outcome):
-                    outcomes = by_role.setdefault(role, {})
+                case ("handoffs", _, agent, outcome):
+                    outcomes = by_agent.setdefault(agent, {})
                     outcomes[outcome] = outcomes.get(outcome, 0) + count.value
                 case _:
                     pass
-        return by_role
+        return by_agent
 
     def waiting(self, queues: Sequence[str]) -> list[Backlog]:
         """Return the backlog of each queue, and then those of the tenants with a backlog, in
@@ -143,21 +143,21 @@ class Metrics:
             backlogs.append(Backlog(name_in(stored_queue), name_in(tenant), int(number), since))
         return backlogs
 
-    def count_paused_handoffs(self, roles: Sequence[str]) -> dict[str, int]:
-        """Return the number of handoffs that wait because their role is paused, by role.
+    def count_paused_handoffs(self, agents: Sequence[str]) -> dict[str, int]:
+        """Return the number of handoffs that wait because their agent is paused, by agent.
 
         Raises:
             StoreUnavailable: Redis is unreachable.
         """
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            for role in roles:
-                pipe.zcard(keys.PAUSED_HANDOFFS + role)
-            answers = answers_or_refusals(pipe)
+            for agent in agents:
+                pipe.zcard(keys.PAUSED_HANDOFFS + agent)
+            answers = answers_or_refusals(pipe) if agents else []
         counts: dict[str, int] = {}
-        for role, answer in zip(roles, answers, strict=True):
+        for agent, answer in zip(agents, answers, strict=True):
             if not is_refusal(answer):
-                counts[role] = int(answer)
+                counts[agent] = int(answer)
         return counts
 
     def take_turn(self, interval_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Pauses, the kill switch: a paused role gets no claim and no further turn on any machine
+"""Pauses, the kill switch: a paused agent gets no claim and no further turn on any machine
 until an operator resumes it.
 
 The scripts `claim`, `commit` and `turn` check the pause. A handoff that they stop is paused:
@@ -26,7 +26,7 @@ UNREADABLE = "its time and reason cannot be read"
 
 
 class Pause(Message):
-    """Pause of a role."""
+    """Pause of an agent."""
 
     at: float
     """Unix time in seconds."""
@@ -36,46 +36,46 @@ class Pause(Message):
 
 @dataclass(frozen=True, slots=True)
 class PausedHandoff:
-    """A handoff that waits until its role is unpaused."""
+    """A handoff that waits until its agent is unpaused."""
 
     job_id: JobId
     handoff_id: HandoffId
-    role: str
+    agent: str
     since: float
     """Unix time in seconds."""
 
 
 class Pauses:
-    """The pauses of all roles."""
+    """The pauses of all agents."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def pause(self, role: str, reason: str) -> None:
-        """Pause a role from now on. A second pause replaces the reason."""
+    def pause(self, agent: str, reason: str) -> None:
+        """Pause an agent from now on. A second pause replaces the reason."""
         pause = Pause(at=self._connection.now(), reason=reason)
         with self._connection.translate_errors():
-            self._connection.redis.hset(keys.PAUSED, role, pause.to_json())
+            self._connection.redis.hset(keys.PAUSED, agent, pause.to_json())
 
-    def unpause(self, role: str) -> int | None:
-        """Unpause a role. Return the number of released handoffs, or None if it was not paused."""
+    def unpause(self, agent: str) -> int | None:
+        """Unpause an agent. Return the number of released handoffs; None if it was not paused."""
         released_count = int(
-            self._connection.script("unpause", [keys.PAUSED, keys.PAUSED_HANDOFFS + role], [role])
+            self._connection.script("unpause", [keys.PAUSED, keys.PAUSED_HANDOFFS + agent], [agent])
         )
         if released_count < 0:
             return None
         return released_count
 
     def all(self) -> dict[str, Pause]:
-        """Return all pauses by role."""
+        """Return all pauses by agent."""
         with self._connection.translate_errors():
             texts = self._connection.redis.hgetall(keys.PAUSED)
         return pauses_in(texts)
 
     def read_paused_handoffs(
-        self, roles: Sequence[str], limit: int
+        self, agents: Sequence[str], limit: int
     ) -> tuple[list[PausedHandoff], int]:
-        """Return the paused handoffs of these roles, the oldest first, and their number.
+        """Return the paused handoffs of these agents, the oldest first, and their number.
 
         Args:
             limit: most handoffs to return; the number counts all.
@@ -85,34 +85,34 @@ class Pauses:
         """
         with self._connection.translate_errors():
             pipe = self._connection.redis.pipeline(transaction=False)
-            for role in roles:
-                pipe.zcard(keys.PAUSED_HANDOFFS + role)
-                pipe.zrange(keys.PAUSED_HANDOFFS + role, 0, limit - 1, withscores=True)
-            answers = pipe.execute()
+            for agent in agents:
+                pipe.zcard(keys.PAUSED_HANDOFFS + agent)
+                pipe.zrange(keys.PAUSED_HANDOFFS + agent, 0, limit - 1, withscores=True)
+            answers = pipe.execute() if agents else []
         handoffs: list[PausedHandoff] = []
         number = 0
-        for role, (paused_by_role, members) in zip(roles, rows(answers, 2), strict=True):
-            number += paused_by_role
+        for agent, (paused_by_agent, members) in zip(agents, rows(answers, 2), strict=True):
+            number += paused_by_agent
             for member, since_ms in members:
                 job_id, _, handoff_id = name_in(member).partition("/")
                 handoffs.append(
-                    PausedHandoff(JobId(job_id), HandoffId(handoff_id), role, since_ms / 1000)
+                    PausedHandoff(JobId(job_id), HandoffId(handoff_id), agent, since_ms / 1000)
                 )
         handoffs.sort(key=lambda handoff: handoff.since)
         return handoffs[:limit], number
 
-    def roles(self) -> frozenset[str]:
-        """Return the names of the paused roles."""
+    def agents(self) -> frozenset[str]:
+        """Return the names of the paused agents."""
         with self._connection.translate_errors():
-            roles = self._connection.redis.hkeys(keys.PAUSED)
-        return frozenset(map(name_in, roles))
+            agents = self._connection.redis.hkeys(keys.PAUSED)
+        return frozenset(map(name_in, agents))
 
 
 def pauses_in(texts: Mapping[bytes, bytes]) -> dict[str, Pause]:
-    """Return the stored pauses by role, in the order of the roles."""
+    """Return the stored pauses by agent, in the order of the agents."""
     pauses: dict[str, Pause] = {}
-    for role, text in sorted(texts.items()):
-        pauses[name_in(role)] = pause_in(text)
+    for agent, text in sorted(texts.items()):
+        pauses[name_in(agent)] = pause_in(text)
     return pauses
 
 

@@ -282,7 +282,7 @@ class PayloadStore:
         cannot be read.
         """
         with self._connection.translate_errors():
-            role = self._redis.hget(keys.roles(job_id), handoff_id)
+            role = self._redis.hget(keys.agents(job_id), handoff_id)
             if role is None:
                 return ""
             stored_form = self._redis.get(keys.draft(job_id, role.decode(), handoff_id))

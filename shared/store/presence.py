@@ -139,16 +139,16 @@ def acting(served: Mapping[str, ServedSpecialist]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The served queues at one moment, and the handoffs that wait for a missing or paused role."""
+    """The served queues at one moment, and the handoffs that wait for a missing or paused agent."""
 
     queues: frozenset[str]
     """Queues that a live process serves: names of specialists, and `supervisor`."""
     unclaimed: Mapping[JobId, Mapping[HandoffId, str]] = field(default_factory=dict)
-    """Handoffs of the requested jobs that wait for an unserved specialist or a paused role,
-    with the name of that role.
+    """Handoffs of the requested jobs that wait for an unserved specialist or a paused agent,
+    with the name of that agent.
     """
     paused: Mapping[str, Pause] = field(default_factory=dict)
-    """Pauses by role."""
+    """Pauses by agent."""
 
 
 class PresenceStore:
@@ -279,9 +279,9 @@ class PresenceStore:
         """Return the served queues, and the waiting handoffs, in at most two round trips. Queues
         that this process may not use are left out.
 
-        A handoff waits if no live process serves its queue, or if its role is paused. To look
+        A handoff waits if no live process serves its queue, or if its agent is paused. To look
         up `handoffs` costs almost nothing. For `job_ids`, the script reads all waiting
-        handoffs of unserved queues and paused roles, or the first `limit` of each.
+        handoffs of unserved queues and paused agents, or the first `limit` of each.
 
         Args:
             job_ids: jobs whose waiting handoffs are wanted.
@@ -296,8 +296,8 @@ class PresenceStore:
         )
         unclaimed_handoffs: dict[JobId, dict[HandoffId, str]] = {}
         for member in waiting:
-            role, job, handoff = name_in(member).split("/", 2)
-            unclaimed_handoffs.setdefault(JobId(job), {})[HandoffId(handoff)] = role
+            agent, job, handoff = name_in(member).split("/", 2)
+            unclaimed_handoffs.setdefault(JobId(job), {})[HandoffId(handoff)] = agent
         pauses = pauses_in(dict(rows(pause_rows, 2)))
         queues = frozenset(map(name_in, served))
         refused = self._connection.queue_access.find_refused(queues)

@@ -1,4 +1,4 @@
-"""The prefixes of model calls that the processes of one role have sent. So a fan-out over several
+"""The prefixes of model calls that the processes of one agent have sent. So a fan-out over several
 processes writes each prefix once to the provider's cache.
 """
 
@@ -13,7 +13,7 @@ from handoff_queue.shared.types.errors import StoreError
 
 
 class PromptPrefixes:
-    """Implements `SharedPrefixes`. A prefix is `ROLE:DIGEST`.
+    """Implements `SharedPrefixes`. A prefix is `AGENT:DIGEST`.
 
     An error of Redis only costs money: two processes may then write the same prefix.
     """

@@ -78,7 +78,7 @@ class LabelledSpending:
     day: int
     """Days since 1970 in UTC."""
     tenant: str
-    role: str
+    agent: str
     """A specialist, or a role of the supervisor."""
     model: str
     mode: str
@@ -121,6 +121,6 @@ def _spendings_of_day(number: int, fields: Mapping[bytes, bytes]) -> list[Labell
         amounts = amounts_by_labels.setdefault(tuple(labels), Amounts())
         setattr(amounts, name, amount)
     spending: list[LabelledSpending] = []
-    for (tenant, role, model, mode), amounts in amounts_by_labels.items():
-        spending.append(LabelledSpending(number, tenant, role, model, mode, amounts))
+    for (tenant, agent, model, mode), amounts in amounts_by_labels.items():
+        spending.append(LabelledSpending(number, tenant, agent, model, mode, amounts))
     return spending

@@ -46,7 +46,7 @@ class AuditEntry(Message):
     """The time by the clock of Redis."""
     action: AuditAction
     subject: str
-    """The id of the job, of the dead letter or of the token. Or the name of the role, of the
+    """The id of the job, of the dead letter or of the token. Or the name of the agent, of the
     schedule, of the tenant or of the Redis user. Or the path of the note.
     """
     detail: str = ""

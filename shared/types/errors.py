@@ -30,7 +30,7 @@ HandoffError
 │   ├── LeaseLost            another claim has the fence
 │   ├── Cancelled            the job was cancelled
 │   ├── Deferred             the provider's rate limits last long: the handoff waits without a slot
-│   ├── Paused               the role is paused: the handoff waits until the role is unpaused
+│   ├── Paused               the agent is paused: the handoff waits until it is unpaused
 │   └── Draining             the process was told to stop
 ├── errors that a model reads and can correct; each is defined beside the code that raises it
 │   ├── ToolFailed           shared.agent.tool: a tool has no result, and says why
@@ -310,7 +310,7 @@ class ApprovalAwaited(Interrupted):
 
 
 class Paused(Interrupted):
-    """The role was paused; the handoff waits in the store until the role is unpaused."""
+    """The agent was paused; the handoff waits in the store until the agent is unpaused."""
 
 
 class Draining(Interrupted):

@@ -79,8 +79,8 @@ ENTRIES = _entries({
         "mcp": ("mcp:mcp", "Serve the queue to one MCP client over stdin and stdout."),
         "keys": ("keys:keys", "Make the keys that sign messages, and the users of Redis."),
         "token": ("api_tokens:token", "Create, list or revoke tokens of the HTTP API."),
-        "pause": ("pause:pause", "Pause a specialist or a role on all machines."),
-        "unpause": ("pause:unpause", "Unpause a specialist or a role."),
+        "pause": ("pause:pause", "Pause an agent on all machines."),
+        "unpause": ("pause:unpause", "Unpause an agent."),
     },
     "Operations": {
         "doctor": ("doctor:doctor", "Check Redis, all processes and the model, and suggest fixes."),

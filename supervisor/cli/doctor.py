@@ -219,7 +219,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         yield from check_contexts(announcements, settings.price_as)
         if nodes is not None:
             yield from brokers(processes_with_announcement(processes), nodes)
-        yield from find_paused_roles(jobs.store.pauses.all())
+        yield from find_paused_agents(jobs.store.pauses.all())
         yield from budgets(jobs.store.daily_budgets.today(DEFAULT_TENANT))
         yield from check_memory(jobs.store.notes.count(DEFAULT_TENANT))
         yield from _waiting_jobs(jobs)
@@ -357,17 +357,17 @@ def find_ignored_variables(environment: Collection[str]) -> Iterator[Finding]:
             )
 
 
-def find_paused_roles(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
-    """Yield the paused roles. Pure."""
-    for role, pause in pauses.items():
+def find_paused_agents(pauses: Mapping[str, Pause]) -> Iterator[Finding]:
+    """Yield the paused agents. Pure."""
+    for agent, pause in pauses.items():
         why = ""
         if pause.reason:
             why = f": {plain(pause.reason)}"
         yield Finding(
             CheckLevel.WARN,
-            f"role {plain(role)}",
+            f"agent {plain(agent)}",
             f"paused since {clock(pause.at)}{why}",
-            f"`handoff unpause {plain(role)}`",
+            f"`handoff unpause {plain(agent)}`",
         )
 
 

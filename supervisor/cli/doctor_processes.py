@@ -43,7 +43,7 @@ class Finding:
 
 
 MAX_NAMED = 5
-"""Processes, models or roles that one line names."""
+"""Processes, models or agents that one line names."""
 BUSY_FOR_S = 60.0
 """Seconds of a rate limit or an overload until it counts as a failure."""
 OFFLINE = "the offline model: it only quotes and arranges documents"
@@ -216,7 +216,7 @@ def _last_calls(count: int) -> str:
 
 def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterator[Finding]:
     """Yield the differences between processes that should be alike: versions, providers,
-    servers, and the models of a role.
+    servers, and the models of an agent.
     """
     versions = _values(processes, "version") - {""}
     if len(versions) > 1:
@@ -250,7 +250,7 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
             f"processes differ: {_group_by_value(processes, 'server')}",
             fix,
         )
-    differing = _models_of_a_role(processes)
+    differing = _models_of_an_agent(processes)
     if differing:
         fix = (
             "give all processes the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
@@ -264,18 +264,18 @@ def _values(processes: Iterable[AnnouncedProcess], field: str) -> set[str]:
     return {getattr(process.node, field) for process in processes}
 
 
-def _models_of_a_role(processes: Iterable[AnnouncedProcess]) -> list[str]:
-    """Return `role: model or model` of each role that processes of the same provider run with
+def _models_of_an_agent(processes: Iterable[AnnouncedProcess]) -> list[str]:
+    """Return `agent: model or model` of each agent that processes of the same provider run with
     different models.
     """
-    by_role: dict[tuple[str, str], set[str]] = defaultdict(set)
+    by_agent: dict[tuple[str, str], set[str]] = defaultdict(set)
     for process in processes:
-        for role, model in process.node.models.items():
-            by_role[process.node.model, role].add(model)
+        for agent, model in process.node.models.items():
+            by_agent[process.node.model, agent].add(model)
     differing: list[str] = []
-    for (_, role), models in sorted(by_role.items()):
+    for (_, agent), models in sorted(by_agent.items()):
         if len(models) > 1:
-            differing.append(f"{role}: {' or '.join(sorted(models))}")
+            differing.append(f"{agent}: {' or '.join(sorted(models))}")
     return differing
 
 

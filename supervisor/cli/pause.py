@@ -1,4 +1,4 @@
-"""`handoff pause` and `handoff unpause`: stop and start a role on all machines."""
+"""`handoff pause` and `handoff unpause`: stop and start an agent on all machines."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from handoff_queue.supervisor.cli.display.terminal import (
 )
 from handoff_queue.supervisor.cli.errors import OK
 
-Role = Annotated[
+Agent = Annotated[
     str,
     typer.Argument(
-        metavar="ROLE",
+        metavar="AGENT",
         help="A specialist, or a role: router, planner, replanner, judge, assessor, synthesizer.",
     ),
 ]
 
 
 def pause(
-    role: Role,
+    agent: Agent,
     reason: Annotated[
         str, typer.Option(metavar="TEXT", help="Why. Waiting jobs show this text.")
     ] = "",
 ) -> int:
-    """Pause a specialist or a role on all machines.
+    """Pause an agent on all machines.
 
-    Workers claim no new handoff of the role. A running handoff stops after its turn. Jobs that
-    need the role wait until `handoff unpause`, or until their time is over.
+    Workers claim no new handoff of the agent. A running handoff stops after its turn. Jobs that
+    need the agent wait until `handoff unpause`, or until their time is over.
 
       handoff pause researcher --reason "cites a site that is down"
     """
-    client_of_broker().pause(role, reason)
-    write_line(f"{role} is paused: `handoff unpause {role}` ends the pause")
+    client_of_broker().pause(agent, reason)
+    write_line(f"{agent} is paused: `handoff unpause {agent}` ends the pause")
     return OK
 
 
-def unpause(role: Role) -> int:
-    """Unpause a specialist or a role."""
-    released_count = client_of_broker().unpause(role)
+def unpause(agent: Agent) -> int:
+    """Unpause an agent."""
+    released_count = client_of_broker().unpause(agent)
     if released_count is None:
-        print_message(f"{shorten(role, 64)} was not paused")
+        print_message(f"{shorten(agent, 64)} was not paused")
     else:
         waited = ""
         if released_count:
             waited = f" with {count_text(released_count, 'handoff')} that waited"
-        write_line(f"{role} is unpaused{waited}")
+        write_line(f"{agent} is unpaused{waited}")
     return OK

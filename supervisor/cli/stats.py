@@ -16,7 +16,7 @@ from handoff_queue.supervisor.cli.display.tables import Column, fit_table, middl
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, stdout, write_as_json
 from handoff_queue.supervisor.cli.errors import OK
 from handoff_queue.supervisor.cli.options import AsJson
-from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats, stats_now
+from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats, stats_now
 from handoff_queue.supervisor.text.sanitizing import plain
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ SHORT = 6
 def stats(as_json: AsJson = False) -> int:
     """Print slots, queues, rate limits and spending of the fleet.
 
-    An autoscaler uses `wanted_slots` of a role: the slots that would have work, as far as the
+    An autoscaler uses `wanted_slots` of an agent: the slots that would have work, as far as the
     rate limits of the model allow.
 
-      handoff stats --json | jq '.roles[] | {role, wanted_slots}'
+      handoff stats --json | jq '.agents[] | {agent, wanted_slots}'
     """
     store = client_of_broker().store
     fleet_stats = stats_now(store, store.fleet_load.now())
@@ -45,7 +45,7 @@ def stats(as_json: AsJson = False) -> int:
 
 
 _COLUMNS = (
-    Column("role", 0, is_text=True, least=10, shorten_cell=middle),
+    Column("agent", 0, is_text=True, least=10, shorten_cell=middle),
     Column("workers", 7),
     Column("slots", 3),
     Column("busy", 1),
@@ -59,7 +59,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class StatsColumns:
-    """The fleet in the columns that fit. `folds_idle` puts all idle roles on one line."""
+    """The fleet in the columns that fit. `folds_idle` puts all idle agents on one line."""
 
     fleet_stats: FleetStats
     folds_idle: bool = False
@@ -67,11 +67,11 @@ class StatsColumns:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         idle: list[str] = []
         rows: list[tuple[Sequence[str], str]] = []
-        for role in (*self.fleet_stats.roles, self.fleet_stats.supervisor_roles):
-            if self.folds_idle and _is_idle(role):
-                idle.append(plain(role.role))
+        for agent in (*self.fleet_stats.agents, self.fleet_stats.supervisor_roles):
+            if self.folds_idle and _is_idle(agent):
+                idle.append(plain(agent.agent))
             else:
-                rows.append((_cells(role), _style(role)))
+                rows.append((_cells(agent), _style(agent)))
         yield Text(headline(self.fleet_stats))
         yield Text("")
         yield fit_table(_COLUMNS, rows, options.max_width)
@@ -82,8 +82,8 @@ class StatsColumns:
             yield Text(line, style="yellow")
 
 
-def _is_idle(role: RoleStats) -> bool:
-    return not (role.busy or role.queued or role.deferred or role.is_paused)
+def _is_idle(agent: AgentStats) -> bool:
+    return not (agent.busy or agent.queued or agent.deferred or agent.is_paused)
 
 
 def headline(fleet_stats: FleetStats) -> str:
@@ -144,36 +144,36 @@ def _describe_spending(spending: DaySpending) -> str:
     return f"{money(cost_usd(spending.microusd))}{of_limit}, {tokens}"
 
 
-def _cells(role: RoleStats) -> tuple[str, ...]:
-    """Return the row of a role in the table, one text a column."""
-    name = plain(role.role)
-    if role.is_paused:
+def _cells(agent: AgentStats) -> tuple[str, ...]:
+    """Return the row of an agent in the table, one text a column."""
+    name = plain(agent.agent)
+    if agent.is_paused:
         name += " (paused)"
     oldest = ""
-    if role.oldest_s is not None:
-        oldest = f"{role.oldest_s:.0f} s"
+    if agent.oldest_s is not None:
+        oldest = f"{agent.oldest_s:.0f} s"
     duration = ""
-    if role.seconds is not None:
-        duration = f"{role.seconds:.1f} s"
+    if agent.seconds is not None:
+        duration = f"{agent.seconds:.1f} s"
     return (
         name,
-        str(role.workers or "-"),
-        str(role.slots or "-"),
-        str(role.busy),
-        str(role.queued),
+        str(agent.workers or "-"),
+        str(agent.slots or "-"),
+        str(agent.busy),
+        str(agent.queued),
         oldest,
-        str(role.deferred or ""),
+        str(agent.deferred or ""),
         duration,
-        str(role.wanted_slots),
+        str(agent.wanted_slots),
     )
 
 
-def _style(role: RoleStats) -> str:
-    if role.queued and not role.slots:
+def _style(agent: AgentStats) -> str:
+    if agent.queued and not agent.slots:
         return "red"
-    if role.is_paused or role.wanted_slots > role.slots > 0:
+    if agent.is_paused or agent.wanted_slots > agent.slots > 0:
         return "yellow"
-    if role.busy or role.queued:
+    if agent.busy or agent.queued:
         return "default"
     return "dim"
 

@@ -195,7 +195,7 @@ _COLUMNS = (
     Column("", 0, is_text=True),
     Column("job", 4, is_text=True),
     Column("handoff", 0, is_text=True, least=14),
-    Column("role", 5, is_text=True),
+    Column("agent", 5, is_text=True),
     Column("for", 1),
     Column("turn", 2),
     Column("doing", 3, is_text=True, least=12, shorten_cell=shorten),
@@ -204,14 +204,14 @@ _HEADING = 3
 """Lines around the rows of the table: an empty line, the heading and a rule."""
 _MIN_ROWS = 3
 _MIN_ABOVE = 9
-"""Least lines for the fleet with its busy roles. With fewer lines, running handoffs are only
+"""Least lines for the fleet with its busy agents. With fewer lines, running handoffs are only
 counted.
 """
 
 
 @dataclass(frozen=True)
 class FleetOverview:
-    """The screen with the part of the fleet that fits the terminal. Idle roles are left out
+    """The screen with the part of the fleet that fits the terminal. Idle agents are left out
     first; the keys always stay.
     """
 
@@ -268,7 +268,7 @@ def _running_table(rows: tuple[RunningHandoff, ...], at: float, width: int) -> R
             KEYS[n : n + 1],
             handoff.job_id,
             handoff.handoff_id,
-            handoff.role,
+            handoff.agent,
             f"{max(0.0, at - handoff.since):.0f} s",
             str(handoff.turns + 1),
             shorten(doing, 60),

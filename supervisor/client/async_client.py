@@ -365,16 +365,16 @@ class AsyncClient:
         """Reject the open question of a job. Raises as `Client.reject`."""
         await self._call(self._client.reject, job_id, note, steps, plan, rows, question)
 
-    async def pause(self, role: str, reason: str = "") -> None:
+    async def pause(self, agent: str, reason: str = "") -> None:
         """Pause a specialist or a role of the supervisor. Raises as `Client.pause`."""
-        await self._call(self._client.pause, role, reason)
+        await self._call(self._client.pause, agent, reason)
 
-    async def unpause(self, role: str) -> int | None:
-        """End the pause of a role. Return the number of handoffs that waited, or None.
+    async def unpause(self, agent: str) -> int | None:
+        """End the pause of an agent. Return the number of handoffs that waited, or None.
 
         Raises as `Client.unpause`.
         """
-        return await self._call(self._client.unpause, role)
+        return await self._call(self._client.unpause, agent)
 
     async def requeue_dead(self, letter: DeadLetter) -> None:
         """Publish the message of a dead letter again. Raises as `Client.requeue_dead`."""

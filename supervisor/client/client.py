@@ -441,26 +441,26 @@ class Client:
         reject(self.store, job_id, note, steps, plan, rows, self._actor, question)
         self._dispatcher.wake(job_id)
 
-    def pause(self, role: str, reason: str = "") -> None:
+    def pause(self, agent: str, reason: str = "") -> None:
         """Pause a specialist, or a role of the supervisor, on all machines.
 
-        Workers claim no handoff for a paused role. A running handoff stops after its turn. All
+        Workers claim no handoff for a paused agent. A running handoff stops after its turn. All
         its handoffs wait until `unpause`.
 
         Raises:
-            UserError: no worker serves or has served this role.
+            UserError: no worker serves or has served this agent.
         """
-        pause(self.store, role, reason, self._actor)
+        pause(self.store, agent, reason, self._actor)
 
-    def unpause(self, role: str) -> int | None:
-        """End the pause of a role. Return the number of handoffs that waited.
+    def unpause(self, agent: str) -> int | None:
+        """End the pause of an agent. Return the number of handoffs that waited.
 
-        Return None if the role was not paused.
+        Return None if the agent was not paused.
 
         Raises:
-            UserError: the role is not paused, and no worker serves or has served it.
+            UserError: the agent is not paused, and no worker serves or has served it.
         """
-        return unpause(self.store, role, self._actor)
+        return unpause(self.store, agent, self._actor)
 
     def notes(self, tenant: str = DEFAULT_TENANT) -> list[Note]:
         """Return the notes of a tenant's memory, in the order of their paths."""

@@ -19,10 +19,10 @@ from handoff_queue.supervisor.client.wanted_slots import NO_BACKLOG, Samples, co
 
 
 @dataclass(frozen=True, slots=True)
-class RoleStats:
+class AgentStats:
     """Statistics of one specialist, or of all roles of the supervisor. A slot runs one handoff."""
 
-    role: str
+    agent: str
     workers: int
     """Workers that serve the specialist, or supervisors, which serve the roles. 0: none."""
     slots: int
@@ -38,7 +38,7 @@ class RoleStats:
     wanted_slots: int
     """Slots that would have work, and that the provider's limits allow.
 
-    0 for a paused role. While the providers of the role refuse calls, this is at most `busy`.
+    0 for a paused agent. While the providers of the agent refuse calls, this is at most `busy`.
     """
 
 
@@ -52,8 +52,8 @@ class FleetStats:
     waiting_jobs: int
     """Open jobs that wait for a person."""
     supervisors: int
-    roles: tuple[RoleStats, ...]
-    supervisor_roles: RoleStats
+    agents: tuple[AgentStats, ...]
+    supervisor_roles: AgentStats
     """The supervisor's roles together, under the name of their queue. Half of the slots of each
     supervisor run them.
     """
@@ -108,9 +108,9 @@ def stats_of(
     samples = _samples_by_queue(samples)
     names = _queue_names(load, served)
     wanted_slots = compute_wanted_slots(load, names, samples, window_s)
-    stats: dict[str, RoleStats] = {}
+    stats: dict[str, AgentStats] = {}
     for name in names:
-        stats[name] = _role_stats(
+        stats[name] = _agent_stats(
             name, load, served.get(name), samples.get(name, ()), wanted_slots[name]
         )
     return FleetStats(
@@ -118,7 +118,7 @@ def stats_of(
         open_jobs=load.open_jobs,
         waiting_jobs=load.waiting_jobs,
         supervisors=load.supervisors,
-        roles=tuple(stats[name] for name in names if name != ROLES_QUEUE),
+        agents=tuple(stats[name] for name in names if name != ROLES_QUEUE),
         supervisor_roles=stats[ROLES_QUEUE],
         buckets=load.buckets,
         spent_today=spending,
@@ -135,7 +135,7 @@ def stats_of(
 
 
 def stats_now(store: Store, load: FleetLoad) -> FleetStats:
-    """Return the load with the served roles, the handoff times and the spending of today.
+    """Return the load with the served agents, the handoff times and the spending of today.
 
     Raises:
         StoreUnavailable: Redis is away.
@@ -158,8 +158,8 @@ def stats_now(store: Store, load: FleetLoad) -> FleetStats:
 def _samples_by_queue(samples: Samples) -> Samples:
     """Return the samples by queue. All roles of the supervisor share one queue."""
     by_queue: dict[str, list[Mapping[str, Any]]] = {}
-    for role, role_samples in samples.items():
-        by_queue.setdefault(queue_of(role), []).extend(role_samples)
+    for agent, agent_samples in samples.items():
+        by_queue.setdefault(queue_of(agent), []).extend(agent_samples)
     return by_queue
 
 
@@ -167,23 +167,23 @@ def _queue_names(load: FleetLoad, served: Iterable[str]) -> list[str]:
     """Return the names of all queues that are served, have a backlog or have running handoffs."""
     names = {*served, *load.waiting, ROLES_QUEUE}
     for handoff in load.at_work:
-        names.add(queue_of(handoff.role))
+        names.add(queue_of(handoff.agent))
     return sorted(names - {""})
 
 
-def _role_stats(
+def _agent_stats(
     name: str,
     load: FleetLoad,
     served: ServedSpecialist | None,
     samples: Sequence[Mapping[str, Any]],
     wanted_slots: int,
-) -> RoleStats:
-    """Return the statistics of a role.
+) -> AgentStats:
+    """Return the statistics of an agent.
 
     Args:
-        served: what the live workers announce. None: no worker serves this role.
+        served: what the live workers announce. None: no worker serves this agent.
         samples: newest finished handoffs, each with its duration `ms`.
-        wanted_slots: see `RoleStats.wanted_slots`.
+        wanted_slots: see `AgentStats.wanted_slots`.
     """
     waiting = load.waiting.get(name, NO_BACKLOG)
     workers = 0
@@ -200,8 +200,8 @@ def _role_stats(
     median_s = None
     if samples:
         median_s = median(sample["ms"] for sample in samples) / 1000
-    return RoleStats(
-        role=name,
+    return AgentStats(
+        agent=name,
         workers=workers,
         slots=slots,
         busy=load.busy(name),

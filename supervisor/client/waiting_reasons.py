@@ -1,4 +1,4 @@
-"""The reasons why a job waits: a process is not running, a role is paused, or a person must
+"""The reasons why a job waits: a process is not running, an agent is paused, or a person must
 answer.
 
 The reasons are computed when a caller asks, and are not stored. A process that dies counts as
@@ -84,13 +84,13 @@ def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ..
         reasons.append(_process("a supervisor", "supervisor"))
     reasons += answers_to_wait_for(job)
     waiting: dict[str, list[str]] = {}
-    for handoff_id, role in sorted(presence.unclaimed.get(job.job_id, {}).items()):
-        waiting.setdefault(role, []).append(handoff_id.rpartition(".")[0])
-    for role, steps in sorted(waiting.items()):
-        if role in presence.paused:
-            reasons.append(_reason_of_pause(role, presence.paused[role], *steps))
+    for handoff_id, agent in sorted(presence.unclaimed.get(job.job_id, {}).items()):
+        waiting.setdefault(agent, []).append(handoff_id.rpartition(".")[0])
+    for agent, steps in sorted(waiting.items()):
+        if agent in presence.paused:
+            reasons.append(_reason_of_pause(agent, presence.paused[agent], *steps))
         else:
-            reasons.append(_worker_of((role,), presence, *steps))
+            reasons.append(_worker_of((agent,), presence, *steps))
     if job.status is JobStatus.QUEUED and not _may_be_planned(job, presence):
         if job.specialists:
             reasons.append(_worker_of(job.specialists, presence))
@@ -224,14 +224,14 @@ def find_intended_name(specialist: str, served: Collection[str]) -> str | None:
     return None
 
 
-def _reason_of_pause(role: str, pause: Pause, *steps: str) -> WaitingReason:
+def _reason_of_pause(agent: str, pause: Pause, *steps: str) -> WaitingReason:
     why = ""
     if pause.reason:
         why = f" ({pause.reason})"
     return WaitingReason(
-        f"`{role}`, which is paused{why}",
-        f"continue it with `handoff unpause {role}`",
-        () if role in ROLES else steps,
+        f"`{agent}`, which is paused{why}",
+        f"continue it with `handoff unpause {agent}`",
+        () if agent in ROLES else steps,
     )
 
 

@@ -1,17 +1,17 @@
-"""The slots that each role could use: the signal for an autoscaler.
+"""The slots that each agent could use: the signal for an autoscaler.
 
 The length of a queue alone misleads an autoscaler. If the provider admits no more calls,
-additional workers only wait. So the wanted slots of a role are cut to what the rate limits
+additional workers only wait. So the wanted slots of an agent are cut to what the rate limits
 allow. These are the limits of the buckets that its newest handoffs used: requests, input
-tokens and output tokens. Roles that share a bucket get fair shares. An unknown limit has no
+tokens and output tokens. Agents that share a bucket get fair shares. An unknown limit has no
 effect.
 
 While a bucket is refused, its deferred and queued handoffs need no slot. Only handoffs that
 have a slot keep it.
 
-`fair_parts` gives each role a part of its wanted slots. All parts grow together from 0 until a
-limit is full. The roles that use the full limit stop there, and the others continue. The result is
-max-min fair. A role could only get more if a role with an equal or smaller part got less. The
+`fair_parts` gives each agent a part of its wanted slots. All parts grow together from 0 until a
+limit is full. The agents that use the full limit stop there, and the others continue. The result is
+max-min fair. An agent could only get more if an agent with an equal or smaller part got less. The
 method is progressive filling (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2).
 """
 
@@ -27,16 +27,16 @@ from handoff_queue.shared.store.fleet_load import FleetLoad, QueueBacklog, RateL
 Limit = tuple[str, str]
 """A rate-limit bucket, and the limited quantity: requests, input tokens or output tokens."""
 NEWEST = 50
-"""Newest handoffs of a role that set its wanted slots, so that a changed model shows soon."""
+"""Newest handoffs of an agent that set its wanted slots, so that a changed model shows soon."""
 NO_BACKLOG = QueueBacklog(0, None)
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]
-"""Usage of the newest handoffs, by role: see `History.read`."""
+"""Usage of the newest handoffs, by agent: see `History.read`."""
 
 
 def compute_wanted_slots(
-    load: FleetLoad, roles: Iterable[str], samples: Samples, window_s: float
+    load: FleetLoad, agents: Iterable[str], samples: Samples, window_s: float
 ) -> dict[str, int]:
-    """Return the wanted slots of each role.
+    """Return the wanted slots of each agent.
 
     Args:
         window_s: window of the provider's rate limits in seconds.
@@ -44,28 +44,28 @@ def compute_wanted_slots(
     refused_buckets = {bucket.name for bucket in load.buckets if bucket.refused_until is not None}
     demand: dict[str, int] = {}
     wants: dict[str, dict[Limit, float]] = {}
-    for role in roles:
-        newest = sorted(samples.get(role, ()), key=_end_time, reverse=True)[:NEWEST]
-        demand[role] = _demand(
-            load, role, _share_of_refused_calls(load, role, newest, refused_buckets)
+    for agent in agents:
+        newest = sorted(samples.get(agent, ()), key=_end_time, reverse=True)[:NEWEST]
+        demand[agent] = _demand(
+            load, agent, _share_of_refused_calls(load, agent, newest, refused_buckets)
         )
-        wants[role] = {}
+        wants[agent] = {}
         for limit, amount in _usage_per_slot(newest).items():
-            wants[role][limit] = demand[role] * amount
+            wants[agent][limit] = demand[agent] * amount
     parts = fair_parts(wants, _allowance_per_s(load.buckets, window_s))
     wanted_slots: dict[str, int] = {}
-    for role, slots in demand.items():
-        wanted_slots[role] = math.ceil(round(slots * parts[role], 6))
+    for agent, slots in demand.items():
+        wanted_slots[agent] = math.ceil(round(slots * parts[agent], 6))
     return wanted_slots
 
 
 def fair_parts(
     wants: Mapping[str, Mapping[Limit, float]], allowances: Mapping[Limit, float]
 ) -> dict[str, float]:
-    """Return the part of its wanted work, from 0 to 1, that each role gets.
+    """Return the part of its wanted work, from 0 to 1, that each agent gets.
 
     Args:
-        wants: for each role, the usage of each limit in a second.
+        wants: for each agent, the usage of each limit in a second.
         allowances: the allowance of each known limit in a second.
     """
     growing = set(wants)
@@ -77,10 +77,10 @@ def fair_parts(
         part, first_limit = min(full_at)
         if part >= 1.0:
             break
-        for role in list(growing):
-            if wants[role].get(first_limit):
-                parts[role] = part
-                growing.remove(role)
+        for agent in list(growing):
+            if wants[agent].get(first_limit):
+                parts[agent] = part
+                growing.remove(agent)
     return parts
 
 
@@ -91,15 +91,15 @@ def _share_at_limit(
     growing: set[str],
     parts: Mapping[str, float],
 ) -> float:
-    """Return the part of the growing roles at which a limit is full. 1 or more: the limit does
+    """Return the part of the growing agents at which a limit is full. 1 or more: the limit does
     not fill.
     """
     requested_usage = settled_usage = 0.0
-    for role, usage in wants.items():
-        if role in growing:
+    for agent, usage in wants.items():
+        if agent in growing:
             requested_usage += usage.get(limit, 0.0)
         else:
-            settled_usage += parts[role] * usage.get(limit, 0.0)
+            settled_usage += parts[agent] * usage.get(limit, 0.0)
     if requested_usage > 0:
         return max(0.0, most - settled_usage) / requested_usage
     return float("inf")
@@ -109,26 +109,26 @@ def _end_time(sample: Mapping[str, Any]) -> float:
     return float(sample.get("at", 0))
 
 
-def _demand(load: FleetLoad, role: str, refused_part: float) -> int:
-    """Return the slots that a role could use.
+def _demand(load: FleetLoad, agent: str, refused_part: float) -> int:
+    """Return the slots that an agent could use.
 
     Args:
         refused_part: the part of its waiting handoffs that is refused, from 0 to 1.
     """
-    if role in load.paused:
+    if agent in load.paused:
         return 0
-    following = sum(work.role == role and work.waits_for_equal_run for work in load.at_work)
-    limited = load.count_rate_limited(role) - following  # a copy of a result takes a moment
-    waiting = limited + load.waiting.get(role, NO_BACKLOG).handoffs
-    return load.busy(role) + math.ceil(round(waiting * (1.0 - refused_part), 6))
+    following = sum(work.agent == agent and work.waits_for_equal_run for work in load.at_work)
+    limited = load.count_rate_limited(agent) - following  # a copy of a result takes a moment
+    waiting = limited + load.waiting.get(agent, NO_BACKLOG).handoffs
+    return load.busy(agent) + math.ceil(round(waiting * (1.0 - refused_part), 6))
 
 
 def _share_of_refused_calls(
-    load: FleetLoad, role: str, samples: Sequence[Mapping[str, Any]], refused_buckets: Set[str]
+    load: FleetLoad, agent: str, samples: Sequence[Mapping[str, Any]], refused_buckets: Set[str]
 ) -> float:
-    """Return the part of a role's calls, from 0 to 1, that goes to refused buckets.
+    """Return the part of an agent's calls, from 0 to 1, that goes to refused buckets.
 
-    A role without finished handoffs counts as refused if handoffs wait for rate limits, or if all
+    An agent without finished handoffs counts as refused if handoffs wait for rate limits, or if all
     buckets are refused.
     """
     turns = refused_turns = 0
@@ -140,7 +140,7 @@ def _share_of_refused_calls(
     if turns:
         return refused_turns / turns
     if refused_buckets and (
-        load.count_rate_limited(role) > 0 or len(refused_buckets) == len(load.buckets)
+        load.count_rate_limited(agent) > 0 or len(refused_buckets) == len(load.buckets)
     ):
         return 1.0
     return 0.0

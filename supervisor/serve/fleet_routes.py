@@ -55,16 +55,16 @@ class Budgets(BaseModel):
     """The limit of open jobs. Null: no limit."""
 
 
-class RoleChange(BaseModel):
-    """The effect on a role."""
+class AgentChange(BaseModel):
+    """The effect on an agent."""
 
-    role: str
+    agent: str
     is_paused: bool
     waited: int | None = None
-    """The number of handoffs that waited; null: the role was not paused."""
+    """The number of handoffs that waited; null: the agent was not paused."""
 
 
-Role = Annotated[str, Path(description="A specialist, or a role of the supervisor.")]
+Agent = Annotated[str, Path(description="A specialist, or a role of the supervisor.")]
 LetterId = Annotated[str, Path(description="The id of a dead letter.")]
 
 
@@ -173,19 +173,19 @@ async def drop(access: OperatesFleet, letter_id: LetterId) -> Response:
 
 
 @router.post(
-    "/roles/{role}/pause",
-    response_model=RoleChange,
-    summary="Pause a role",
+    "/agents/{agent}/pause",
+    response_model=AgentChange,
+    summary="Pause an agent",
     openapi_extra=describe_body(PauseBody),
 )
-async def pause(http: HttpRequest, access: OperatesFleet, role: Role) -> RoleChange:
+async def pause(http: HttpRequest, access: OperatesFleet, agent: Agent) -> AgentChange:
     """Stop a specialist or a role on all machines. Its handoffs wait."""
     body = await body_of(http, access, PauseBody)
-    await access.jobs.pause(role, body.reason)
-    return RoleChange(role=role, is_paused=True)
+    await access.jobs.pause(agent, body.reason)
+    return AgentChange(agent=agent, is_paused=True)
 
 
-@router.post("/roles/{role}/unpause", response_model=RoleChange, summary="Unpause a role")
-async def unpause(access: OperatesFleet, role: Role) -> RoleChange:
+@router.post("/agents/{agent}/unpause", response_model=AgentChange, summary="Unpause an agent")
+async def unpause(access: OperatesFleet, agent: Agent) -> AgentChange:
     """Start a paused specialist or role again."""
-    return RoleChange(role=role, is_paused=False, waited=await access.jobs.unpause(role))
+    return AgentChange(agent=agent, is_paused=False, waited=await access.jobs.unpause(agent))

@@ -27,7 +27,7 @@ from starlette.concurrency import run_in_threadpool
 from handoff_queue.shared.store.metrics import OTHER, Backlog, Count
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.names import ROLES, queue_of
-from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats, stats_now
+from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats, stats_now
 from handoff_queue.supervisor.serve.authentication import Reads
 from handoff_queue.supervisor.text.sanitizing import plain
 
@@ -41,7 +41,7 @@ _SUM = "sum"
 """The text that the store has in place of a bound for the sum of a histogram, in ms."""
 ANY = "any"
 """Value of the label `specialists` for jobs that may use every specialist."""
-_CALL_LABELS = ("tenant", "role", "model")
+_CALL_LABELS = ("tenant", "agent", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ COUNTERS = (
         "Ends of jobs, without child jobs. A job that is retried ends again.",
         ("tenant", "outcome"),
     ),
-    Instrument("handoffs", "Handoffs that ended or were dropped.", ("tenant", "role", "outcome")),
+    Instrument("handoffs", "Handoffs that ended or were dropped.", ("tenant", "agent", "outcome")),
     Instrument(
         "model_calls",
         "Charged model calls: ok, failed, or cut (no report of the usage; the upper bound is"
@@ -132,7 +132,7 @@ COUNTERS = (
     Instrument(
         "lease_losses",
         "Claims whose process died or froze, so that their lease ended.",
-        ("tenant", "role"),
+        ("tenant", "agent"),
     ),
     Instrument(
         "sweeper_recoveries",
@@ -140,13 +140,13 @@ COUNTERS = (
         " message in no queue (message), a wake-up of a supervisor (wake_up).",
         ("kind",),
     ),
-    Instrument("dead_letters", "Messages that became dead letters.", ("role",)),
+    Instrument("dead_letters", "Messages that became dead letters.", ("agent",)),
 )
 HISTOGRAMS = (
     Instrument(
         "turn_duration_seconds",
         "Time of a turn: its model call and its tool calls, without waits for the provider.",
-        ("role",),
+        ("agent",),
         "seconds",
         1_000,
     ),
@@ -172,47 +172,47 @@ HISTOGRAMS = (
         1_000,
     ),
 )
-QUEUE_DEPTH = Instrument("queue_depth", "Handoffs that wait in the queue of a role.", ("role",))
+QUEUE_DEPTH = Instrument("queue_depth", "Handoffs that wait in the queue of an agent.", ("agent",))
 OLDEST_WAIT = Instrument(
     "queue_oldest_wait_seconds",
-    "Time that the oldest handoff has waited in the queue of a role; 0 for an empty queue.",
-    ("role",),
+    "Time that the oldest handoff has waited in the queue of an agent; 0 for an empty queue.",
+    ("agent",),
     "seconds",
 )
 TENANT_QUEUE_DEPTH = Instrument(
     "tenant_queue_depth",
-    "Handoffs of a tenant that wait in the queue of a role. No series: none waits.",
-    ("tenant", "role"),
+    "Handoffs of a tenant that wait in the queue of an agent. No series: none waits.",
+    ("tenant", "agent"),
 )
 TENANT_OLDEST_WAIT = Instrument(
     "tenant_queue_oldest_wait_seconds",
-    "Time that the oldest handoff of a tenant has waited in the queue of a role.",
-    ("tenant", "role"),
+    "Time that the oldest handoff of a tenant has waited in the queue of an agent.",
+    ("tenant", "agent"),
     "seconds",
 )
 WANTED_SLOTS = Instrument(
     "wanted_slots",
     "Slots that would have work, and that the provider's limits allow.",
-    ("role",),
+    ("agent",),
 )
-SLOTS = Instrument("slots", "Slots of the live processes.", ("role",))
-BUSY_SLOTS = Instrument("busy_slots", "Slots that run a handoff.", ("role",))
-FREE_SLOTS = Instrument("free_slots", "Slots that run no handoff.", ("role",))
+SLOTS = Instrument("slots", "Slots of the live processes.", ("agent",))
+BUSY_SLOTS = Instrument("busy_slots", "Slots that run a handoff.", ("agent",))
+FREE_SLOTS = Instrument("free_slots", "Slots that run no handoff.", ("agent",))
 WORKERS = Instrument(
     "workers",
-    "Live processes that serve a role.",
-    ("role",),
+    "Live processes that serve an agent.",
+    ("agent",),
 )
 DEFERRED = Instrument(
     "deferred_handoffs",
     "Handoffs that wait without a slot: for rate limits, a batch, an equal handoff, or the"
     " approval of a call.",
-    ("role",),
+    ("agent",),
 )
 PAUSED_HANDOFFS = Instrument(
-    "paused_handoffs", "Handoffs that wait because their role is paused.", ("role",)
+    "paused_handoffs", "Handoffs that wait because their agent is paused.", ("agent",)
 )
-PAUSED = Instrument("role_paused", "1 if the role is paused, else 0.", ("role",))
+PAUSED = Instrument("agent_paused", "1 if the agent is paused, else 0.", ("agent",))
 UNPLANNED_JOBS = Instrument(
     "jobs_without_worker",
     "Jobs that cannot begin, because no worker serves a specialist that they may use.",
@@ -269,7 +269,7 @@ class StoreMetrics(Collector):
         counts = self._store.metrics.counts()
         load = self._store.fleet_load.now(counts_jobs=False)
         stats = stats_now(self._store, load)
-        queues = sorted({stats.supervisor_roles.role, *(role.role for role in stats.roles)})
+        queues = sorted({stats.supervisor_roles.agent, *(agent.agent for agent in stats.agents)})
         waiting = self._store.metrics.waiting(queues)
         paused_handoffs = self._store.metrics.count_paused_handoffs([*queues, *ROLES])
         families = [
@@ -298,7 +298,7 @@ class StoreMetrics(Collector):
 
 def _is_readable(sample: Sample) -> bool:
     """Return whether no label has a control character. Other programs wrote such a label: no name
-    of a tenant, a role or a model has one.
+    of a tenant, an agent or a model has one.
     """
     return all(plain(value) == value for value in sample.labels.values())
 
@@ -365,20 +365,20 @@ def _gauge(instrument: Instrument, values: Iterable[tuple[Sequence[str], float]]
 
 
 def _fleet(stats: FleetStats, paused_handoffs: Mapping[str, int]) -> Iterator[Metric]:
-    """Return the gauges of the fleet. The roles of the supervisor are one role, `roles`."""
-    roles = (*stats.roles, stats.supervisor_roles)
+    """Return the gauges of the fleet. The roles of the supervisor are one agent, `roles`."""
+    agents = (*stats.agents, stats.supervisor_roles)
 
-    def role_gauge(instrument: Instrument, values_by_role: dict[str, float]) -> Metric:
-        return _gauge(instrument, [((role,), value) for role, value in values_by_role.items()])
+    def agent_gauge(instrument: Instrument, values_by_agent: dict[str, float]) -> Metric:
+        return _gauge(instrument, [((agent,), value) for agent, value in values_by_agent.items()])
 
-    yield role_gauge(WANTED_SLOTS, {role.role: role.wanted_slots for role in roles})
-    yield role_gauge(SLOTS, {role.role: role.slots for role in roles})
-    yield role_gauge(BUSY_SLOTS, {role.role: role.busy for role in roles})
-    yield role_gauge(FREE_SLOTS, {role.role: _free(role) for role in roles})
-    yield role_gauge(WORKERS, {role.role: role.workers for role in roles})
-    yield role_gauge(DEFERRED, {role.role: role.deferred for role in roles})
-    yield role_gauge(PAUSED_HANDOFFS, _count_paused_by_queue(roles, paused_handoffs))
-    yield role_gauge(PAUSED, {role.role: int(role.is_paused) for role in roles})
+    yield agent_gauge(WANTED_SLOTS, {agent.agent: agent.wanted_slots for agent in agents})
+    yield agent_gauge(SLOTS, {agent.agent: agent.slots for agent in agents})
+    yield agent_gauge(BUSY_SLOTS, {agent.agent: agent.busy for agent in agents})
+    yield agent_gauge(FREE_SLOTS, {agent.agent: _free(agent) for agent in agents})
+    yield agent_gauge(WORKERS, {agent.agent: agent.workers for agent in agents})
+    yield agent_gauge(DEFERRED, {agent.agent: agent.deferred for agent in agents})
+    yield agent_gauge(PAUSED_HANDOFFS, _count_paused_by_queue(agents, paused_handoffs))
+    yield agent_gauge(PAUSED, {agent.agent: int(agent.is_paused) for agent in agents})
     yield _gauge(SUPERVISORS, [((), stats.supervisors)])
     yield _gauge(DEAD_LETTERS_KEPT, [((), stats.dead_letters)])
     yield _gauge(USED_MEMORY, [((), stats.used_memory_bytes)])
@@ -389,7 +389,7 @@ def _gauge_of_unplanned_jobs(stats: FleetStats, counts: Mapping[tuple[str, ...],
     """Return the jobs that wait for a worker. A job whose specialist has a worker again is left
     out before its supervisor has checked it.
     """
-    served = {role.role for role in stats.roles if role.workers}
+    served = {agent.agent for agent in stats.agents if agent.workers}
     values: list[tuple[Sequence[str], float]] = []
     for names, count in sorted(counts.items()):
         if not served.intersection(names or served):
@@ -398,16 +398,16 @@ def _gauge_of_unplanned_jobs(stats: FleetStats, counts: Mapping[tuple[str, ...],
 
 
 def _count_paused_by_queue(
-    roles: Iterable[RoleStats], paused_handoffs: Mapping[str, int]
+    agents: Iterable[AgentStats], paused_handoffs: Mapping[str, int]
 ) -> dict[str, float]:
-    by_queue = dict.fromkeys((role.role for role in roles), 0.0)
-    for role, handoffs in paused_handoffs.items():
-        by_queue[queue_of(role)] += handoffs
+    by_queue = dict.fromkeys((agent.agent for agent in agents), 0.0)
+    for agent, handoffs in paused_handoffs.items():
+        by_queue[queue_of(agent)] += handoffs
     return by_queue
 
 
-def _free(role: RoleStats) -> int:
-    return max(0, role.slots - role.busy)
+def _free(agent: AgentStats) -> int:
+    return max(0, agent.slots - agent.busy)
 
 
 def _backlogs(waiting: Sequence[Backlog], at: float) -> Iterator[Metric]:

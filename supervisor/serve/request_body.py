@@ -169,7 +169,7 @@ class RetryBody(_Body):
 
 
 class PauseBody(_Body):
-    """The pause of a role."""
+    """The pause of an agent."""
 
     reason: str = ""
     """One line, which waiting jobs show."""

@@ -321,9 +321,9 @@ class FleetPage:
         return self
 
     def overflow_px(self) -> int:
-        """Return the width of the part of the table of roles that a user must scroll to."""
+        """Return the width of the part of the table of agents that a user must scroll to."""
         hidden: int = self.window.run(
-            "const area = document.querySelector('#fleet-roles').parentElement;"
+            "const area = document.querySelector('#fleet-agents').parentElement;"
             " return area.scrollWidth - area.clientWidth"
         )
         return hidden

@@ -30,7 +30,7 @@ from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.supervisor.assembly import QUEUES
 from handoff_queue.supervisor.cli.doctor import FULL
 from handoff_queue.supervisor.client import client
-from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats
+from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats
 from handoff_queue.supervisor.client.request import Request
 from handoff_queue.workers.specialists import BUILT_IN
 from tests.docs.pages import ROOT, blocks, rows, sections, spans, text_of
@@ -151,9 +151,9 @@ PLACEHOLDERS = {
     "bucket_name": "BUCKET",
     "number": "DAY",
     "tenant": "TENANT",
-    "role": "ROLE",
+    "agent": "AGENT",
     "WAITING": "QUEUE",
-    "PAUSED_HANDOFFS": "ROLE",
+    "PAUSED_HANDOFFS": "AGENT",
     "OUT": "QUEUE",
     "FAIR": "QUEUE",
 }
@@ -203,7 +203,7 @@ def test_every_key_of_the_store_is_listed_with_its_end() -> None:
         ":log",
         "handoff:bucket_line:BUCKET",
         "handoff:day:DAY:TENANT",
-        "handoff:paused_handoffs:ROLE",
+        "handoff:paused_handoffs:AGENT",
         "handoff:caps",
     } <= every_key()
 
@@ -223,7 +223,7 @@ def test_compose_waits_longer_than_a_process_drains() -> None:
 def test_the_guide_for_scaling_names_fields_of_the_statistics() -> None:
     words = {span for span in spans(text_of("how-to/scale")) if re.fullmatch("[a-z_]+", span)}
     known = {ROLES_QUEUE}
-    for kind in (FleetStats, RoleStats, RateLimitBucket):
+    for kind in (FleetStats, AgentStats, RateLimitBucket):
         known |= {field.name for field in dataclasses.fields(kind)}
 
     assert words - known - {"read"} == set()  # `read` is the access level of a token

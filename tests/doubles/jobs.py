@@ -84,7 +84,7 @@ def turns_key(store: Store, job_id: JobId, handoff_id: HandoffId) -> str:
 
 
 def _role_of(store: Store, job_id: JobId, handoff_id: HandoffId) -> str:
-    role: bytes = store.connection.redis.hget(keys.roles(job_id), handoff_id)
+    role: bytes = store.connection.redis.hget(keys.agents(job_id), handoff_id)
     return role.decode()
 
 

@@ -104,7 +104,7 @@ def test_jobs_of_other_specialists_end_while_an_added_worker_runs(system: System
 
 def test_the_pages_of_the_fleet_show_an_added_worker(system: System) -> None:
     assert "orders" in names_of(system.get("/v1/specialists"))
-    assert "orders" in {role["role"] for role in system.get("/v1/stats")["roles"]}
+    assert "orders" in {agent["agent"] for agent in system.get("/v1/stats")["agents"]}
 
 
 def test_no_process_runs_a_refused_command_because_of_an_added_worker(system: System) -> None:

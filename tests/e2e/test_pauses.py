@@ -21,7 +21,7 @@ STEPS = ("a", "b", "c", "d", "e")
 def nothing_stays_paused(fleet: Fleet) -> Iterator[None]:
     """Unpause all roles after each test, because the tests share the fleet."""
     yield
-    for role in fleet.jobs.store.pauses.roles():
+    for role in fleet.jobs.store.pauses.agents():
         fleet.admin.unpause(role)
 
 

@@ -37,7 +37,7 @@ PLACEHOLDERS = {
     "DIGEST": "[0-9a-f]{64}",
     "SCHEDULE": "[0-9a-f]{12}",
     "SPECIALIST": SPECIALIST,
-    "ROLE": "[a-z_-]+",
+    "AGENT": "[a-z_-]+",
     "TENANT": "[a-z]+",
 }
 PAYLOADS = re.compile(

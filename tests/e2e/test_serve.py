@@ -155,15 +155,15 @@ def test_a_quote_comes_before_the_work(http: httpx2.Client) -> None:
     wait_for_status(http, quoted.json()["job_id"], "waiting")
 
 
-def test_the_fleet_is_shown_and_a_role_is_paused(http: httpx2.Client) -> None:
+def test_the_fleet_is_shown_and_an_agent_is_paused(http: httpx2.Client) -> None:
     names = {specialist["name"] for specialist in http.get("/v1/specialists").json()}
-    paused = http.post("/v1/roles/coder/pause", json={"reason": "a test"})
-    roles = {role["role"]: role for role in http.get("/v1/stats").json()["roles"]}
-    unpaused = http.post("/v1/roles/coder/unpause")
+    paused = http.post("/v1/agents/coder/pause", json={"reason": "a test"})
+    agents = {agent["agent"]: agent for agent in http.get("/v1/stats").json()["agents"]}
+    unpaused = http.post("/v1/agents/coder/unpause")
 
     assert {"researcher", "coder"} <= names
     assert (paused.status_code, unpaused.json()["waited"]) == (200, 0)
-    assert roles["coder"]["is_paused"]
+    assert agents["coder"]["is_paused"]
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])

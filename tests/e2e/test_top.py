@@ -32,9 +32,9 @@ def test_stats_counts_running_and_waiting_work(fleet: Fleet, tmp_path: Path) -> 
     completed = Handoff(tmp_path).run("stats", "--json", HANDOFF_REDIS_URL=fleet.system.redis_url)
 
     stats = json.loads(completed.stdout)
-    role = next(role for role in stats["roles"] if role["role"] == SPECIALIST)
-    assert (role["workers"], role["slots"], role["busy"], role["queued"]) == (3, 3, 3, 1)
-    assert role["wanted_slots"] == 4
+    agent = next(agent for agent in stats["agents"] if agent["agent"] == SPECIALIST)
+    assert (agent["workers"], agent["slots"], agent["busy"], agent["queued"]) == (3, 3, 3, 1)
+    assert agent["wanted_slots"] == 4
     assert (stats["supervisors"], stats["open_jobs"]) == (2, 2)
     for call in held:
         call.release.set()

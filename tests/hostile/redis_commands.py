@@ -130,9 +130,9 @@ HANDOFFS_OF_OTHER_ROLES: tuple[Command, ...] = (
     ("DEL", WRITERS_DRAFT),
     ("GET", ANALYSTS_DRAFT),
     ("GET", keys.draft(JobId(OTHER_JOB), "synthesizer", HandoffId("synthesizer.1"))),
-    ("HSET", f"{JOB}:roles", "write.1", "analyst"),
-    ("HDEL", f"{JOB}:roles", "write.1"),
-    ("HGETALL", f"{JOB}:roles"),
+    ("HSET", f"{JOB}:agents", "write.1", "analyst"),
+    ("HDEL", f"{JOB}:agents", "write.1"),
+    ("HGETALL", f"{JOB}:agents"),
 )
 """Commands on handoffs of roles that a worker does not serve, and on drafts of other workers."""
 LONGER_NAME = "analyst-de"
@@ -171,7 +171,7 @@ TIMES_TO_LIVE: tuple[Command, ...] = (
     ("PEXPIRE", f"{JOB}:progress", "1"),
     ("PEXPIRE", f"{JOB}:log", "1"),
     ("PEXPIRE", f"{JOB}:blob", "1"),
-    ("PEXPIRE", f"{JOB}:roles", "1"),
+    ("PEXPIRE", f"{JOB}:agents", "1"),
     ("PEXPIRE", f"{JOB}:h:analyst:a.1", "1"),
     ("DEL", f"{JOB}:progress"),
     ("LTRIM", keys.DEAD, "1", "0"),

@@ -327,7 +327,7 @@ def endless_renewal(connection: redis.Redis) -> list[str | int]:
     connection.hset(
         job, mapping={"status": "running", "messages": first + 8, f"message:{first}": message}
     )
-    connection.hset(f"{job}:roles", "find.1", "analyst")
+    connection.hset(f"{job}:agents", "find.1", "analyst")
     fence = hashlib.sha1(b"word", usedforsecurity=False).hexdigest()
     connection.hset(
         f"{job}:h:analyst:find.1",

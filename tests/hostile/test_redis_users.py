@@ -51,7 +51,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = {"{JOB}": f"{{{OTHER_JOB}}}", "MONTH": "2026-11", "ROLE": "writer", "QUEUE": "writer"}
+EXAMPLES = {"{JOB}": f"{{{OTHER_JOB}}}", "MONTH": "2026-11", "AGENT": "writer", "QUEUE": "writer"}
 """Values for the placeholders of the documented keys."""
 LUA = Path(keys.__file__).parent / "lua"
 CASES = [(user, command) for user, commands in ATTACKS.items() for command in commands]

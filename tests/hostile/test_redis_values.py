@@ -433,7 +433,7 @@ def test_an_announcement_of_an_unknown_role_stops_no_statistics(server: Server) 
         attacker.zadd(keys.SERVING, {"tailor/h:1": soon, "writer/h:1": soon})
 
         assert "writer" in {
-            role.role for role in stats_now(console, console.fleet_load.now()).roles
+            agent.agent for agent in stats_now(console, console.fleet_load.now()).agents
         }
 
         attacker.zrem(keys.SERVING, "tailor/h:1", "writer/h:1")

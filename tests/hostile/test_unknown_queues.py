@@ -86,7 +86,7 @@ def test_statistics_and_metrics_go_on(announced: Server) -> None:
         stats = stats_now(store, store.fleet_load.now())
         families = list(StoreMetrics(store).collect())
 
-    assert "analyst" in {role.role for role in stats.roles}
+    assert "analyst" in {agent.agent for agent in stats.agents}
     assert families
 
 

@@ -144,9 +144,9 @@ local function issue()
         roles[#roles + 1], roles[#roles + 2] = handoff.id, handoff.fields.role
         roles_read[job .. handoff.id] = handoff.fields.role
       end
-      redis.call('HSET', job .. ':roles', unpack(roles))
+      redis.call('HSET', job .. ':agents', unpack(roles))
     end
-    redis.call('PEXPIRE', job .. ':roles', integer(kept_ms))
+    redis.call('PEXPIRE', job .. ':agents', integer(kept_ms))
   end
 
   -- Store an issued handoff, and its child job, if it has one.
@@ -216,7 +216,7 @@ local function drop_all()
     redis.call('HDEL', h, 'doing')
     if decision.claim and handoff == decision.claim[1] then to_claim = nil end
     local tenant_label = label('tenant', job_of(job).tenant)
-    add_to_metric('1', 'handoffs', tenant_label, label('role', role), 'dropped')
+    add_to_metric('1', 'handoffs', tenant_label, label('agent', role), 'dropped')
     redis.call('DEL', draft_key(job, handoff))
     settle_unanswered(job, h, handoff)
     close_calls(job, asks)

@@ -21,5 +21,5 @@ redis.call('HDEL', h, 'lost', 'unread')
 redis.call('ZREM', due, member)
 if queue then leave_queue(queue, member) end
 redis.call('LPUSH', KEYS[2], ARGV[4])
-add_to_metric('1', 'dead_letters', label('role', queue or ''))
+add_to_metric('1', 'dead_letters', label('agent', queue or ''))
 return 'dead'

@@ -51,7 +51,7 @@ if new > 0 and stored == known then
 end
 -- A turn ends when the next one asks for its call. A repeated request has its reservation already.
 if worst and turn_at and not reservation_of(h) then
-  observe(now_ms() - tonumber(turn_at), 'turn_duration_seconds', label('role', role or ''))
+  observe(now_ms() - tonumber(turn_at), 'turn_duration_seconds', label('agent', role or ''))
   redis.call('HDEL', h, 'turn_at')
 end
 if is_cancelled(job) then return { 'cancelled' } end

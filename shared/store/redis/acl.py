@@ -174,7 +174,7 @@ _JOB = f"{keys.PREFIX}{{{_ID}}}"
 _HANDOFF = f"{_JOB}:h:*"
 _TURNS = f"{_JOB}:t:*"
 _DRAFTS = f"{_JOB}:draft:*"
-_ROLES = f"{_JOB}:roles"
+_AGENTS = f"{_JOB}:agents"
 _PROGRESS = f"{_JOB}:progress"
 _TITLE = f"{_JOB}:title"
 _BLOB = f"{_JOB}:blob"
@@ -186,7 +186,7 @@ _WHOLE_JOB = (
     _JOB,
     _PROGRESS,
     _TITLE,
-    _ROLES,
+    _AGENTS,
     _HANDOFF,
     _TURNS,
     _DRAFTS,
@@ -341,7 +341,7 @@ def worker_access(specialists: Sequence[str]) -> RedisRights:
             Selector(("exists", "hexists"), _handoffs((CHILD_JOB_SPECIALIST,))),
             Selector(("rpush", "llen", "lrange", "del", "pexpire"), _turns(specialists)),
             Selector(("set", "del"), _drafts(specialists)),
-            Selector(("hget",), (_ROLES,)),
+            Selector(("hget",), (_AGENTS,)),
             # not `lset`, `ltrim`: a worker changes and removes no event
             Selector(("rpush", "llen"), (_LOG,)),
             Selector(("xadd",), (_NEWEST,)),
@@ -530,7 +530,7 @@ def observer_access(specialists: Sequence[str]) -> RedisRights:
             _PROGRESS,
             _TITLE,
             _HANDOFF,
-            _ROLES,
+            _AGENTS,
             _LOG,
             _NEWEST,
             _REFUSED,

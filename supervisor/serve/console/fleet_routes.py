@@ -36,7 +36,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Numbers of the ended handoffs of a role since the store exists."""
+    """Numbers of the ended handoffs of an agent since the store exists."""
 
     failed: int
     ended: int
@@ -52,7 +52,7 @@ class FleetPage:
     """Live processes by version."""
     paused_handoffs: tuple[PausedHandoff, ...]
     paused_count: int
-    """Handoffs of paused roles. `paused_handoffs` has the oldest."""
+    """Handoffs of paused agents. `paused_handoffs` has the oldest."""
     outcomes: Mapping[str, Outcomes]
     """Outcomes of the ended handoffs, by queue."""
     pauses: Mapping[str, Pause]
@@ -74,8 +74,8 @@ def read_fleet(store: Store) -> FleetPage:
     """Read the fleet."""
     load = store.fleet_load.now()
     stats = stats_now(store, load)
-    roles = sorted({*load.waiting, *load.paused, *ROLES})
-    paused_handoffs, paused_count = store.pauses.read_paused_handoffs(roles, MAX_HANDOFFS)
+    agents = sorted({*load.waiting, *load.paused, *ROLES})
+    paused_handoffs, paused_count = store.pauses.read_paused_handoffs(agents, MAX_HANDOFFS)
     return FleetPage(
         stats=stats,
         load=load,
@@ -89,15 +89,15 @@ def read_fleet(store: Store) -> FleetPage:
 
 
 def _outcomes(stats: FleetStats, counts: Mapping[str, Mapping[str, int]]) -> dict[str, Outcomes]:
-    """Return the outcomes by queue. A role without a count of its own is left out if some roles
+    """Return the outcomes by queue. An agent without a count of its own is left out if some roles
     share a count.
     """
     outcomes: dict[str, Outcomes] = {}
     if OTHER not in counts:
-        for role_stats in (*stats.roles, stats.supervisor_roles):
-            outcomes[role_stats.role] = Outcomes(0, 0)
-    for role, by_outcome in counts.items():
-        queue = queue_of(role)
+        for agent_stats in (*stats.agents, stats.supervisor_roles):
+            outcomes[agent_stats.agent] = Outcomes(0, 0)
+    for agent, by_outcome in counts.items():
+        queue = queue_of(agent)
         earlier = outcomes.get(queue, Outcomes(0, 0))
         failed = by_outcome.get(ResultStatus.FAILED, 0)
         ended = sum(by_outcome.get(status, 0) for status in ResultStatus)
@@ -129,11 +129,11 @@ def _alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list
             f"Jobs that wait for a worker of {names}: {count:,}. Start a worker with"
             f" `handoff {command}`."
         )
-    for role in stats.roles:
-        if role.queued and not role.workers and not role.is_paused:
+    for agent in stats.agents:
+        if agent.queued and not agent.workers and not agent.is_paused:
             alarms.append(
-                f"No worker serves {role.role}, and {role.queued:,} handoffs wait for it: start"
-                f" one with `handoff worker {role.role}`."
+                f"No worker serves {agent.agent}, and {agent.queued:,} handoffs wait for it: start"
+                f" one with `handoff worker {agent.agent}`."
             )
     queued = stats.supervisor_roles.queued
     if (stats.open_jobs or queued) and not stats.supervisors:
@@ -164,7 +164,7 @@ async def live(visit: ReadsFleet) -> Response:
 def _values(page: FleetPage) -> dict[str, Any]:
     return {
         "page": page,
-        "all_roles": (*page.stats.roles, page.stats.supervisor_roles),
+        "all_agents": (*page.stats.agents, page.stats.supervisor_roles),
         "most": MAX_HANDOFFS,
         "most_processes": MAX_PROCESSES,
         "roles": sorted(ROLES),
@@ -174,17 +174,17 @@ def _values(page: FleetPage) -> dict[str, Any]:
 
 @router.post("/fleet/pause")
 async def pause(request: Request, visit: OperatesFleet) -> Response:
-    """Pause a role."""
+    """Pause an agent."""
     form = await request.form()
-    await visit.access.jobs.pause(str(form.get("role", "")), str(form.get("reason", "")))
+    await visit.access.jobs.pause(str(form.get("agent", "")), str(form.get("reason", "")))
     return go_to("/fleet")
 
 
 @router.post("/fleet/unpause")
 async def unpause(request: Request, visit: OperatesFleet) -> Response:
-    """End the pause of a role."""
+    """End the pause of an agent."""
     form = await request.form()
-    await visit.access.jobs.unpause(str(form.get("role", "")))
+    await visit.access.jobs.unpause(str(form.get("agent", "")))
     return go_to("/fleet")
 
 

@@ -245,48 +245,61 @@ def _open_steps(
         return []
     served = store.presence.load_served_specialists()
     load = store.fleet_load.now()
-    roles: dict[HandoffId, str] = {}
+    agents: dict[HandoffId, str] = {}
     for recorded in record.journal:
         if isinstance(recorded.event, HandoffIssued):
-            roles[recorded.event.handoff_id] = recorded.event.assigned_to
+            agents[recorded.event.handoff_id] = recorded.event.assigned_to
     steps: list[OpenStep] = []
     for handoff_id, info in list(open_handoffs.items())[:MAX_OPEN]:
-        if info.state == "running":
+        steps.append(_open_step(handoff_id, agents[handoff_id], info, served, load))
+    return steps
+
+
+def _open_step(
+    handoff_id: str,
+    agent: str,
+    info: HandoffInfo,
+    served: dict[str, ServedSpecialist],
+    load: FleetLoad,
+) -> OpenStep:
+    if info.state == "running":
             doing = info.doing or "works"
             step = OpenStep(handoff_id, "running", f"{doing}, on {info.worker}")
         else:
-            step = OpenStep(handoff_id, "queued", _why(roles[handoff_id], info, served, load))
+            step = OpenStep(handoff_id, "queued", _why(agent, info, served, load))
         steps.append(step)
     return steps
 
 
-def _why(role: str, info: HandoffInfo, served: dict[str, ServedSpecialist], load: FleetLoad) -> str:
+def _why(
+    agent: str, info: HandoffInfo, served: dict[str, ServedSpecialist], load: FleetLoad
+) -> str:
     """Return the reason why a handoff waits."""
     if info.deferred_until is not None and info.doing.startswith(WAITS_FOR):
         return info.doing
     if info.deferred_until is not None:
         left_s = max(0, round(info.deferred_until - load.at))
         return f"waits {left_s} s for its provider: {info.doing}"
-    if role in load.paused:
-        return f"waits for {role}, which is paused"
+    if agent in load.paused:
+        return f"waits for {agent}, which is paused"
     if info.waits:
         return "waits, because its message is a dead letter"
     if info.lost:
         return "its message or its worker was lost, and the sweeper publishes it again"
-    return _describe_awaited_processes(role, served, load)
+    return _describe_awaited_processes(agent, served, load)
 
 
 def _describe_awaited_processes(
-    role: str, served: dict[str, ServedSpecialist], load: FleetLoad
+    agent: str, served: dict[str, ServedSpecialist], load: FleetLoad
 ) -> str:
-    """Return the processes that an unclaimed handoff of a role waits for."""
-    if role == CHILD_JOB_SPECIALIST:
+    """Return the processes that an unclaimed handoff of an agent waits for."""
+    if agent == CHILD_JOB_SPECIALIST:
         return "waits for a supervisor, which begins its child job"
-    if role in ROLES and not load.supervisors:
+    if agent in ROLES and not load.supervisors:
         return "waits for a supervisor, and none runs"
-    if role in ROLES:
+    if agent in ROLES:
         busy = load.busy(ROLES_QUEUE)
         return f"waits for a supervisor: {busy} of {load.role_slots} slots for roles are busy"
-    if role in served:
-        return f"waits for {role}: {load.busy(role)} of {served[role].slots} slots are busy"
-    return f"waits for {role}, which no worker serves"
+    if agent in served:
+        return f"waits for {agent}: {load.busy(agent)} of {served[agent].slots} slots are busy"
+    return f"waits for {agent}, which no worker serves"

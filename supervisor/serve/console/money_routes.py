@@ -147,7 +147,7 @@ def read_money(access: Access, days: int, tenant: str | None) -> MoneyPage:
         tables.append(_table("Tenant", spending, lambda entry: entry.tenant))
     tables += [
         _table("Model", spending, lambda entry: entry.model),
-        _table("Specialist or role", spending, lambda entry: entry.role),
+        _table("Agent", spending, lambda entry: entry.agent),
         _table("Mode", spending, lambda entry: entry.mode or "unknown"),
     ]
     budgets, left_s = _budgets(access, spending, today, tenant)

@@ -39,7 +39,7 @@ def test_only_handoffs_with_a_slot_count_as_at_work(store: Store, job_id: JobId)
     load = store.fleet_load.now()
 
     (handoff,) = load.at_work
-    assert (handoff.job_id, handoff.handoff_id, handoff.role, handoff.worker) == (
+    assert (handoff.job_id, handoff.handoff_id, handoff.agent, handoff.worker) == (
         job_id,
         "a.1",
         "researcher",

@@ -76,7 +76,7 @@ def test_a_deleted_job_leaves_no_key_of_any_kind(store: Store) -> None:
     """Each function of `keys` with a job's id names a key of the job."""
     job_id, handoff_id = a_job(store), HandoffId("a.1")
     issue(store, job_id, handoff_id)
-    values = {"job_id": job_id, "role": "researcher", "handoff_id": handoff_id}
+    values = {"job_id": job_id, "agent": "researcher", "handoff_id": handoff_id}
     redis = store.connection.redis
     kinds: list[str] = []
     for kind, name_of in inspect.getmembers(keys, inspect.isfunction):

@@ -1,4 +1,4 @@
-"""A paused role gets no claims. Its handoffs wait, and continue when the role is unpaused."""
+"""A paused agent gets no claims. Its handoffs wait, and continue when the agent is unpaused."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_paused_handoffs_are_listed_with_the_oldest_first(store: Store, job_id: 
 
     paused, count = store.pauses.read_paused_handoffs(["writer", "researcher"], 1)
 
-    assert ([(handoff.handoff_id, handoff.role, handoff.since) for handoff in paused], count) == (
+    assert ([(handoff.handoff_id, handoff.agent, handoff.since) for handoff in paused], count) == (
         [("find.1", "researcher", 5.0)],
         2,
     )
@@ -82,7 +82,7 @@ def test_paused_handoffs_are_listed_with_the_oldest_first(store: Store, job_id: 
     assert store.pauses.read_paused_handoffs([], 9) == ([], 0)
 
 
-def test_other_roles_continue(store: Store, job_id: JobId) -> None:
+def test_other_agents_continue(store: Store, job_id: JobId) -> None:
     store.pauses.pause("writer", "")
 
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
@@ -144,7 +144,7 @@ def test_a_sweep_finds_a_paused_handoff_only_after_the_pause(store: Store, job_i
     assert claim(store, job_id, "find.1").verdict is ClaimVerdict.GRANTED
 
 
-def test_a_message_in_the_queue_of_a_paused_role_is_not_published_again(
+def test_a_message_in_the_queue_of_a_paused_agent_is_not_published_again(
     store: Store, job_id: JobId
 ) -> None:
     store.pauses.pause("researcher", "")
@@ -155,7 +155,7 @@ def test_a_message_in_the_queue_of_a_paused_role_is_not_published_again(
     store.connection.redis.delete(QUEUE)
 
 
-def test_a_lapsed_claim_of_a_paused_role_is_found_once_and_paused(
+def test_a_lapsed_claim_of_a_paused_agent_is_found_once_and_paused(
     store: Store, job_id: JobId
 ) -> None:
     expire_lease(store, granted_claim(store, job_id, "find.1"))
@@ -184,7 +184,7 @@ def test_a_dropped_paused_handoff_leaves_no_entry(store: Store, job_id: JobId) -
     assert store.pauses.unpause("researcher") == 0
 
 
-def test_presence_names_paused_roles_their_reason_and_their_waiting_handoffs(
+def test_presence_names_paused_agents_their_reason_and_their_waiting_handoffs(
     store: Store, job_id: JobId
 ) -> None:
     store.pauses.pause("researcher", "it cites nonsense")
@@ -198,7 +198,7 @@ def test_presence_names_paused_roles_their_reason_and_their_waiting_handoffs(
         assert there.paused["researcher"].reason == "it cites nonsense"
 
 
-def test_a_role_that_is_not_paused_cannot_be_resumed(store: Store) -> None:
+def test_an_agent_that_is_not_paused_cannot_be_resumed(store: Store) -> None:
     assert store.pauses.unpause("researcher") is None
 
 

@@ -70,7 +70,7 @@ def keys_of(job_id: JobId) -> list[str]:
         keys.progress(job_id),
         keys.log(job_id),
         keys.blobs(job_id),
-        keys.roles(job_id),
+        keys.agents(job_id),
         keys.handoff(job_id, "researcher", HANDOFF_ID),
     ]
 

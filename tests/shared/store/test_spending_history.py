@@ -114,7 +114,7 @@ def test_a_copied_result_counts_with_the_money_that_it_saved(store: Store) -> No
     finish_with(claimed, copied)
 
     (spent,) = spending(store)
-    assert (spent.role, spent.model) == ("researcher", MODEL)
+    assert (spent.agent, spent.model) == ("researcher", MODEL)
     assert spent.amounts == Amounts(copies=1, spared=70)
 
 

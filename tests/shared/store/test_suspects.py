@@ -102,7 +102,7 @@ def test_a_job_deleted_during_the_sweep_does_not_come_back(store: Store, job_id:
 
     store.due_work.mark_sent(job_id, [SUSPECT])
 
-    assert not store.connection.redis.exists(keys.job(job_id), keys.roles(job_id))
+    assert not store.connection.redis.exists(keys.job(job_id), keys.agents(job_id))
 
 
 def test_a_message_that_was_lost_in_its_queue_is_found_until_it_is_sent(

@@ -24,13 +24,13 @@ LONG_CALL_MS = 101_000
 USAGE = Usage(input_tokens=10_000, output_tokens=100)
 
 
-def store_handoffs(store: Store, role: str, model: str, limits: RateLimits) -> None:
-    """Store a finished handoff of the role, and 30 waiting handoffs.
+def store_handoffs(store: Store, agent: str, model: str, limits: RateLimits) -> None:
+    """Store a finished handoff of the agent, and 30 waiting handoffs.
 
     The handoff ran for just over 100 seconds and made one call. The provider reported `limits`.
     """
     job_id, expected = a_job(store), ExpectedUsage(f"account:{model}", 400, 500)
-    issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=role)
+    issue(store, job_id, "a.1", *(f"b{n}.1" for n in range(30)), role=agent)
     claimed = granted_claim(store, job_id, "a.1")
     assert claimed.reserve(WORST, expected) is None
     claimed.report_limits(limits)
@@ -42,7 +42,7 @@ def store_handoffs(store: Store, role: str, model: str, limits: RateLimits) -> N
     finish_with(claimed, result)
 
 
-def test_each_role_is_compared_with_the_limits_of_the_model_that_its_handoffs_call(
+def test_each_agent_is_compared_with_the_limits_of_the_model_that_its_handoffs_call(
     store: Store,
 ) -> None:
     """A slot makes less than one call of 10,000 tokens in a hundred seconds."""
@@ -57,7 +57,7 @@ def test_each_role_is_compared_with_the_limits_of_the_model_that_its_handoffs_ca
 
     stats = stats_now(store, store.fleet_load.now())
 
-    assert {role.role: role.wanted_slots for role in stats.roles} == {
+    assert {agent.agent: agent.wanted_slots for agent in stats.agents} == {
         "critic": 30,
         "researcher": 11,
         "writer": 21,
@@ -75,9 +75,9 @@ def test_a_fleet_whose_calls_are_all_refused_wants_no_more_slots(
 
     stats = stats_now(store, store.fleet_load.now())
 
-    assert [(role.role, role.busy, role.queued, role.wanted_slots) for role in stats.roles] == [
-        ("researcher", 1, 30, 1)
-    ]
+    assert [
+        (agent.agent, agent.busy, agent.queued, agent.wanted_slots) for agent in stats.agents
+    ] == [("researcher", 1, 30, 1)]
     assert [
         (bucket.refused_until is not None, bucket.limits["requests"].limit)
         for bucket in stats.buckets

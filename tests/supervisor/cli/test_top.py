@@ -186,7 +186,7 @@ def rendered_lines(
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_a_small_terminal_hides_idle_roles_first_and_never_the_keys(
+def test_a_small_terminal_hides_idle_agents_first_and_never_the_keys(
     width: int,
 ) -> None:
     long = "check_the_supplier_contract_carefully"
@@ -238,14 +238,14 @@ def test_a_terminal_of_a_few_lines_shows_the_keys_and_no_line_too_many(
     assert lines[-1].startswith("1-9: open a job   q: end")
 
 
-def test_on_a_small_terminal_roles_are_shown_and_running_handoffs_are_counted() -> None:
+def test_on_a_small_terminal_agents_are_shown_and_running_handoffs_are_counted() -> None:
     lines = rendered_lines(STATS, ROWS, 40, 10)
 
     assert [line.split()[0] for line in lines[5:8]] == ["poet", "researcher", "writer"]
     assert lines[-1].split("   ") == ["1-9: open a job", "q: end", "2 running"]
 
 
-def test_on_a_large_terminal_every_role_has_its_row() -> None:
+def test_on_a_large_terminal_every_agent_has_its_row() -> None:
     assert not any(" idle: " in line for line in rendered_lines(STATS, ROWS, 140, 50))
 
 

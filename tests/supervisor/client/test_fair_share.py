@@ -1,4 +1,4 @@
-"""Roles that share a limit never exceed it. A role gets more only from a role that has more."""
+"""Agents that share a limit never exceed it. An agent takes only from agents that have more."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from handoff_queue.supervisor.client.wanted_slots import Limit, fair_parts
 
 REQUESTS, INPUT, OTHER = ("a:wide", "requests"), ("a:wide", "input"), ("a:narrow", "requests")
 LIMITS = [REQUESTS, INPUT, OTHER, ("a:narrow", "output")]
-ROLES = ["coder", "critic", "researcher", "roles", "writer"]
+AGENTS = ["coder", "critic", "researcher", "roles", "writer"]
 TOLERANCE = 1 + 1e-9
 
 amounts = st.floats(min_value=0.001, max_value=1_000)
 allowances = st.dictionaries(st.sampled_from(LIMITS), amounts)
-wants_by_role = st.dictionaries(
-    st.sampled_from(ROLES),
+wants_by_agent = st.dictionaries(
+    st.sampled_from(AGENTS),
     st.dictionaries(st.sampled_from(LIMITS), st.one_of(st.just(0.0), amounts)),
 )
 Wants = dict[str, dict[Limit, float]]
 
 
 def used_amount(limit: Limit, wants: Wants, parts: dict[str, float]) -> float:
-    return sum(parts[role] * limits.get(limit, 0.0) for role, limits in wants.items())
+    return sum(parts[agent] * limits.get(limit, 0.0) for agent, limits in wants.items())
 
 
-@given(wants_by_role, allowances)
-def test_no_limit_is_exceeded_and_no_role_gets_more_than_all(
+@given(wants_by_agent, allowances)
+def test_no_limit_is_exceeded_and_no_agent_gets_more_than_all(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
     parts = fair_parts(wants, allowed)
@@ -39,8 +39,8 @@ def test_no_limit_is_exceeded_and_no_role_gets_more_than_all(
     )
 
 
-@given(wants_by_role, allowances)
-def test_a_role_with_less_than_all_uses_a_full_limit_in_which_no_role_has_a_larger_part(
+@given(wants_by_agent, allowances)
+def test_an_agent_with_less_than_all_uses_a_full_limit_in_which_no_agent_has_a_larger_part(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
     parts = fair_parts(wants, allowed)
@@ -50,8 +50,8 @@ def test_a_role_with_less_than_all_uses_a_full_limit_in_which_no_role_has_a_larg
         if used_amount(limit, wants, parts) * TOLERANCE >= most
     }
 
-    for role, part in parts.items():
-        held_by = [limit for limit in full if wants[role].get(limit)]
+    for agent, part in parts.items():
+        held_by = [limit for limit in full if wants[agent].get(limit)]
         assert part == 1.0 or any(
             all(
                 parts[other] <= part * TOLERANCE
@@ -59,26 +59,26 @@ def test_a_role_with_less_than_all_uses_a_full_limit_in_which_no_role_has_a_larg
                 if limits.get(limit)
             )
             for limit in held_by
-        ), role
+        ), agent
 
 
-@given(wants_by_role, allowances, st.sampled_from(ROLES))
+@given(wants_by_agent, allowances, st.sampled_from(AGENTS))
 def test_a_separate_bucket_is_not_narrowed_by_other_buckets(
-    wants: Wants, allowed: dict[Limit, float], role: str
+    wants: Wants, allowed: dict[Limit, float], agent: str
 ) -> None:
-    own_limits = wants.get(role, {})
+    own_limits = wants.get(agent, {})
     others = {
         name: {limit: amount for limit, amount in limits.items() if not own_limits.get(limit)}
         for name, limits in wants.items()
     }
 
-    assert fair_parts(others | {role: own_limits}, allowed)[role] == pytest.approx(
-        fair_parts({role: own_limits}, allowed)[role]
+    assert fair_parts(others | {agent: own_limits}, allowed)[agent] == pytest.approx(
+        fair_parts({agent: own_limits}, allowed)[agent]
     )
 
 
-@given(wants_by_role, allowances)
-def test_the_order_of_roles_and_limits_changes_nothing(
+@given(wants_by_agent, allowances)
+def test_the_order_of_agents_and_limits_changes_nothing(
     wants: Wants, allowed: dict[Limit, float]
 ) -> None:
     turned = fair_parts(dict(reversed(wants.items())), dict(reversed(allowed.items())))
@@ -86,12 +86,12 @@ def test_the_order_of_roles_and_limits_changes_nothing(
     assert turned == pytest.approx(fair_parts(wants, allowed))
 
 
-@given(wants_by_role)
-def test_without_a_known_limit_every_role_gets_all(wants: Wants) -> None:
+@given(wants_by_agent)
+def test_without_a_known_limit_every_agent_gets_all(wants: Wants) -> None:
     assert set(fair_parts(wants, {}).values()) <= {1.0}
 
 
-def test_the_part_that_a_role_cannot_use_goes_to_the_others() -> None:
+def test_the_part_that_an_agent_cannot_use_goes_to_the_others() -> None:
     wants = {"researcher": {REQUESTS: 10.0, OTHER: 10.0}, "writer": {REQUESTS: 10.0}}
 
     assert fair_parts(wants, {REQUESTS: 10.0, OTHER: 1.0}) == pytest.approx(

@@ -1,4 +1,4 @@
-"""The number of slots that a role could use follows from its backlog and the provider's limits."""
+"""The slots that an agent could use follow from its backlog and the limits of the provider."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from handoff_queue.shared.store.presence import ServedSpecialist
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import ROLES_QUEUE
 from handoff_queue.shared.types.rate_limits import Allowance
-from handoff_queue.supervisor.client.fleet_statistics import FleetStats, RoleStats, stats_of
+from handoff_queue.supervisor.client.fleet_statistics import AgentStats, FleetStats, stats_of
 from handoff_queue.supervisor.client.wanted_slots import NEWEST
 from tests.doubles.handoffs import a_spec
 
@@ -60,11 +60,11 @@ def refused_bucket(bucket: RateLimitBucket) -> RateLimitBucket:
     return replace(bucket, refused_until=NOW + 120, why="rate limit")
 
 
-def running_handoff(role: str, *, deferred: bool = False) -> RunningHandoff:
+def running_handoff(agent: str, *, deferred: bool = False) -> RunningHandoff:
     return RunningHandoff(
         JobId("j-0123456789ab"),
         HandoffId("a.1"),
-        role,
+        agent,
         "w",
         "",
         0,
@@ -97,7 +97,7 @@ def stats_with_buckets(
     samples: Any = None,
     paused: bool = False,
 ) -> FleetStats:
-    queues = {role: QueueBacklog(many, NOW - 30) for role, many in (waiting or {}).items()}
+    queues = {agent: QueueBacklog(many, NOW - 30) for agent, many in (waiting or {}).items()}
     load = FleetLoad(
         NOW,
         1,
@@ -111,14 +111,14 @@ def stats_with_buckets(
     return stats_of(load, everyone, samples or {}, DaySpending(0, 0, 0, 0), WINDOW_S)
 
 
-def role_stats_of(stats: FleetStats, name: str = "researcher") -> RoleStats:
-    return next(role_stats for role_stats in stats.roles if role_stats.role == name)
+def agent_stats_of(stats: FleetStats, name: str = "researcher") -> AgentStats:
+    return next(agent_stats for agent_stats in stats.agents if agent_stats.agent == name)
 
 
 def test_a_handoff_that_waits_for_an_equal_one_needs_no_slot() -> None:
     waiting = replace(running_handoff("researcher", deferred=True), doing="equal handoff j-1 a.1")
 
-    stats = role_stats_of(stats_with(running_handoff("researcher"), waiting))
+    stats = agent_stats_of(stats_with(running_handoff("researcher"), waiting))
 
     assert (stats.deferred, stats.wanted_slots) == (1, 1)
 
@@ -131,17 +131,17 @@ def test_running_deferred_and_waiting_handoffs_need_a_slot_each() -> None:
     )
 
     assert (
-        role_stats_of(stats).busy,
-        role_stats_of(stats).deferred,
-        role_stats_of(stats).queued,
-        role_stats_of(stats).wanted_slots,
+        agent_stats_of(stats).busy,
+        agent_stats_of(stats).deferred,
+        agent_stats_of(stats).queued,
+        agent_stats_of(stats).wanted_slots,
     ) == (
         1,
         1,
         5,
         7,
     )
-    assert role_stats_of(stats).oldest_s == 30
+    assert agent_stats_of(stats).oldest_s == 30
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_running_deferred_and_waiting_handoffs_need_a_slot_each() -> None:
 )
 def test_a_handoff_that_waits_for_a_batch_or_an_approval_needs_no_slot(doing: str) -> None:
     waits = replace(running_handoff("researcher", deferred=True), doing=doing)
-    stats = role_stats_of(stats_with(running_handoff("researcher"), waits))
+    stats = agent_stats_of(stats_with(running_handoff("researcher"), waits))
 
     assert (stats.busy, stats.deferred, stats.wanted_slots) == (1, 1, 1)
 
 
-def test_an_idle_role_needs_no_slot() -> None:
-    assert role_stats_of(stats_with(), "writer").wanted_slots == 0
+def test_an_idle_agent_needs_no_slot() -> None:
+    assert agent_stats_of(stats_with(), "writer").wanted_slots == 0
 
 
 @pytest.mark.parametrize(("requests", "wanted"), [(600, 10), (150, 5), (30, 1), (None, 10)])
@@ -169,14 +169,14 @@ def test_the_number_of_slots_is_bounded_by_the_calls_that_the_provider_allows(
         samples={"researcher": TEN_SECONDS_FOR_FIVE_TURNS},
     )
 
-    assert role_stats_of(stats).wanted_slots == wanted
+    assert agent_stats_of(stats).wanted_slots == wanted
 
 
-def test_roles_share_the_providers_limit_by_their_work() -> None:
+def test_agents_share_the_providers_limit_by_their_work() -> None:
     samples = {"researcher": TEN_SECONDS_FOR_FIVE_TURNS, "writer": TEN_SECONDS_FOR_FIVE_TURNS}
     stats = stats_with(waiting={"researcher": 30, "writer": 10}, requests=600, samples=samples)
 
-    assert (role_stats_of(stats).wanted_slots, role_stats_of(stats, "writer").wanted_slots) == (
+    assert (agent_stats_of(stats).wanted_slots, agent_stats_of(stats, "writer").wanted_slots) == (
         15,
         5,
     )
@@ -192,7 +192,7 @@ def test_the_supervisors_roles_share_the_same_limit() -> None:
     )
 
     assert (
-        role_stats_of(stats).wanted_slots,
+        agent_stats_of(stats).wanted_slots,
         stats.supervisor_roles.wanted_slots,
         stats.supervisor_roles.seconds,
     ) == (
@@ -202,7 +202,7 @@ def test_the_supervisors_roles_share_the_same_limit() -> None:
     )
 
 
-def test_a_role_is_bounded_only_by_the_bucket_of_its_own_calls() -> None:
+def test_an_agent_is_bounded_only_by_the_bucket_of_its_own_calls() -> None:
     samples = {"researcher": [work_sample("narrow")], "writer": TEN_SECONDS_FOR_FIVE_TURNS}
     stats = stats_with(
         waiting={"researcher": 30, "writer": 10},
@@ -211,7 +211,7 @@ def test_a_role_is_bounded_only_by_the_bucket_of_its_own_calls() -> None:
         buckets=(bucket_of(60, "narrow"),),
     )
 
-    assert (role_stats_of(stats).wanted_slots, role_stats_of(stats, "writer").wanted_slots) == (
+    assert (agent_stats_of(stats).wanted_slots, agent_stats_of(stats, "writer").wanted_slots) == (
         2,
         10,
     )
@@ -225,7 +225,7 @@ def test_a_bucket_without_limits_does_not_affect_the_others() -> None:
         buckets=(bucket_of(60, "narrow"), bucket_of(None, "unknown")),
     )
 
-    assert (role_stats_of(stats).wanted_slots, role_stats_of(stats, "writer").wanted_slots) == (
+    assert (agent_stats_of(stats).wanted_slots, agent_stats_of(stats, "writer").wanted_slots) == (
         2,
         10,
     )
@@ -244,10 +244,10 @@ def test_token_limits_bound_the_number_of_slots(tokens: dict[str, int], wanted: 
         buckets=(bucket_of(6_000, "some-model", **tokens),),
     )
 
-    assert role_stats_of(stats).wanted_slots == wanted
+    assert agent_stats_of(stats).wanted_slots == wanted
 
 
-def test_a_role_with_two_models_is_bounded_by_the_narrow_one_as_far_as_it_uses_it() -> None:
+def test_an_agent_with_two_models_is_bounded_by_the_narrow_one_as_far_as_it_uses_it() -> None:
     samples = {
         "researcher": [work_sample(), work_sample("narrow"), work_sample(None), work_sample(None)]
     }
@@ -258,15 +258,15 @@ def test_a_role_with_two_models_is_bounded_by_the_narrow_one_as_far_as_it_uses_i
         buckets=(bucket_of(60, "narrow"),),
     )
 
-    assert role_stats_of(stats).wanted_slots == 8
+    assert agent_stats_of(stats).wanted_slots == 8
 
 
 def test_the_wait_for_the_provider_is_not_work() -> None:
-    """Otherwise a role that waits for the provider would want more slots, which would also wait."""
+    """Otherwise an agent that waits for its provider would want more slots, which would wait."""
     samples = {"researcher": [work_sample(waited_ms=90_000)]}
 
     assert (
-        role_stats_of(
+        agent_stats_of(
             stats_with(waiting={"researcher": 10}, requests=150, samples=samples)
         ).wanted_slots
         == 5
@@ -277,7 +277,7 @@ def test_a_handoff_that_lasted_long_in_a_pause_makes_no_slot_look_slow() -> None
     samples = {"researcher": [work_sample(), work_sample(), work_sample() | {"ms": 7_200_000}]}
 
     assert (
-        role_stats_of(
+        agent_stats_of(
             stats_with(waiting={"researcher": 10}, requests=150, samples=samples)
         ).wanted_slots
         == 5
@@ -288,7 +288,7 @@ def test_another_model_counts_once_the_newest_handoffs_have_used_it() -> None:
     samples = {"researcher": [work_sample("wide")] * NEWEST + [work_sample()] * 100}
 
     assert (
-        role_stats_of(
+        agent_stats_of(
             stats_with(
                 waiting={"researcher": 10},
                 requests=6,
@@ -312,10 +312,10 @@ def test_while_the_provider_refuses_only_running_handoffs_need_a_slot() -> None:
     )
 
     assert (
-        role_stats_of(stats).busy,
-        role_stats_of(stats).deferred,
-        role_stats_of(stats).queued,
-        role_stats_of(stats).wanted_slots,
+        agent_stats_of(stats).busy,
+        agent_stats_of(stats).deferred,
+        agent_stats_of(stats).queued,
+        agent_stats_of(stats).wanted_slots,
     ) == (
         1,
         40,
@@ -324,9 +324,9 @@ def test_while_the_provider_refuses_only_running_handoffs_need_a_slot() -> None:
     )
 
 
-def test_a_role_whose_first_calls_are_refused_needs_no_slots_for_them() -> None:
+def test_an_agent_whose_first_calls_are_refused_needs_no_slots_for_them() -> None:
     assert (
-        role_stats_of(
+        agent_stats_of(
             stats_with_buckets(
                 refused_bucket(bucket_of(None)),
                 works=(running_handoff("researcher", deferred=True),) * 40,
@@ -335,14 +335,14 @@ def test_a_role_whose_first_calls_are_refused_needs_no_slots_for_them() -> None:
         == 0
     )
     assert (
-        role_stats_of(
+        agent_stats_of(
             stats_with_buckets(refused_bucket(bucket_of(None)), waiting={"researcher": 40})
         ).wanted_slots
         == 0
     )
 
 
-def test_a_role_with_another_model_than_the_refused_one_needs_its_slots() -> None:
+def test_an_agent_with_another_model_than_the_refused_one_needs_its_slots() -> None:
     samples = {"researcher": [work_sample("narrow")], "writer": TEN_SECONDS_FOR_FIVE_TURNS}
     buckets = (refused_bucket(bucket_of(None, "narrow")), bucket_of(None))
     stats = stats_with_buckets(
@@ -350,13 +350,13 @@ def test_a_role_with_another_model_than_the_refused_one_needs_its_slots() -> Non
     )
 
     assert (
-        role_stats_of(stats).wanted_slots,
-        role_stats_of(stats, "writer").wanted_slots,
-        role_stats_of(stats, "critic").wanted_slots,
+        agent_stats_of(stats).wanted_slots,
+        agent_stats_of(stats, "writer").wanted_slots,
+        agent_stats_of(stats, "critic").wanted_slots,
     ) == (0, 10, 7)
 
 
-def test_a_role_that_sometimes_calls_a_refused_model_needs_the_slots_of_its_other_calls() -> None:
+def test_an_agent_that_sometimes_calls_a_refused_model_needs_the_slots_of_its_other_calls() -> None:
     samples = {"researcher": [work_sample("narrow"), *[work_sample()] * 3]}
     stats = stats_with_buckets(
         refused_bucket(bucket_of(None, "narrow")),
@@ -365,32 +365,35 @@ def test_a_role_that_sometimes_calls_a_refused_model_needs_the_slots_of_its_othe
         samples=samples,
     )
 
-    assert role_stats_of(stats).wanted_slots == 30
+    assert agent_stats_of(stats).wanted_slots == 30
 
 
-def test_a_paused_role_needs_no_slot() -> None:
-    assert role_stats_of(stats_with(waiting={"researcher": 5}, paused=True)).wanted_slots == 0
+def test_a_paused_agent_needs_no_slot() -> None:
+    assert agent_stats_of(stats_with(waiting={"researcher": 5}, paused=True)).wanted_slots == 0
 
 
-def test_an_unserved_paused_role_needs_no_slot_and_is_shown_as_paused() -> None:
+def test_an_unserved_paused_agent_needs_no_slot_and_is_shown_as_paused() -> None:
     stats = stats_with(waiting={"poet": 5}, paused=True)
 
-    assert (role_stats_of(stats, "poet").is_paused, role_stats_of(stats, "poet").wanted_slots) == (
+    assert (
+        agent_stats_of(stats, "poet").is_paused,
+        agent_stats_of(stats, "poet").wanted_slots,
+    ) == (
         True,
         0,
     )
 
 
-def test_an_unserved_role_is_named_and_needs_slots() -> None:
-    lonely = role_stats_of(stats_with(waiting={"poet": 2}), "poet")
+def test_an_unserved_agent_is_named_and_needs_slots() -> None:
+    lonely = agent_stats_of(stats_with(waiting={"poet": 2}), "poet")
 
     assert (lonely.workers, lonely.slots, lonely.wanted_slots) == (0, 0, 2)
 
 
-def test_the_supervisors_roles_count_as_one_role() -> None:
+def test_the_supervisors_roles_count_as_one_agent() -> None:
     stats = stats_with(running_handoff("planner"), running_handoff("judge"), waiting={"roles": 3})
 
-    assert [role_stats.role for role_stats in stats.roles] == ["researcher", "writer"]
+    assert [agent_stats.agent for agent_stats in stats.agents] == ["researcher", "writer"]
     assert (stats.supervisor_roles.busy, stats.supervisor_roles.queued) == (2, 3)
 
 

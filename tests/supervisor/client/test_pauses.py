@@ -1,4 +1,4 @@
-"""Roles are paused and unpaused by name. A mistyped name is refused with the closest name."""
+"""Agents are paused and unpaused by name. A mistyped name is refused with the closest name."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ def shell(redis_url: str) -> Iterator[Shell]:
         yield supervisor
 
 
-@pytest.mark.parametrize("role", ["reseacher", "Researcher"])
-def test_a_mistyped_role_gets_the_closest_name(shell: Shell, role: str) -> None:
+@pytest.mark.parametrize("agent", ["reseacher", "Researcher"])
+def test_a_mistyped_agent_gets_the_closest_name(shell: Shell, agent: str) -> None:
     for command in (shell.jobs.pause, shell.jobs.unpause):
-        with pytest.raises(UserError, match=rf"^no worker .* '{role}': did you mean researcher\?$"):
-            command(role)
+        with pytest.raises(
+            UserError, match=rf"^no worker .* '{agent}': did you mean researcher\?$"
+        ):
+            command(agent)
     assert shell.store.pauses.all() == {}
 
 
-def test_an_unknown_role_gets_the_list_of_all_roles(shell: Shell) -> None:
+def test_an_unknown_agent_gets_the_list_of_all_agents(shell: Shell) -> None:
     with pytest.raises(UserError, match=r"'poet': use one of .*planner, .*researcher, .*writer$"):
         shell.jobs.unpause("poet")
 
 
-def test_a_resume_with_a_mistyped_name_names_the_paused_role_and_resumes_nothing(
+def test_a_resume_with_a_mistyped_name_names_the_paused_agent_and_resumes_nothing(
     shell: Shell,
 ) -> None:
     shell.jobs.pause("researcher")
@@ -39,7 +41,7 @@ def test_a_resume_with_a_mistyped_name_names_the_paused_role_and_resumes_nothing
     assert list(shell.store.pauses.all()) == ["researcher"]
 
 
-def test_a_resume_of_a_role_that_is_not_paused_is_not_an_error(shell: Shell) -> None:
+def test_a_resume_of_an_agent_that_is_not_paused_is_not_an_error(shell: Shell) -> None:
     shell.jobs.pause("researcher")
 
     assert shell.jobs.unpause("writer") is None

@@ -22,7 +22,7 @@ NEWS = {"name": "news", "cron": "0 9 * * *", "job": {"text": "What is new?"}}
 
 @dataclass(frozen=True)
 class Scene:
-    """What the operations need: a waiting job, a dead letter, a schedule and a paused role."""
+    """What the operations need: a waiting job, a dead letter, a schedule and a paused agent."""
 
     http: TestClient
     shell: Shell
@@ -34,7 +34,7 @@ class Scene:
         names = {
             "job_id": self.job_id,
             "letter_id": self.letter,
-            "role": "writer",
+            "agent": "writer",
             "name": "news",
             "tenant": "acme",
         }
@@ -52,7 +52,7 @@ def scene(shell: Shell, client_with: ClientOf) -> Scene:
     (letter,) = shell.jobs.store.dead_letters.newest()
     http = client_with("admin")
     assert http.post("/v1/schedules", json=NEWS).status_code == 201
-    assert http.post("/v1/roles/writer/pause").status_code == 200
+    assert http.post("/v1/agents/writer/pause").status_code == 200
     return Scene(http, shell, job_id, letter.id)
 
 
@@ -85,8 +85,8 @@ OPERATIONS: dict[tuple[str, str], tuple[str, object, Before]] = {
     ("DELETE", "/v1/jobs/{job_id}"): ("delete", None, _ended),
     ("POST", "/v1/dead-letters/{letter_id}/requeue"): ("requeue", None, _nothing),
     ("DELETE", "/v1/dead-letters/{letter_id}"): ("drop", None, _nothing),
-    ("POST", "/v1/roles/{role}/pause"): ("pause", {"reason": "again"}, _nothing),
-    ("POST", "/v1/roles/{role}/unpause"): ("unpause", None, _nothing),
+    ("POST", "/v1/agents/{agent}/pause"): ("pause", {"reason": "again"}, _nothing),
+    ("POST", "/v1/agents/{agent}/unpause"): ("unpause", None, _nothing),
     ("POST", "/v1/schedules"): ("add_schedule", {**NEWS, "name": "more"}, _nothing),
     ("POST", "/v1/schedules/{name}/pause"): ("pause_schedule", None, _nothing),
     ("POST", "/v1/schedules/{name}/unpause"): ("unpause_schedule", None, _paused),

@@ -42,8 +42,8 @@ FLEET = (
     ("GET", "/v1/dead-letters"),
     ("POST", "/v1/dead-letters/0123abcd/requeue"),
     ("DELETE", "/v1/dead-letters/0123abcd"),
-    ("POST", "/v1/roles/writer/pause"),
-    ("POST", "/v1/roles/writer/unpause"),
+    ("POST", "/v1/agents/writer/pause"),
+    ("POST", "/v1/agents/writer/unpause"),
 )
 """Every operation that concerns all tenants."""
 SCHEDULE_PATHS = (
@@ -108,7 +108,7 @@ def test_the_lists_of_these_tests_have_every_operation(app: FastAPI) -> None:
     }
     others |= {(method, f"/v1/schedules/{{name}}{path}") for method, path in SCHEDULE_PATHS}
     fleet = {
-        (method, path.replace("0123abcd", "{letter_id}").replace("writer", "{role}"))
+        (method, path.replace("0123abcd", "{letter_id}").replace("writer", "{agent}"))
         for method, path in FLEET
     }
 
@@ -303,7 +303,7 @@ def test_the_journal_and_the_audit_name_the_token_of_an_action(
     (token,) = jobs.store.api_tokens.all()
 
     client.post(f"/v1/jobs/{job_id}/cancel")
-    client.post("/v1/roles/writer/pause", json={"reason": "a test"})
+    client.post("/v1/agents/writer/pause", json={"reason": "a test"})
 
     *_, cancelled = jobs.events(job_id, follow=False)
     assert isinstance(cancelled.event, CancelRequested)

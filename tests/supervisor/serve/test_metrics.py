@@ -52,7 +52,7 @@ from tests.waiting import wait_until
 
 MODEL = "some-model"
 WORST = WorstCase(1_000, 500, 700, MODEL)
-CALL = {"tenant": "default", "role": "researcher", "model": MODEL}
+CALL = {"tenant": "default", "agent": "researcher", "model": MODEL}
 
 
 def call_of(claimed: HandoffClaim, usage: Usage | None = None) -> None:
@@ -96,11 +96,11 @@ def test_calls_tokens_money_and_outcomes_are_counted(store: Store, http: TestCli
     assert value(seen, "handoff_tokens_total", **CALL, type="input") == 1_100
     assert value(seen, "handoff_tokens_total", **CALL, type="output") == 520
     assert value(seen, "handoff_cost_usd_total", **CALL) == pytest.approx(0.000_705)
-    of_role = {"tenant": "default", "role": "researcher"}
-    assert value(seen, "handoff_handoffs_total", **of_role, outcome="ok") == 1
+    of_agent = {"tenant": "default", "agent": "researcher"}
+    assert value(seen, "handoff_handoffs_total", **of_agent, outcome="ok") == 1
     assert value(seen, "handoff_jobs_submitted_total", tenant="default") == 1
     assert value(seen, "handoff_jobs_ended_total", tenant="default", outcome="ok") == 1
-    assert value(seen, "handoff_turn_duration_seconds_count", role="researcher") == 3
+    assert value(seen, "handoff_turn_duration_seconds_count", agent="researcher") == 3
     assert value(seen, "handoff_model_call_duration_seconds_count", model=MODEL) == 3
     assert value(seen, "handoff_job_duration_seconds_count", outcome="ok") == 1
     assert value(seen, "handoff_job_end_delay_seconds_count") == 1
@@ -167,8 +167,8 @@ def test_a_turn_lasts_until_the_next_call_and_includes_its_tools(
     seen = scrape(http)
 
     turns = "handoff_turn_duration_seconds_count"
-    assert value(before_tool, turns, role="researcher") is None
-    assert value(seen, turns, role="researcher") == 1
+    assert value(before_tool, turns, agent="researcher") is None
+    assert value(seen, turns, agent="researcher") == 1
 
 
 class ConnectionThatRepeats(Connection):
@@ -231,11 +231,11 @@ def test_the_claim_of_a_dead_process_is_counted_once_with_its_call(
         dead.checkpoint(model_reply())
     seen = scrape(http)
 
-    assert value(seen, "handoff_lease_losses_total", tenant="default", role="researcher") == 1
+    assert value(seen, "handoff_lease_losses_total", tenant="default", agent="researcher") == 1
     assert value(seen, "handoff_sweeper_recoveries_total", kind="lease") == 1
     assert value(seen, "handoff_model_calls_total", **CALL, status="cut") == 1
     assert value(seen, "handoff_model_calls_total", **CALL, status="ok") is None
-    assert value(seen, "handoff_turn_duration_seconds_count", role="researcher") is None
+    assert value(seen, "handoff_turn_duration_seconds_count", agent="researcher") is None
 
 
 def test_dead_letters_are_counted_also_after_an_operator_has_dropped_them(
@@ -247,11 +247,11 @@ def test_dead_letters_are_counted_also_after_an_operator_has_dropped_them(
 
     seen = scrape(http)
 
-    assert value(seen, "handoff_dead_letters_total", role="writer") == 2
+    assert value(seen, "handoff_dead_letters_total", agent="writer") == 2
     assert value(seen, "handoff_dead_letters_kept") == 0
 
 
-def test_backlogs_are_shown_by_role_and_by_tenant(store: Store, http: TestClient) -> None:
+def test_backlogs_are_shown_by_agent_and_by_tenant(store: Store, http: TestClient) -> None:
     for tenant in ("acme", "acme", "zeta"):
         issue(store, a_job(store, tenant), "a.1")
     held = a_job(store, "acme")
@@ -260,17 +260,17 @@ def test_backlogs_are_shown_by_role_and_by_tenant(store: Store, http: TestClient
 
     seen = scrape(http)
 
-    assert value(seen, "handoff_queue_depth", role="researcher") == 3
+    assert value(seen, "handoff_queue_depth", agent="researcher") == 3
     depths = [
-        value(seen, "handoff_tenant_queue_depth", tenant=tenant, role="researcher")
+        value(seen, "handoff_tenant_queue_depth", tenant=tenant, agent="researcher")
         for tenant in ("acme", "zeta")
     ]
     assert depths == [2, 1]
-    assert value(seen, "handoff_busy_slots", role="researcher") == 1
-    assert value(seen, "handoff_wanted_slots", role="researcher") == 4
+    assert value(seen, "handoff_busy_slots", agent="researcher") == 1
+    assert value(seen, "handoff_wanted_slots", agent="researcher") == 4
     for tenant in ("acme", "zeta"):
         wait = value(
-            seen, "handoff_tenant_queue_oldest_wait_seconds", tenant=tenant, role="researcher"
+            seen, "handoff_tenant_queue_oldest_wait_seconds", tenant=tenant, agent="researcher"
         )
         assert wait is not None
         assert wait >= 0
@@ -287,12 +287,12 @@ def test_a_waiting_handoff_of_a_deleted_job_leaves_the_backlog_of_its_tenant(
 
     seen = scrape(http)
 
-    assert value(seen, "handoff_queue_depth", role="researcher") == 0
-    tenant = {"tenant": "acme", "role": "researcher"}
+    assert value(seen, "handoff_queue_depth", agent="researcher") == 0
+    tenant = {"tenant": "acme", "agent": "researcher"}
     assert value(seen, "handoff_tenant_queue_depth", **tenant) is None
 
 
-def test_paused_handoffs_of_a_paused_role_are_not_backlog(
+def test_paused_handoffs_of_a_paused_agent_are_not_backlog(
     store: Store, http: TestClient, jobs: Client
 ) -> None:
     job_id = a_job(store)
@@ -302,10 +302,10 @@ def test_paused_handoffs_of_a_paused_role_are_not_backlog(
 
     seen = scrape(http)
 
-    assert value(seen, "handoff_paused_handoffs", role="researcher") == 1
-    assert value(seen, "handoff_role_paused", role="researcher") == 1
-    assert value(seen, "handoff_queue_depth", role="researcher") == 0
-    assert value(seen, "handoff_wanted_slots", role="researcher") == 0
+    assert value(seen, "handoff_paused_handoffs", agent="researcher") == 1
+    assert value(seen, "handoff_agent_paused", agent="researcher") == 1
+    assert value(seen, "handoff_queue_depth", agent="researcher") == 0
+    assert value(seen, "handoff_wanted_slots", agent="researcher") == 0
 
 
 def test_tenants_beyond_the_limit_share_one_time_series(store: Store, http: TestClient) -> None:
@@ -317,7 +317,7 @@ def test_tenants_beyond_the_limit_share_one_time_series(store: Store, http: Test
 
     assert value(seen, "handoff_jobs_submitted_total", tenant="other") == 2
     assert value(seen, "handoff_jobs_submitted_total", tenant=f"tenant-{most - 1}") == 1
-    of_others = {"tenant": "other", "role": "researcher"}
+    of_others = {"tenant": "other", "agent": "researcher"}
     assert value(seen, "handoff_tenant_queue_depth", **of_others) == 2
     submitted = [series for series in seen if series[0] == "handoff_jobs_submitted_total"]
     assert len(submitted) == most + 1
@@ -335,7 +335,7 @@ def test_a_tenant_sees_only_its_own_time_series(store: Store, client_with: Clien
 
     tenants = {dict(labels).get("tenant") for _, labels in of_acme}
     assert tenants == {"acme"}
-    assert value(of_acme, "handoff_tenant_queue_depth", tenant="acme", role="researcher") == 1
+    assert value(of_acme, "handoff_tenant_queue_depth", tenant="acme", agent="researcher") == 1
     assert value(of_all, "handoff_jobs_submitted_total", tenant="zeta") == 1
     assert value(of_all, "handoff_jobs_submitted_total", tenant="other") == 2
     assert of_other == {}
@@ -422,7 +422,7 @@ def test_a_count_that_is_not_a_number_begins_again_and_does_not_stop_a_job(
 
     life_of_a_job(store)
 
-    ended = {"tenant": "default", "role": "researcher", "outcome": "ok"}
+    ended = {"tenant": "default", "agent": "researcher", "outcome": "ok"}
     assert value(scrape(http), "handoff_handoffs_total", **ended) == counted
     assert store.connection.redis.hget(keys.METRICS, field) == b"%d" % counted
 
@@ -442,7 +442,7 @@ def test_a_time_series_with_a_control_character_in_a_label_is_left_out(
     response = http.get("/metrics")
 
     assert plain(response.text) == response.text
-    ended = {"tenant": "default", "role": "researcher", "outcome": "ok"}
+    ended = {"tenant": "default", "agent": "researcher", "outcome": "ok"}
     assert value(scrape(http), "handoff_handoffs_total", **ended) == 1
     assert unsafe not in response.text
 

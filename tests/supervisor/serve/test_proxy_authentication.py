@@ -63,7 +63,7 @@ def test_a_user_of_the_proxy_has_the_access_level_of_its_groups(
     ann = sent_from(address, ANN)
 
     assert ann.get("/v1/jobs").status_code == 200
-    assert ann.post("/v1/roles/writer/pause").status_code == 200
+    assert ann.post("/v1/agents/writer/pause").status_code == 200
 
 
 @pytest.mark.parametrize("address", ["10.0.0.8", "127.0.0.1", "192.0.3.1", "::1", "testclient"])
@@ -111,7 +111,7 @@ def test_a_user_without_an_access_level_is_refused_by_name(groups: str, sent_fro
 def test_groups_are_separated_by_commas_or_bars(groups: str, sent_from: From) -> None:
     ann = sent_from(PROXY, {USER: "ann", GROUPS: groups})
 
-    assert ann.post("/v1/roles/writer/pause").status_code == 200
+    assert ann.post("/v1/agents/writer/pause").status_code == 200
 
 
 def test_an_access_level_of_every_user_needs_no_groups(app: FastAPI, sent_from: From) -> None:
@@ -121,7 +121,7 @@ def test_an_access_level_of_every_user_needs_no_groups(app: FastAPI, sent_from: 
     ann = sent_from(PROXY, ANN)
 
     assert ann.post("/v1/jobs", json={"text": "Where is it?"}).status_code == 202
-    assert ann.post("/v1/roles/writer/pause").status_code == 403
+    assert ann.post("/v1/agents/writer/pause").status_code == 403
 
 
 @pytest.mark.parametrize("name", ["a" * 101, "ann\tadmin"])
@@ -177,7 +177,7 @@ def test_the_journal_and_the_audit_name_the_user_and_its_own_address(
     ann = sent_from(PROXY, {**ANN, USER: "Änne".encode(), "X-Forwarded-For": hops})
 
     ann.post(f"/v1/jobs/{job_id}/cancel")
-    ann.post("/v1/roles/writer/pause")
+    ann.post("/v1/agents/writer/pause")
 
     *_, cancelled = jobs.events(job_id, follow=False)
     assert isinstance(cancelled.event, CancelRequested)
@@ -190,7 +190,7 @@ def test_the_journal_and_the_audit_name_the_user_and_its_own_address(
 def test_a_strange_list_of_addresses_leaves_the_address_of_the_proxy(
     hops: str, sent_from: From, jobs: Client
 ) -> None:
-    sent_from(PROXY, {**ANN, "X-Forwarded-For": hops}).post("/v1/roles/writer/pause")
+    sent_from(PROXY, {**ANN, "X-Forwarded-For": hops}).post("/v1/agents/writer/pause")
 
     (paused,) = jobs.audit()
     assert paused.actor is not None

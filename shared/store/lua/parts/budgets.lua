@@ -205,7 +205,7 @@ local function count_call(job, h, used, is_open)
   local role, model, turn_at = unpack(redis.call('HMGET', h, 'role', 'r_model', 'turn_at'))
   if not model or model == '' then model = 'unknown' end
   model = label('model', model)
-  role = label('role', role or '')
+  role = label('agent', role or '')
   local outcome = 'ok'
   if used.cut then
     outcome = 'cut'

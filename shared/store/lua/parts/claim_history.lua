@@ -33,7 +33,7 @@ local function count_lost(job, h)
   add_to_figure(h, 'lost_claims', '1')
   add_to_metric(
     '1', 'lease_losses', label('tenant', job_of(job).tenant),
-    label('role', redis.call('HGET', h, 'role') or '')
+    label('agent', redis.call('HGET', h, 'role') or '')
   )
   note_claim_end(h, redis.call('HGET', h, 'heartbeat') or integer(now_ms()), 'lost')
 end

@@ -62,7 +62,7 @@ local function job_of(job)
 end
 
 -- Return the key of a job. Another program may write a text that is not an id of a job into a set
--- of jobs. Such a text has the key of a job that never exists. Otherwise `ID}:h:ROLE:x` would name
+-- of jobs. Such a text has the key of a job that never exists. Otherwise `ID}:h:AGENT:x` would name
 -- a hash that a worker may write, and a script would follow it as a job.
 local function key_of(id)
   return 'handoff:{' .. (is_job_id(id) and id or 'j-no-such-job!') .. '}'
@@ -84,7 +84,7 @@ local roles_read = {}
 local function role_of(job, handoff)
   local name = job .. handoff
   if roles_read[name] == nil then
-    roles_read[name] = redis.call('HGET', job .. ':roles', handoff)
+    roles_read[name] = redis.call('HGET', job .. ':agents', handoff)
   end
   return roles_read[name]
 end

@@ -23,7 +23,7 @@ end
 -- later ones share the value OTHER. The set `handoff:metrics:KIND` holds the first values.
 local OTHER = 'other'
 local MAX_LABEL_BYTES = 1000 -- more than any name has
-local MAX_VALUES = { tenant = 50, role = 100, model = 30 }
+local MAX_VALUES = { tenant = 50, agent = 100, model = 30 }
 local values_read = {}
 local function label(kind, value)
   if #value > MAX_LABEL_BYTES then return OTHER end

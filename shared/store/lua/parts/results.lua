@@ -103,7 +103,7 @@ local function finish(job, arguments)
   local id = id_of(job)
   local used = from_json(used_json)
   if turn_at and (used or not reserved_turns) then
-    observe(at - tonumber(turn_at), 'turn_duration_seconds', label('role', role or ''))
+    observe(at - tonumber(turn_at), 'turn_duration_seconds', label('agent', role or ''))
   end
   -- The reservation of a call in a batch stays: the next sweep notes the batch.
   local is_in_batch = not used and r_batch and batch
@@ -135,7 +135,7 @@ local function finish(job, arguments)
   if copy then count_copy(job, role or '', copy, at) end
   if run then leave_run(job, handoff, run, proof, at) end
   add_to_metric(
-    '1', 'handoffs', label('tenant', job_of(job).tenant), label('role', role or ''), status
+    '1', 'handoffs', label('tenant', job_of(job).tenant), label('agent', role or ''), status
   )
   redis.call('DEL', draft_key(job, handoff))
   if keeps_turns == '1' then redis.call('PEXPIRE', t, keep_ms) else redis.call('DEL', t) end

@@ -33,7 +33,7 @@ local function extend_job(job, h, ms)
     redis.call('PEXPIRE', log_of(job), integer(ms))
     redis.call('PEXPIRE', job .. ':newest', integer(ms))
     redis.call('PEXPIRE', job .. ':blob', integer(ms))
-    redis.call('PEXPIRE', job .. ':roles', integer(ms))
+    redis.call('PEXPIRE', job .. ':agents', integer(ms))
     redis.call('PEXPIRE', title_key(job), integer(ms))
     redis.call('PEXPIRE', progress_of(job), integer(ms))
   end
@@ -52,13 +52,13 @@ end
 -- Shorten the time to live of an ended job and its handoffs. Otherwise an ended job would stay for
 -- its unused time, such as the weeks of an approval.
 local function shorten_job(job, ms)
-  local handoffs = redis.call('HKEYS', job .. ':roles')
+  local handoffs = redis.call('HKEYS', job .. ':agents')
   for _, handoff in ipairs(handoffs) do
     redis.call('PEXPIRE', handoff_key(job, handoff), integer(ms))
     redis.call('PEXPIRE', turns_key(job, handoff), integer(ms))
   end
   local parts = {
-    '', ':progress', ':log', ':newest', ':blob', ':fetched', ':roles', ':title',
+    '', ':progress', ':log', ':newest', ':blob', ':fetched', ':agents', ':title',
   }
   for _, part in ipairs(parts) do redis.call('PEXPIRE', job .. part, integer(ms)) end
 end

@@ -1,5 +1,5 @@
 -- Part of the scripts that claim and end handoffs: one run for equal handoffs of a tenant. The
--- sorted set `handoff:shared_run:ROLE:NAME` has the handoffs with the same request; NAME is its
+-- sorted set `handoff:shared_run:AGENT:NAME` has the handoffs with the same request; NAME is its
 -- digest. The handoff with the score 0 runs, and the others wait. The hash of a handoff has
 -- `shares` (NAME), `follows` (the member that it waits for, or has waited for), `follows_since`
 -- (Unix ms), and `proof` after a run that others may copy: the signature of its worker (''
@@ -137,7 +137,7 @@ end
 local function count_copy(job, role, copy, at)
   local usd, model = string.match(copy, '^(%d*) (.*)$')
   local tenant, saved = label('tenant', job_of(job).tenant), tonumber(usd) or 0
-  role, model = label('role', role), label('model', model ~= '' and model or 'unknown')
+  role, model = label('agent', role), label('model', model ~= '' and model or 'unknown')
   add_to_metric('1', 'shared_handoffs', tenant, role, model)
   if saved > 0 then add_to_metric(integer(saved), 'shared_saved_usd', tenant, role, model) end
   add_to_spending(

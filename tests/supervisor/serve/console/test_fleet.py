@@ -28,11 +28,11 @@ from tests.waiting import wait_until
 HOSTILE = "<script>document.title='taken'</script>"
 
 
-def row_of(page: str, role: str) -> dict[str, str]:
-    """Return the cells of the row of a role by the heads of their columns."""
-    (table,) = re.findall(r'<table id="fleet-roles">.*?</table>', page, re.DOTALL)
+def row_of(page: str, agent: str) -> dict[str, str]:
+    """Return the cells of the row of an agent by the heads of their columns."""
+    (table,) = re.findall(r'<table id="fleet-agents">.*?</table>', page, re.DOTALL)
     heads, *cells = rows(table)
-    (row,) = [dict(zip(heads, cell, strict=True)) for cell in cells if cell[0] == role]
+    (row,) = [dict(zip(heads, cell, strict=True)) for cell in cells if cell[0] == agent]
     return row
 
 
@@ -59,7 +59,7 @@ def test_the_fleet_needs_a_token_without_a_tenant(
 ) -> None:
     acme = visitor_with("operate", "acme")
 
-    response = acme.post(path, role="writer") if method == "POST" else acme.get(path)
+    response = acme.post(path, agent="writer") if method == "POST" else acme.get(path)
 
     assert response.status_code == 403
     assert 'href="/fleet"' not in acme.get("/").text
@@ -70,30 +70,30 @@ def test_a_queue_with_work_and_without_a_worker_is_an_alarm(
     shell: Shell, local: Visitor, tmp_path: Path
 ) -> None:
     job_id = submit_rows(shell, tmp_path, 3)
-    role = shell.open(job_id)[0].assigned_to
+    agent = shell.open(job_id)[0].assigned_to
     served = local.get("/fleet").text
-    alarm = f"No worker serves {role}, and 3 handoffs wait for it"
+    alarm = f"No worker serves {agent}, and 3 handoffs wait for it"
 
     shell.leave()
 
     assert alarm not in served
-    assert f'id="role-{role}"' in served
+    assert f'id="agent-{agent}"' in served
     wait_until(lambda: alarm in local.get("/fleet/live").text, expected=alarm)
 
 
-def test_the_row_of_a_role_has_its_slots_its_queue_and_its_oldest_wait(
+def test_the_row_of_an_agent_has_its_slots_its_queue_and_its_oldest_wait(
     shell: Shell, jobs: Client, local: Visitor, tmp_path: Path
 ) -> None:
     job_id = submit_rows(shell, tmp_path, 7)
     first, *others = shell.open(job_id)
-    role, redis = first.assigned_to, jobs.store.connection.redis
+    agent, redis = first.assigned_to, jobs.store.connection.redis
     shell.claim(job_id, first)
     began_ms = int((jobs.store.connection.now() - 600) * 1000)
-    redis.zadd(f"{keys.WAITING}{role}", {f"{job_id}/{others[0].handoff_id}": began_ms})
+    redis.zadd(f"{keys.WAITING}{agent}", {f"{job_id}/{others[0].handoff_id}": began_ms})
 
     page = local.get("/fleet").text
 
-    row = row_of(page, role)
+    row = row_of(page, agent)
     shown = {name: row[name] for name in ("Workers", "Busy", "Slots", "Wanted slots", "Queued")}
     assert shown == {"Workers": "1", "Busy": "1", "Slots": "4", "Wanted slots": "7", "Queued": "6"}
     assert row["Oldest wait"].startswith("10 min ")
@@ -124,7 +124,7 @@ def test_waiting_roles_without_a_supervisor_are_an_alarm(jobs: Client, local: Vi
     page = local.get("/fleet").text
 
     assert "No supervisor runs. Open jobs: 1. Handoffs of roles that wait: 1." in page
-    assert '<tr id="role-roles" class="unserved">' in page
+    assert '<tr id="agent-roles" class="unserved">' in page
     assert row_of(page, "roles")["State"] == "not served"
 
 
@@ -146,10 +146,10 @@ def test_an_operator_pauses_and_unpauses_a_role(
 ) -> None:
     visitor = visitor_with("operate")
 
-    paused = visitor.post("/fleet/pause", role="writer", reason=HOSTILE)
+    paused = visitor.post("/fleet/pause", agent="writer", reason=HOSTILE)
     page = visitor.get("/fleet").text
-    row = page.partition('id="role-writer"')[2].partition("</tr>")[0]
-    unpaused = visitor.post("/fleet/unpause", role="writer")
+    row = page.partition('id="agent-writer"')[2].partition("</tr>")[0]
+    unpaused = visitor.post("/fleet/unpause", agent="writer")
 
     assert (paused.status_code, unpaused.status_code) == (303, 303)
     assert "&lt;script&gt;document.title" in page
@@ -184,7 +184,7 @@ def test_paused_and_deferred_handoffs_are_listed(jobs: Client, local: Visitor) -
     jobs.store.pauses.unpause("researcher")
 
 
-def test_each_role_has_the_number_of_its_failed_handoffs(jobs: Client, local: Visitor) -> None:
+def test_each_agent_has_the_number_of_its_failed_handoffs(jobs: Client, local: Visitor) -> None:
     job_id = a_job(jobs.store)
     jobs.store.presence.announce(a_worker("w1", "1.0"))
     issue(jobs.store, job_id, "a.1", "b.1", "c.1", role="writer")
@@ -204,7 +204,7 @@ def test_each_role_has_the_number_of_its_failed_handoffs(jobs: Client, local: Vi
     assert 'href="/?failed_specialist=writer">2 of 3<' in page
 
 
-def test_a_role_that_shares_its_count_with_others_has_no_number(
+def test_an_agent_that_shares_its_count_with_others_has_no_number(
     jobs: Client, local: Visitor
 ) -> None:
     jobs.store.presence.announce(a_worker("w1", "1.0"))
@@ -230,8 +230,8 @@ def test_versions_that_run_side_by_side_are_named_with_their_processes(
     assert "w3" in table
 
 
-def test_an_unknown_role_is_not_paused(shell: Shell, local: Visitor) -> None:
-    response = local.post("/fleet/pause", role="nobody")
+def test_an_unknown_agent_is_not_paused(shell: Shell, local: Visitor) -> None:
+    response = local.post("/fleet/pause", agent="nobody")
 
     assert response.status_code == 400
     assert "nobody" in response.text
@@ -245,7 +245,7 @@ def test_a_reader_sees_the_fleet_and_changes_nothing(jobs: Client, visitor_with:
 
     assert "/pause" not in reader.get("/fleet").text
     assert "<button>Drop" not in reader.get("/dead").text
-    assert reader.post("/fleet/pause", role="planner").status_code == 403
+    assert reader.post("/fleet/pause", agent="planner").status_code == 403
     assert reader.post(f"/dead/{letter.id}/drop").status_code == 403
     assert jobs.store.dead_letters.newest() == [letter]
 
