@@ -36,7 +36,7 @@ from tests.supervisor.serve.conftest import LOCAL, URL
         ("GET", "/v1/jobs?status=done", None, 422, "invalid"),
         ("POST", "/v1/jobs", {"text": " "}, 400, "bad-request"),
         ("POST", "/v1/jobs", {"txt": "a"}, 422, "invalid"),
-        ("POST", "/v1/roles/nobody/unpause", {}, 200, ""),
+        ("POST", "/v1/agents/nobody/unpause", {}, 200, ""),
         ("DELETE", "/v1/dead-letters/0123abcd", None, 404, "not-found"),
     ],
 )
