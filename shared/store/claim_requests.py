@@ -31,12 +31,13 @@ from handoff_queue.shared.store.payloads import unpack
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import (
     Connection,
+    ScriptCall,
     retry_until_answered,
 )
 from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
-from handoff_queue.shared.types.errors import UnreadablePayload
+from handoff_queue.shared.types.errors import StoreError, UnreadablePayload
 from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
 from handoff_queue.shared.types.message import problems_of
@@ -48,6 +49,10 @@ its process, so the next claim ends it as failed.
 """
 MAX_FAILED_EVALUATIONS = MAX_CLAIMS
 """Evaluations of a job that may fail to end before the job fails (`job_evaluation_lease.py`)."""
+MAX_TURNS_BYTES = 64_000_000
+"""Bytes of the checkpoints of a handoff that are read, as in `parts/claims.lua`. A request to the
+provider has at most 32 MB. A worker of the same specialist that was taken over may write more.
+"""
 FENCE_BYTES = 16
 """Random bytes of a fence."""
 CLAIM_PATIENCE_S = 3.0
@@ -195,14 +200,15 @@ class Claims:
         without checkpoints, or with checkpoints that this version cannot read, are left out.
         """
         roles = roles_of(self._connection, job_id, handoff_ids)
-        with self._connection.translate_errors():
-            pipe = self._connection.redis.pipeline(transaction=False)
-            for handoff_id, role in roles.items():
-                pipe.lrange(keys.turns(job_id, role, handoff_id), 0, -1)
-            answers = pipe.execute()
+        calls: list[ScriptCall] = []
+        for handoff_id, role in roles.items():
+            calls.append(([keys.turns(job_id, role, handoff_id)], []))
+        answers = self._connection.script_for_each("read_checkpoints", calls)
         turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}
-        for handoff_id, stored_checkpoints in zip(roles, answers, strict=True):
-            checkpoints, _ = self._read(job_id, handoff_id, stored_checkpoints)
+        for handoff_id, answer in zip(roles, answers, strict=True):
+            if isinstance(answer, StoreError):
+                raise answer
+            checkpoints, _ = self._read(job_id, handoff_id, answer)
             if checkpoints:
                 turns[handoff_id] = checkpoints
         return turns
@@ -215,11 +221,15 @@ class Claims:
         case.
         """
         checkpoints: list[Checkpoint] = []
-        place = turns_place(handoff_id)
+        place, room = turns_place(handoff_id), MAX_TURNS_BYTES
         try:
             for stored_form in stored_checkpoints:
+                if not stored_form:
+                    return (), f"they are longer than {MAX_TURNS_BYTES:,} bytes"
                 packed = self._connection.sealing.open(job_id, place, stored_form)
-                checkpoints.append(checkpoint_adapter.validate_json(unpack(packed)))
+                text = unpack(packed, room)
+                room -= len(text)
+                checkpoints.append(checkpoint_adapter.validate_json(text))
         except ValidationError as error:
             return (), problems_of(error)
         except UnreadablePayload as error:

@@ -35,14 +35,15 @@ removes the note.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
-from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ, Journal
+from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ, MAX_PAGE_BYTES, Journal
 from handoff_queue.shared.store.journal_signature_check import end_of
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
@@ -75,9 +76,9 @@ class EvaluationLease:
     name: str = field(default_factory=new_word)
     """Random id of the evaluation."""
 
-    def begin(self, after: int = 0) -> list[RecordedEvent]:
-        """Record that the evaluation has begun. Return the events after a version, oldest first.
-        A repeated call is the same evaluation.
+    def begin(self, after: int = 0) -> Iterator[list[RecordedEvent]]:
+        """Record that the evaluation has begun. Return the pages of the events after a version, as
+        `Journal.pages`. A repeated call is the same evaluation.
 
         Raises:
             PoisonJob: evaluations of the job failed to end `MAX_FAILED_EVALUATIONS` times in a
@@ -95,6 +96,7 @@ class EvaluationLease:
             int(COALESCING_S * 1000),
             int(self.lease_s * 1000),
             int(self.journal.checks_signatures),
+            MAX_PAGE_BYTES,
         )
         verdict = answer[0]
         if verdict == b"frozen":
@@ -104,13 +106,12 @@ class EvaluationLease:
             )
         if verdict == b"crowded":
             raise TooManyEvaluators(f"the processes that evaluate {self.job_id} now may be frozen")
-        _, entries, stored_ends = answer
-        recorded = self.journal.parse(after, entries)
+        _, entries, stored_ends, last_version = answer
+        page = self.journal.parse(after, entries)
         for place, fence, version in stored_ends:
-            recorded[place - 1] = replace(recorded[place - 1], end=end_of(fence, version))
-        if len(recorded) < MAX_EVENTS_A_READ:
-            return recorded
-        return recorded + self.journal.read_all(self.job_id, recorded[-1].version)
+            page[place - 1] = replace(page[place - 1], end=end_of(fence, version))
+        read = after + len(page)
+        return chain([page], self.journal.pages(self.job_id, read, last_version - read))
 
     @property
     def heartbeat(self) -> ScriptCall:
@@ -133,7 +134,7 @@ class EvaluationLease:
 
     @property
     def _keys(self) -> list[str]:
-        return [keys.job(self.job_id), keys.DUE, keys.log(self.job_id)]
+        return [keys.job(self.job_id), keys.DUE]
 
 
 class EvaluationLeases:

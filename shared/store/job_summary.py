@@ -14,7 +14,12 @@ from handoff_queue.shared.store.handoff_info import HandoffInfo, hashes_of, pars
 from handoff_queue.shared.store.job_info import JobInfo, parse_job_info, with_progress
 from handoff_queue.shared.store.journal import parse_entry
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import MAX_TEXT_BYTES, handoff_id_in, name_in
+from handoff_queue.shared.store.script_arguments import (
+    MAX_TEXT_BYTES,
+    handoff_id_in,
+    list_arguments,
+    name_in,
+)
 from handoff_queue.shared.store.user_messages import StoredMessage, parse_stored_message
 from handoff_queue.shared.types.budget_measures import SPENT_FIELDS
 from handoff_queue.shared.types.errors import MalformedMessage, UnknownJob
@@ -175,10 +180,9 @@ class JobSummaries:
         decision yet. Only the first events are read, because a job issues few steps before the
         decision.
         """
-        with self._connection.translate_errors():
-            entries = self._connection.redis.lrange(keys.log(job_id), 0, HEAD_EVENTS - 1)
-        short = [entry if len(entry) <= MAX_EVENT_BYTES else b"" for entry in entries]
-        for recorded in _events(list(enumerate(short, start=1))):
+        limits = list_arguments(0, HEAD_EVENTS - 1, MAX_EVENT_BYTES, HEAD_EVENTS * MAX_EVENT_BYTES)
+        entries = self._connection.script("read_list", [keys.log(job_id)], limits)
+        for recorded in _events(list(enumerate(entries, start=1))):
             if isinstance(recorded.event, Routed):
                 return recorded.event
         return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from handoff_queue.shared.store import keys
@@ -20,7 +21,10 @@ from handoff_queue.shared.store.commit import (
 from handoff_queue.shared.store.journal_signature_check import (
     LEFT_OUT,
     LONG_EVENT,
+    MAX_BATCH_EVENTS,
     MAX_WORKER_VALUES,
+    TOO_LONG,
+    BatchRoom,
     JournalCheck,
     events_cut_off,
     events_to_first_signature,
@@ -30,9 +34,10 @@ from handoff_queue.shared.store.journal_signature_check import (
     read_ends,
     read_runs,
     stamp_of,
+    whole_batches,
 )
 from handoff_queue.shared.store.payloads import page_entry, payload_arguments
-from handoff_queue.shared.store.redis.connection import Connection, answers_of
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall, answers_of
 from handoff_queue.shared.store.script_arguments import json_argument
 from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.event_signatures import sign_events, without_signature
@@ -41,6 +46,7 @@ from handoff_queue.shared.types.errors import (
     HandoffError,
     MalformedMessage,
     StoreError,
+    StoreUnavailable,
     UnknownJob,
 )
 from handoff_queue.shared.types.events import (
@@ -59,10 +65,10 @@ NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
 MAX_EVENTS_A_READ = 5_000
 """Events in one round trip."""
+MAX_PAGE_BYTES = 8_000_000
+"""Bytes of the entries in one round trip, unless it reads only one entry."""
 MAX_REST_EVENTS = 1_000
 """Events in one round trip that looks for the end of a batch."""
-MAX_BATCH_EVENTS = 10_000
-"""Most events of one batch: a decision ends after 5,000 events."""
 MAX_EVENT_BYTES = 64_000_000
 """Bytes of the longest event: the plan of a job of 100,000 steps has about 30 million."""
 MAX_UNSIGNED_VALUES = 100
@@ -70,10 +76,14 @@ MAX_UNSIGNED_VALUES = 100
 was taken over may append any text. A validator takes 10 microseconds for each wrong value, while
 all threads of the process wait. The check parses the longer events after their signature.
 """
+CUT_OFF = b" bytes are too long for an event of a worker]"
+"""The end of an entry of which only the beginning was read, as in `parts/journal.lua`."""
 MAX_TIME_DIGITS = 15
 """Digits of the time of an event: Unix ms have 13 digits until the year 2286."""
 MAX_EVENTS_OF_EACH = 200
 """Events of one job in one round trip that reads several jobs."""
+MAX_BYTES_OF_EACH = 1_000_000
+"""Bytes of these events, unless there is only one."""
 
 
 MAX_RETRY_DELAY_MS = 300_000
@@ -250,78 +260,98 @@ class Journal:
         if not self._trust.is_on:
             return self.read_all(job_id, after, limit)
         self._trust.check_reader()
-        events = self._whole_batches(job_id, after, limit)
-        ends = read_ends(self._connection, job_id, events)
-        check = JournalCheck(self._trust, job_id, ends)
+        check = JournalCheck(self._trust, job_id, {})
         if after:
             check.forget_context()
-        check.read(events)
+        for events in self._whole_batches(job_id, after, limit):
+            check.ends = read_ends(self._connection, job_id, events)
+            check.read(events)
         if check.unread is not None:
             raise check.unread
         return [recorded for recorded in check.checked if recorded.version > after][:limit]
 
     def read_all(
+        self, job_id: JobId, after: int = 0, limit: int | None = None
+    ) -> list[RecordedEvent]:
+        """Return the events after a version, oldest first, without a check. Parse them as `parse`.
+
+        Args:
+            limit: most events. None: all events.
+        """
+        return list(chain.from_iterable(self.pages(job_id, after, limit)))
+
+    def pages(
         self,
         job_id: JobId,
         after: int = 0,
         limit: int | None = None,
         *,
         leaves_out: bool = False,
-    ) -> list[RecordedEvent]:
-        """Return the events after a version, oldest first, without a check. Parse them as `parse`.
+    ) -> Iterator[list[RecordedEvent]]:
+        """Yield the events after a version, oldest first, without a check. A page has at most
+        `MAX_EVENTS_A_READ` events, and `MAX_PAGE_BYTES` bytes or one event. Parse them as `parse`.
 
         Args:
             limit: most events. None: all events.
             leaves_out: True if `LEFT_OUT` is in the place of the events of a long journal that are
                 in a run which a supervisor has refused.
         """
-        recorded: list[RecordedEvent] = []
         runs: list[tuple[int, int]] = []
-        while limit is None or len(recorded) < limit:
-            count = MAX_EVENTS_A_READ
-            if limit is not None:
-                count = min(count, limit - len(recorded))
-            with self._connection.translate_errors():
-                entries = self._connection.redis.lrange(keys.log(job_id), after, after + count - 1)
-            recorded.extend(self.parse(after, entries, runs))
-            if len(entries) < count:
-                break
-            after = recorded[-1].version
-            if leaves_out and not runs:
+        while limit is None or limit > 0:
+            count = MAX_EVENTS_A_READ if limit is None else min(MAX_EVENTS_A_READ, limit)
+            entries, version = self._read_entries(job_id, after, count)
+            if not entries:
+                return
+            # a worker may append faster than this process reads
+            left = version - after
+            limit = (left if limit is None else min(left, limit)) - len(entries)
+            yield self.parse(after, entries, runs)
+            after += len(entries)
+            if limit and leaves_out and not runs:
                 runs = [*filter(is_long_run, read_runs(self._connection, job_id))]
-            if limit is None:  # a worker may append faster than this process reads
-                limit = len(recorded) + max(0, self._version(job_id) - after)
-        return recorded
 
-    def _version(self, job_id: JobId) -> int:
-        with self._connection.translate_errors():
-            return int(self._connection.redis.llen(keys.log(job_id)))
-
-    def _whole_batches(self, job_id: JobId, after: int, limit: int | None) -> list[RecordedEvent]:
-        """Return the events after a version, and the rest of the first and of the last batch. The
-        signature of a batch holds for all its events together.
+    def _read_entries(self, job_id: JobId, after: int, count: int) -> tuple[list[bytes], int]:
+        """Return at most `count` entries after a version, which are not parsed, and the version of
+        the journal.
         """
-        events = self.read_all(job_id, after, limit, leaves_out=True)
-        if events and not has_signature(events[-1]):
-            last = events[-1].version
-            events += self.parse(last, self._end_of_batch(job_id, last))
-        if cut_off_count := min(after, events_cut_off(events)):
-            batch = [recorded.raw for recorded in events_to_first_signature(events)]
-            begin = self._begin_of_batch(job_id, after, cut_off_count, batch)
-            events = self.parse(after - len(begin), begin) + events
-        return events
+        arguments = [after, count, MAX_PAGE_BYTES]
+        entries, version = self._connection.script("read_journal", [keys.job(job_id)], arguments)
+        return entries, version
+
+    def _whole_batches(
+        self, job_id: JobId, after: int, limit: int | None
+    ) -> Iterator[list[RecordedEvent]]:
+        """Yield the events after a version in parts, and the rest of the first and of the last
+        batch. The signature of a batch holds for all its events together.
+        """
+        parts = whole_batches(self.pages(job_id, after, limit, leaves_out=True))
+        events, is_first = next(parts, []), True
+        while events:
+            later = next(parts, [])
+            if not later and not has_signature(events[-1]):
+                last = events[-1].version
+                events += self.parse(last, self._end_of_batch(job_id, last))
+            if is_first and (cut_off_count := min(after, events_cut_off(events))):
+                batch = [recorded.raw for recorded in events_to_first_signature(events)]
+                begin = self._begin_of_batch(job_id, after, cut_off_count, batch)
+                events = self.parse(after - len(begin), begin) + events
+            yield events
+            events, is_first = later, False
 
     def _end_of_batch(self, job_id: JobId, version: int) -> list[bytes]:
         """Return the entries after a version that are in the batch of this version. A worker can
         append any number of entries there. So an entry is parsed only if its signature is valid.
         """
         end: list[bytes] = []
-        while len(end) < MAX_BATCH_EVENTS:
+        room = BatchRoom()
+        while True:
             entries = self._entries(job_id, version + len(end), MAX_REST_EVENTS)
             if not entries:
                 return []
             for entry in entries:
                 end.append(entry)
+                if not room.takes(entry):
+                    return []
                 stamp = stamp_of(text_of(entry))
                 if stamp is None:
                     continue
@@ -332,7 +362,6 @@ class Journal:
                 texts = [text_of(other) for other in (*begin, *end)]
                 is_signed = is_signed_batch(self._trust, job_id, texts, stamp)
                 return end if is_signed else []
-        return []
 
     def _begin_of_batch(
         self, job_id: JobId, version: int, count: int, batch: Sequence[bytes]
@@ -351,9 +380,17 @@ class Journal:
         return begin if is_signed_batch(self._trust, job_id, texts, stamp) else []
 
     def _entries(self, job_id: JobId, after: int, count: int) -> list[bytes]:
-        """Return at most `count` entries after a version, which are not parsed."""
-        with self._connection.translate_errors():
-            return list(self._connection.redis.lrange(keys.log(job_id), after, after + count - 1))
+        """Return at most `count` entries after a version, which are not parsed. They have at most
+        the size of a batch.
+        """
+        found: list[bytes] = []
+        room = BatchRoom()
+        while len(found) < count:
+            entries, _ = self._read_entries(job_id, after + len(found), count - len(found))
+            found += entries
+            if not entries or not all(map(room.takes, entries)):
+                break
+        return found
 
     def parse(
         self, after: int, entries: Sequence[bytes], runs: Sequence[tuple[int, int]] = ()
@@ -378,6 +415,11 @@ class Journal:
         for version, entry in enumerate(entries, start=after + 1):
             if version in left_out:
                 events.append(RecordedEvent(version, _time_and_text(entry)[0] or 0.0, LEFT_OUT))
+                continue
+            if entry.endswith(CUT_OFF):
+                if not self._trust.is_on:
+                    raise MalformedMessage(f"entry: {TOO_LONG}")
+                events.append(unreadable_event(version, entry, TOO_LONG))
                 continue
             if self._trust.is_on and has_more_values(entry, MAX_UNSIGNED_VALUES):
                 events.append(unreadable_event(version, entry, LONG_EVENT))
@@ -416,13 +458,19 @@ class Journal:
             pipe = self._connection.redis.pipeline(transaction=False)
             for job_id in job_ids:
                 pipe.llen(keys.log(job_id))
-                pipe.lrange(keys.log(job_id), -NEWEST_EVENTS, -1)
-            answers = answers_of(pipe)
+            versions = answers_of(pipe)
+        calls: list[ScriptCall] = []
+        for job_id, version in zip(job_ids, versions, strict=True):
+            after = max(0, (version or 0) - NEWEST_EVENTS)
+            calls.append(([keys.job(job_id)], [after, NEWEST_EVENTS, MAX_BYTES_OF_EACH]))
+        answers = self._connection.script_for_each("read_journal", calls)
         reasons: dict[JobId, str] = {}
-        for job_id, version, entries in zip(job_ids, answers[::2], answers[1::2], strict=True):
-            if not any(map(_end_reason, entries or ())):
+        for job_id, (_, arguments), answer in zip(job_ids, calls, answers, strict=True):
+            if isinstance(answer, StoreUnavailable):
+                raise answer
+            if isinstance(answer, StoreError) or not any(map(_end_reason, answer[0])):
                 continue
-            for reason in self._end_reasons(job_id, version - len(entries), entries):
+            for reason in self._end_reasons(job_id, arguments[0], answer[0]):
                 reasons[job_id] = reason
         return reasons
 
@@ -479,20 +527,14 @@ class Journal:
         Args:
             positions: job -> last known version.
         """
-        with self._connection.translate_errors():
-            pipe = self._connection.redis.pipeline(transaction=False)
-            for job_id, after in positions.items():
-                pipe.lrange(keys.log(job_id), after, after + MAX_EVENTS_OF_EACH - 1)
-            answers = answers_of(pipe)
+        calls: list[ScriptCall] = []
+        for job_id, after in positions.items():
+            calls.append(([keys.job(job_id)], [after, MAX_EVENTS_OF_EACH, MAX_BYTES_OF_EACH]))
+        answers = self._connection.script_for_each("read_journal", calls)
         events_by_job: dict[JobId, list[RecordedEvent] | MalformedMessage] = {}
-        for (job_id, after), entries in zip(positions.items(), answers, strict=True):
-            if entries is None:
-                events_by_job[job_id] = MalformedMessage(f"the journal of {job_id} is not a list")
-                continue
-            if not entries:
-                continue
+        for (job_id, after), answer in zip(positions.items(), answers, strict=True):
             try:
-                events = self._verify_new_events(job_id, after, self.parse(after, entries))
+                events = self._new_events(job_id, after, answer)
             except MalformedMessage as error:
                 events_by_job[job_id] = error
                 continue
@@ -507,13 +549,25 @@ class Journal:
                 events_by_job[job_id] = events
         return events_by_job
 
-    def _verify_new_events(
-        self, job_id: JobId, after: int, events: list[RecordedEvent]
+    def _new_events(
+        self, job_id: JobId, after: int, answer: Sequence[Any] | StoreError
     ) -> list[RecordedEvent]:
-        """Return new events as `read` returns them."""
-        if not self._trust.is_on:
-            return events
-        return self.read(job_id, after, len(events))
+        """Return new events as `read` returns them.
+
+        Args:
+            answer: of `read_journal.lua`.
+
+        Raises:
+            MalformedMessage: an event cannot be read, or another program has written the key.
+        """
+        if isinstance(answer, StoreUnavailable):
+            raise answer
+        if isinstance(answer, StoreError):
+            raise MalformedMessage(f"the journal of {job_id} cannot be read: {answer}")
+        entries, _ = answer
+        if entries and self._trust.is_on:
+            return self.read(job_id, after, len(entries))
+        return self.parse(after, entries)
 
     def _wait_for_events(self, positions: Mapping[JobId, int], wait_s: float) -> list[JobId]:
         """Wait until jobs have a version after their position, and return these jobs. A worker can

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha1
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.handoff_info import roles_of
-from handoff_queue.shared.store.redis.connection import Connection
+from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
+from handoff_queue.shared.store.script_arguments import rows
 from handoff_queue.shared.text.json_count import has_more_values
 from handoff_queue.shared.trust.event_signatures import (
     DECISION,
@@ -30,7 +31,7 @@ from handoff_queue.shared.trust.event_signatures import (
 )
 from handoff_queue.shared.trust.keyring import Right
 from handoff_queue.shared.trust.signatures import Signer, Trust
-from handoff_queue.shared.types.errors import MalformedMessage, UntrustedMessage
+from handoff_queue.shared.types.errors import MalformedMessage, StoreError, UntrustedMessage
 from handoff_queue.shared.types.events import (
     CancelRequested,
     EventRefused,
@@ -48,10 +49,22 @@ from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST, ROLES
 
 LONG_EVENT = "it is long, and was not read before the check of its signature"
 """The `problem` of an event with more than `MAX_UNSIGNED_VALUES` values."""
+TOO_LONG = "it is too long for an event of a worker, and was not read"
+"""The `problem` of a long event that no supervisor and no client has written."""
 MAX_WORKER_VALUES = 2_000
 """JSON values of the longest event of a worker, and of the end of a job. An event of a worker has
 at most about 400: 32 passages, and 60 origins.
 """
+MAX_WORKER_BYTES = 65_536
+"""Bytes of the longest entry of a worker, as in `parts/journal.lua`."""
+MAX_BATCH_EVENTS = 10_000
+"""Most events of one batch: a decision ends after 5,000 events."""
+MAX_BATCH_BYTES = 16_000_000
+"""Bytes of the events of one batch that are not longer than those of a worker. 5,000 handoffs have
+about 3 million.
+"""
+MAX_REFUSED_BYTES = 2_000
+"""Bytes of a refused event that stay, for its dead letter."""
 MAX_FACTS_OF_HANDOFF = 1_000
 """Most questions about tool calls, and messages taken, of one handoff. A reply has few calls, and
 each agent takes a message once. The state of a job keeps every question.
@@ -84,14 +97,16 @@ def read_ends(
     if not handoff_ids:
         return {}
     roles = roles_of(connection, job_id, list(handoff_ids))
-    with connection.translate_errors():
-        pipe = connection.redis.pipeline(transaction=False)
-        for handoff_id, role in roles.items():
-            pipe.hmget(keys.handoff(job_id, role, handoff_id), "fence", "end_version")
-        answers = pipe.execute()
+    calls: list[ScriptCall] = []
+    for handoff_id, role in roles.items():
+        calls.append(([keys.handoff(job_id, role, handoff_id)], ["fence", "end_version"]))
+    answers = connection.script_for_each("short_fields", calls)
     ends: dict[HandoffId, HandoffEnd] = {}
-    for handoff_id, (fence, version) in zip(roles, answers, strict=True):
-        end = end_of(fence, version)
+    for handoff_id, answer in zip(roles, answers, strict=True):
+        if isinstance(answer, StoreError):
+            raise answer
+        fields = dict(rows(answer, 2))
+        end = end_of(fields.get(b"fence"), fields.get(b"end_version"))
         if end is not None:
             ends[handoff_id] = end
     return ends
@@ -118,6 +133,42 @@ def handoff_ended_by(recorded: RecordedEvent) -> HandoffId | None:
 def has_signature(recorded: RecordedEvent) -> bool:
     """Return whether an event has a signature. The last event of each batch has it."""
     return bool(without_signature(recorded.raw)[1])
+
+
+@dataclass(slots=True)
+class BatchRoom:
+    """The room for the events of one batch. A worker can append any number of events that have no
+    signature.
+    """
+
+    left_events: int = MAX_BATCH_EVENTS
+    left_bytes: int = MAX_BATCH_BYTES
+
+    def takes(self, entry: bytes) -> bool:
+        """Return whether the batch has room for another event."""
+        self.left_events -= 1
+        if len(entry) <= MAX_WORKER_BYTES:
+            self.left_bytes -= len(entry)
+        return min(self.left_events, self.left_bytes) >= 0
+
+
+def whole_batches(pages: Iterable[Sequence[RecordedEvent]]) -> Iterator[list[RecordedEvent]]:
+    """Yield the events of a journal in parts. No batch is in two parts."""
+    rest: list[RecordedEvent] = []
+    for page in pages:
+        rest += page
+        end = len(rest)
+        while end and not has_signature(rest[end - 1]):
+            end -= 1
+        if not end:  # a later page may end the batch of the last events
+            room, end = BatchRoom(), len(rest)
+            while end and room.takes(rest[end - 1].raw):
+                end -= 1
+        if end:
+            yield rest[:end]
+            rest = rest[end:]
+    if rest:
+        yield rest
 
 
 def events_to_first_signature(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
@@ -233,13 +284,14 @@ class JournalCheck:
         self._has_context = False
 
     def read(self, events: Sequence[RecordedEvent]) -> None:
-        """Check new events. A reader that leaves the job to a newer version raises `unread`.
+        """Check new events, which are whole batches. A reader that leaves the job to a newer
+        version raises `unread` after the last events.
 
         Raises:
             MalformedMessage: an event is signed, and not by a worker, and this version cannot read
                 it.
         """
-        self._has_begun = self.open_role is not None
+        self._has_begun = self._has_begun or self.open_role is not None
         waiting: list[RecordedEvent] = []
         for recorded in events:
             waiting.append(recorded)
@@ -408,8 +460,10 @@ class JournalCheck:
             if recorded.event is LEFT_OUT:
                 self.checked.append(recorded)
                 continue
-            self.refused_events.append(RefusedEvent(recorded, reason))
-            self.checked.append(replace(recorded, event=EventRefused(reason=reason)))
+            why = TOO_LONG if recorded.problem == TOO_LONG else reason
+            short = replace(recorded, raw=recorded.raw[:MAX_REFUSED_BYTES])
+            self.refused_events.append(RefusedEvent(short, why))
+            self.checked.append(replace(short, event=EventRefused(reason=why)))
 
     def _role_of(self, handoff_id: HandoffId) -> str | None:
         """Return the role of an open handoff; None: it is not open."""

@@ -46,6 +46,8 @@ SHORT_BYTES = 200_000
 """Bytes of the longest user's message, note or entry of a fetched page. A message of a user has at
 most 10,000 characters.
 """
+MAX_DRAFT_BYTES = 8_000_000
+"""Bytes of the longest unfinished answer that is read. 128,000 tokens have about 0.5 million."""
 MAX_RESULT_BYTES = 64_000_000
 """Bytes of the longest result of a step. A supervisor needs about five times as much memory to read
 it, and reads the results of several jobs at once.
@@ -285,12 +287,13 @@ class PayloadStore:
             role = self._redis.hget(keys.agents(job_id), handoff_id)
             if role is None:
                 return ""
-            stored_form = self._redis.get(keys.draft(job_id, role.decode(), handoff_id))
-        if stored_form is None:
+            draft_key = keys.draft(job_id, role.decode(), handoff_id)
+            stored_form = self._redis.getrange(draft_key, 0, MAX_DRAFT_BYTES)
+        if not 0 < len(stored_form) <= MAX_DRAFT_BYTES:
             return ""
         try:
             packed = self._sealing.open(job_id, draft_place(handoff_id), stored_form)
-            return unpack(packed)
+            return unpack(packed, MAX_DRAFT_BYTES)
         except UnreadablePayload:
             return ""
 

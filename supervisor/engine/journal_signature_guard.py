@@ -4,7 +4,7 @@ refused ones as dead letters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.journal_signature_check import (
@@ -13,11 +13,12 @@ from handoff_queue.shared.store.journal_signature_check import (
     SeenBatches,
     handoff_ended_by,
     read_ends,
+    whole_batches,
 )
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import EventRefused, RecordedEvent
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.supervisor.lifecycle.reduce import fold
+from handoff_queue.supervisor.lifecycle.reduce import fold_pages
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 JOURNAL = "journal"
@@ -46,22 +47,23 @@ class JournalGuard:
         job_id: JobId,
         state: JobState | None,
         seen: SeenBatches,
-        events: Sequence[RecordedEvent],
+        pages: Iterable[Sequence[RecordedEvent]],
     ) -> tuple[JobState | None, SeenBatches]:
         """Return the state after the events, without the refused ones, and the batches that are
         seen then. Without a keyring all events are valid.
 
         Args:
             state: state before the events; None: they are the first ones of the journal.
+            pages: the events, which are checked in parts. So a worker that writes many long events
+                takes little memory of a supervisor.
 
         Raises:
             MalformedMessage: this version cannot read an event. After a cancel or the deadline, an
                 event of a worker is refused in place of this error, so that the job ends.
         """
-        if not self._store.trust.is_on or not events:
-            return fold(job_id, state, events), seen
-        ends = read_ends(self._store.connection, job_id, events)
-        check = JournalCheck(self._store.trust, job_id, ends, seen)
+        if not self._store.trust.is_on:
+            return fold_pages(job_id, state, pages), seen
+        check = JournalCheck(self._store.trust, job_id, {}, seen)
         if state is not None:
             known_state = state
 
@@ -70,15 +72,26 @@ class JournalGuard:
                 return None if issued is None else issued.assigned_to
 
             check.open_role = open_role
-        check.read(events)
-        valid: Sequence[RecordedEvent] = check.checked
-        if state is None and isinstance(valid[0].event, EventRefused):
-            valid = ()  # the job has no valid submission
-        later = fold(job_id, state, valid)
+        later = fold_pages(job_id, state, self._checked_parts(check, pages))
         if check.unread is not None and later and not self._is_late(later):
             raise check.unread
         self._record(job_id, check.refused_events)
         return later, check.seen
+
+    def _checked_parts(
+        self, check: JournalCheck, pages: Iterable[Sequence[RecordedEvent]]
+    ) -> Iterator[Sequence[RecordedEvent]]:
+        """Yield the events with `EventRefused` in the place of refused ones. Yield nothing if the
+        job has no valid submission.
+        """
+        is_begun = check.open_role is not None
+        for events in whole_batches(pages):
+            check.ends = read_ends(self._store.connection, check.job_id, events)
+            check.read(events)
+            checked, check.checked = check.checked, []
+            is_begun = is_begun or not isinstance(checked[0].event, EventRefused)
+            if is_begun:
+                yield checked
 
     def _is_late(self, state: JobState) -> bool:
         """Return whether the job has ended, or must end now."""

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.journal_signature_check import (
@@ -18,7 +20,7 @@ from handoff_queue.shared.store.journal_signature_check import (
 from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
-from handoff_queue.supervisor.lifecycle.reduce import fold, fold_on
+from handoff_queue.supervisor.lifecycle.reduce import fold_on, fold_pages
 from handoff_queue.supervisor.lifecycle.state import JobState
 
 MAX_STATES = 2_000
@@ -52,7 +54,9 @@ class StateCache:
         self._lock = threading.Lock()
 
     def load(
-        self, job_id: JobId, read_events: Callable[[int], list[RecordedEvent]] | None = None
+        self,
+        job_id: JobId,
+        read_pages: Callable[[int], Iterator[list[RecordedEvent]]] | None = None,
     ) -> JobState | None:
         """Return the state of the job by the current journal, or None if there is no such job.
 
@@ -60,30 +64,33 @@ class StateCache:
         Redis was restored from older data, or the job was deleted and submitted again.
 
         Args:
-            read_events: returns the events after a version; by default `Journal.read`.
+            read_pages: returns the pages of the events after a version; by default `Journal.pages`.
         """
         with self._lock:
             cached = self._cached_states.get(job_id, _UNKNOWN)
         after = 0
         if cached.last:
             after = cached.last.version - 1
-        if read_events:
-            events = read_events(after)
-        else:
-            events = self._journal.read_all(job_id, after)
+        pages = (read_pages or partial(self._journal.pages, job_id))(after)
         if cached.last is not None:
-            if events and _is_same(events[0], cached.last):
-                events = events[1:]
+            first_page = next(pages, [])
+            if first_page and _is_same(first_page[0], cached.last):
+                pages = chain([first_page[1:]], pages)
             else:
-                cached = _UNKNOWN
-                events = self._journal.read_all(job_id)
+                cached, pages = _UNKNOWN, self._journal.pages(job_id)
         last, seen = cached.last, cached.seen
+
+        def pages_to_last() -> Iterator[list[RecordedEvent]]:
+            nonlocal last
+            for page in pages:
+                if page:
+                    last = replace(page[-1], raw=b"")  # the text may be long
+                yield page
+
         if self._guard is not None:
-            state, seen = self._guard.check(job_id, cached.state, seen, events)
+            state, seen = self._guard.check(job_id, cached.state, seen, pages_to_last())
         else:
-            state = fold(job_id, cached.state, events)
-        if events:
-            last = events[-1]
+            state = fold_pages(job_id, cached.state, pages_to_last())
         if state is None or last is None:
             self.forget(job_id)
             return None

@@ -117,6 +117,15 @@ def fold(job_id: JobId, state: JobState | None, events: Iterable[RecordedEvent])
     return fold_on(state, remaining)
 
 
+def fold_pages(
+    job_id: JobId, state: JobState | None, pages: Iterable[Iterable[RecordedEvent]]
+) -> JobState | None:
+    """Return the state after the events of all pages; None if there are none."""
+    for events in pages:
+        state = fold(job_id, state, events)
+    return state
+
+
 def fold_on(state: JobState, events: Iterable[RecordedEvent]) -> JobState:
     """Return the state after more events. The step index is updated once, after all events."""
     later = state

@@ -51,12 +51,14 @@ if decision.created then decision.fields.status = decision.fields.status or 'que
 local function only_results_since()
   local MAX_RESULTS = 5000
   if decision.expected == 0 or version - decision.expected >= MAX_RESULTS then return false end
-  local entries = redis.call('LRANGE', log_of(job), integer(decision.expected - 1), '-1')
-  if decision.tip >= 0 and entry_time(entries[1]) ~= decision.tip then return false end
-  for i = 2, #entries do
-    local is_json, event = pcall(cjson.decode, entry_event(entries[i]))
-    local is_event = is_json and type(event) == 'table'
-    if not is_event or event.type ~= 'handoff_finished' then return false end
+  for entry, place in each_entry(log_of(job), decision.expected - 1, version - 1) do
+    if place == decision.expected - 1 then -- the last event that the decision has read
+      if decision.tip >= 0 and entry_time(entry) ~= decision.tip then return false end
+    else
+      local is_json, event = pcall(cjson.decode, entry_event(entry))
+      local is_event = is_json and type(event) == 'table'
+      if not is_event or event.type ~= 'handoff_finished' then return false end
+    end
   end
   return true
 end

@@ -18,13 +18,15 @@ if redis.call('EXISTS', job) == 0 then return false end
 local at, id = now_ms(), id_of(job)
 local fields = redis.call('HMGET', job, unpack(ARGV, 6))
 local progress = redis.call('HMGET', progress_of(job), unpack(ARGV, 6))
+-- a worker may have written a text of 500 MB
+for place, value in ipairs(progress) do progress[place] = short(value) or false end
 for place = 6, #ARGV do
   if ARGV[place] == 'title' then fields[place - 5] = title_of(job) end
 end
 local asked_last = progress[1]
 local question = ''
 if asked_last then
-  question = redis.call('HGET', progress_of(job), 'approval:' .. asked_last) or ''
+  question = short(redis.call('HGET', progress_of(job), 'approval:' .. asked_last)) or ''
 end
 
 local function events_from(from, last)

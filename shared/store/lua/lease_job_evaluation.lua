@@ -1,12 +1,13 @@
 -- Begin an evaluation of a job, and read the journal after a version; or end an evaluation that no
 -- other script ends; or store the heartbeat of a long evaluation.
--- KEYS job, due, log.  ARGV: evaluation, 'end'; or evaluation, 'heartbeat'; or evaluation, 'begin',
--- version, most events, most evaluations, frozen_ms, together_ms, lease_ms, wants ends (1|0).
--- Returns {verdict, entries, ends}: for each entry that ends a handoff, its place among the entries
--- (from 1), and the fence and the version of the end in the handoff's hash. Verdicts: ok | frozen
--- (too many evaluations never ended) | crowded (as many evaluations as may run have not ended, and
--- the job is due again soon). Only `ok` has entries.
-local job, due, log = KEYS[1], KEYS[2], KEYS[3]
+-- KEYS job, due.  ARGV: evaluation, 'end'; or evaluation, 'heartbeat'; or evaluation, 'begin',
+-- version, most events, most evaluations, frozen_ms, together_ms, lease_ms, wants ends (1|0), most
+-- bytes.
+-- Returns {verdict, entries, ends, version of the journal}: for each entry that ends a handoff, its
+-- place among the entries (from 1), and the fence and the version of the end in the handoff's hash.
+-- Verdicts: ok | frozen (too many evaluations never ended) | crowded (as many evaluations as may run
+-- have not ended, and the job is due again soon). Only `ok` has entries: see `entries_after`.
+local job, due = KEYS[1], KEYS[2]
 local name = ARGV[1]
 if ARGV[2] == 'end' then
   end_evaluation(job, name, redis.call('HGET', job, 'evaluations'))
@@ -63,8 +64,7 @@ if status then
   begin_evaluation(job, name, at, evaluations)
   if verdict == 'frozen' then return { verdict, {} } end
 end
-local after = tonumber(ARGV[3])
-local entries = redis.call('LRANGE', log, integer(after), integer(after + ARGV[4] - 1))
+local entries = entries_after(job, tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[10]))
 local ends = {}
 if ARGV[9] == '1' then
   for place, entry in ipairs(entries) do
@@ -74,8 +74,8 @@ if ARGV[9] == '1' then
       local fence, version = unpack(
         redis.call('HMGET', handoff_key(job, handoff), 'fence', 'end_version')
       )
-      table.insert(ends, { place, fence, version })
+      table.insert(ends, { place, short(fence) or false, short(version) or false })
     end
   end
 end
-return { 'ok', entries, ends }
+return { 'ok', entries, ends, version_of(job) }

@@ -45,9 +45,9 @@ def check(store: Store, job_id: JobId, most: int | None = None) -> None:
     """Check the events up to the version `most`, and then all further events."""
     guard = JournalGuard(store, 60)
     events = store.journal.read_all(job_id)
-    state, seen = guard.check(job_id, None, NOTHING_SEEN, events[:most])
+    state, seen = guard.check(job_id, None, NOTHING_SEEN, [events[:most]])
     if most is not None:
-        guard.check(job_id, state, seen, events[most:])
+        guard.check(job_id, state, seen, [events[most:]])
 
 
 @pytest.mark.slow

@@ -20,6 +20,20 @@ local function end_wait(h, since, earlier_ms, at)
   return waited_ms
 end
 
+-- Return the checkpoints of a handoff; one empty text if they are too long. A worker of the same role
+-- that was taken over may have written any number of checkpoints, and of any length.
+local MAX_TURNS_BYTES = 64 * 10 ^ 6 -- as in `claim_requests.py`
+local COST = 100 -- bytes besides the text
+local function read_checkpoints(t)
+  local checkpoints, left = {}, MAX_TURNS_BYTES
+  for checkpoint in each_entry(t, 0, redis.call('LLEN', t) - 1) do
+    left = left - #checkpoint - COST
+    if left < 0 then return { '' } end
+    checkpoints[#checkpoints + 1] = checkpoint
+  end
+  return checkpoints
+end
+
 -- Claim the exclusive right to run one handoff, for one lease.
 -- Arguments: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms |
 -- 0), upper bound of the first call (JSON or ''), fence: a random word that only this claim knows
@@ -116,7 +130,7 @@ local function claim(job, arguments, fresh)
   if not fresh then redis.call('HDEL', h, 'lost', 'waits', 'unread', 'deferred', 'bucket') end
   local waited_ms = end_wait(h, asks_since or batch_since, asked_ms, at)
   if queue then leave_queue(queue, member) end
-  local checkpoints = fresh and {} or redis.call('LRANGE', t, '0', '-1')
+  local checkpoints = fresh and {} or read_checkpoints(t)
   if #checkpoints > 0 then redis.call('PEXPIRE', t, integer(keep)) end
 
   local may_call = worst and verdict == 'granted' and #checkpoints == 0 and not copied

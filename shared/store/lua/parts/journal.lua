@@ -38,21 +38,56 @@ local function append(job, all, from, count, at, fields)
   return version
 end
 
+-- Bytes of the longest entry that a worker writes. An event of a worker has at most about 20 KB.
+local MAX_WORKER_BYTES = 2 ^ 16
+local MAX_TIME_DIGITS = 15 -- as in `journal.py`
+
 -- Append events as `append`, in a script that no worker may run to its end, because it writes the
 -- hash of the job. The field `written` of the job has the version of the newest such event. So a
--- decision can tell that only workers have appended since.
+-- decision can tell that only workers have appended since. The field `long_events` has the versions
+-- of the long ones. So readers can tell that no worker has written them.
 local function append_trusted(job, all, from, count, at, fields)
-  fields.written = integer(version_of(job) + count)
+  local version = version_of(job)
+  fields.written = integer(version + count)
+  for place = from, from + count - 1 do
+    if #all[place] > MAX_WORKER_BYTES - MAX_TIME_DIGITS - 1 then
+      local earlier = fields.long_events or redis.call('HGET', job, 'long_events')
+      local long = integer(version + place - from + 1)
+      fields.long_events = earlier and earlier .. ' ' .. long or long
+    end
+  end
   return append(job, all, from, count, at, fields)
 end
 
--- Return the JSON of the event of an entry; '' if the entry has another form.
+-- Return the entries of the journal after a version: at most `most` entries, and at most
+-- `most_bytes` bytes or one entry. Of an entry that is too long for a worker, and that no other
+-- process has written, only the beginning is returned.
+local CUT_OFF = ' bytes are too long for an event of a worker]' -- as in `journal.py`
+local BEGINNING_BYTES = 300
+local function entries_after(job, after, most, most_bytes)
+  local entries, bytes, long_events = {}, 0, nil
+  local last = math.min(version_of(job), after + most) - 1
+  for entry, place in each_entry(log_of(job), after, last) do
+    if #entry > MAX_WORKER_BYTES then
+      long_events = long_events or redis.call('HGET', job, 'long_events') or ''
+      if not has_word(long_events, integer(place + 1)) then
+        entry = string.sub(entry, 1, BEGINNING_BYTES) .. ' [' .. integer(#entry) .. CUT_OFF
+      end
+    end
+    bytes = bytes + #entry
+    if bytes > most_bytes and #entries > 0 then break end
+    entries[#entries + 1] = entry
+  end
+  return entries
+end
+
+-- Return the JSON of the event of an entry; '' if the entry has another form, or is too long for an
+-- event of a worker.
 local function entry_event(entry)
-  return string.match(entry, '^%d+ (.*)$') or ''
+  return #entry <= MAX_WORKER_BYTES and string.match(entry, '^%d+ (.*)$') or ''
 end
 
 -- Return the time (Unix ms) of an entry; 0 if the entry has another form.
-local MAX_TIME_DIGITS = 15 -- as in `journal.py`
 local function entry_time(entry)
   local digits = string.match(entry or '', '^(%d+) ')
   return digits and #digits <= MAX_TIME_DIGITS and tonumber(digits) or 0

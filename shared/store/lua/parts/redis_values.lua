@@ -72,6 +72,26 @@ end
 -- Most values in one command: Lua's stack has room for a few thousand.
 local MAX_AT_ONCE = 1000
 
+-- Return an iterator over the entries of a list from position `first` to `last` (from 0), and their
+-- positions. Workers write the list. After a long entry, few entries are read at once: a worker that
+-- was taken over may have written entries of 500 MB. Otherwise many are, because the search for each
+-- entry of a list of 100,000 would take 3 seconds.
+local MAX_PART, LONG_BYTES = 128, 2 ^ 16
+local function each_entry(list, first, last)
+  local size, part, n = 1, {}, 0
+  return function()
+    if n == #part then
+      if first > last then return nil end
+      local end_of_part = math.min(first + size - 1, last)
+      part, n = redis.call('LRANGE', list, integer(first), integer(end_of_part)), 0
+      first, size = end_of_part + 1, math.min(2 * size, MAX_PART)
+    end
+    n = n + 1
+    if #part[n] > LONG_BYTES then size = 1 end
+    return part[n], first - #part + n - 1
+  end
+end
+
 local function from_json(text)
   if text == '' then return nil end
   return cjson.decode(text)
