@@ -33,6 +33,7 @@ from handoff_queue.shared.store.journal_signature_check import (
     is_signed_batch,
     read_ends,
     read_runs,
+    refused_for,
     stamp_of,
     whole_batches,
 )
@@ -54,7 +55,6 @@ from handoff_queue.shared.types.events import (
     OPEN_STATUSES,
     CancelRequested,
     Event,
-    EventRefused,
     JobEnded,
     RecordedEvent,
     parse_event,
@@ -65,7 +65,7 @@ NEWEST_EVENTS = 5
 """Events of a job that `end_reasons` reads. Only deliveries to the caller follow the end."""
 MAX_EVENTS_A_READ = 5_000
 """Events in one round trip."""
-MAX_PAGE_BYTES = 8_000_000
+MAX_PAGE_BYTES = 4_000_000
 """Bytes of the entries in one round trip, unless it reads only one entry."""
 MAX_REST_EVENTS = 1_000
 """Events in one round trip that looks for the end of a batch."""
@@ -664,7 +664,7 @@ def parse_entry(version: int, entry: bytes) -> RecordedEvent:
 def unreadable_event(version: int, entry: bytes, problem: str) -> RecordedEvent:
     """Return an entry that this version cannot read. Its time is 0 if it has none."""
     at, text = _time_and_text(entry)
-    event = EventRefused(reason="it cannot be read")
+    event = refused_for("it cannot be read")
     return RecordedEvent(version=version, at=at or 0.0, event=event, raw=text, problem=problem)
 
 

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from hashlib import sha1
 
 from handoff_queue.shared.store import keys
@@ -59,12 +60,14 @@ MAX_WORKER_BYTES = 65_536
 """Bytes of the longest entry of a worker, as in `parts/journal.lua`."""
 MAX_BATCH_EVENTS = 10_000
 """Most events of one batch: a decision ends after 5,000 events."""
-MAX_BATCH_BYTES = 16_000_000
+MAX_BATCH_BYTES = 8_000_000
 """Bytes of the events of one batch that are not longer than those of a worker. 5,000 handoffs have
 about 3 million.
 """
-MAX_REFUSED_BYTES = 2_000
-"""Bytes of a refused event that stay, for its dead letter."""
+MAX_REFUSED_BYTES, MAX_LATER_BYTES = 2_000, 100
+"""Bytes of a refused event that stay for its dead letter."""
+MANY_REFUSED = 1_000
+"""Refused events after which less of their texts stays."""
 MAX_FACTS_OF_HANDOFF = 1_000
 """Most questions about tool calls, and messages taken, of one handoff. A reply has few calls, and
 each agent takes a message once. The state of a job keeps every question.
@@ -94,9 +97,14 @@ def read_ends(
         handoff_id = handoff_ended_by(recorded)
         if handoff_id is not None and recorded.end is None:
             handoff_ids[handoff_id] = None
-    if not handoff_ids:
-        return {}
-    roles = roles_of(connection, job_id, list(handoff_ids))
+    return ends_of(connection, job_id, list(handoff_ids))
+
+
+def ends_of(
+    connection: Connection, job_id: JobId, handoff_ids: Sequence[HandoffId]
+) -> dict[HandoffId, HandoffEnd]:
+    """Return the ends of the handoffs that have ended, in at most two round trips."""
+    roles = roles_of(connection, job_id, handoff_ids)
     calls: list[ScriptCall] = []
     for handoff_id, role in roles.items():
         calls.append(([keys.handoff(job_id, role, handoff_id)], ["fence", "end_version"]))
@@ -235,10 +243,25 @@ NOTHING_SEEN = SeenBatches()
 
 @dataclass(frozen=True, slots=True)
 class RefusedEvent:
-    """An event that no reader uses, with the reason."""
+    """An event that no reader uses, with the reason. A worker can cause any number of them, so the
+    event itself is not here.
+    """
 
-    recorded: RecordedEvent
+    version: int
+    type: str
     reason: str
+    text: bytes
+    """Its first `MAX_REFUSED_BYTES`, or `MAX_LATER_BYTES` after many refused events."""
+    handoff_id: HandoffId | None
+    """The handoff that it ends, or None."""
+    end: HandoffEnd | None
+    """The end of this handoff; None: the reader has not read it."""
+
+
+@lru_cache(maxsize=100)
+def refused_for(reason: str) -> EventRefused:
+    """Return the event in the place of events that are refused for this reason."""
+    return EventRefused(reason=reason)
 
 
 @dataclass
@@ -461,9 +484,14 @@ class JournalCheck:
                 self.checked.append(recorded)
                 continue
             why = TOO_LONG if recorded.problem == TOO_LONG else reason
-            short = replace(recorded, raw=recorded.raw[:MAX_REFUSED_BYTES])
-            self.refused_events.append(RefusedEvent(short, why))
-            self.checked.append(replace(short, event=EventRefused(reason=why)))
+            is_early = len(self.refused_events) < MANY_REFUSED
+            text = recorded.raw[: MAX_REFUSED_BYTES if is_early else MAX_LATER_BYTES]
+            handoff_id = handoff_ended_by(recorded)
+            event = recorded.event
+            self.refused_events.append(
+                RefusedEvent(recorded.version, event.type, why, text, handoff_id, recorded.end)
+            )
+            self.checked.append(RecordedEvent(recorded.version, recorded.at, refused_for(why)))
 
     def _role_of(self, handoff_id: HandoffId) -> str | None:
         """Return the role of an open handoff; None: it is not open."""

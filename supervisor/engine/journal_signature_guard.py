@@ -11,7 +11,7 @@ from handoff_queue.shared.store.journal_signature_check import (
     JournalCheck,
     RefusedEvent,
     SeenBatches,
-    handoff_ended_by,
+    ends_of,
     read_ends,
     whole_batches,
 )
@@ -91,7 +91,7 @@ class JournalGuard:
             checked, check.checked = check.checked, []
             is_begun = is_begun or not isinstance(checked[0].event, EventRefused)
             if is_begun:
-                yield checked
+                yield _without_refused(checked)
 
     def _is_late(self, state: JobState) -> bool:
         """Return whether the job has ended, or must end now."""
@@ -106,43 +106,53 @@ class JournalGuard:
         if not refused_events:
             return
         known = self._store.refused_events.read_recorded_version(job_id)
-        new = [event for event in refused_events if event.recorded.version > known]
+        new = [event for event in refused_events if event.version > known]
         if not new:
             return
         for refused_event in new[:MAX_LETTERS]:
-            event, version = refused_event.recorded.event, refused_event.recorded.version
             self._refuse(
                 job_id,
-                f"event {version} of {job_id} ({event.type}) is not used: {refused_event.reason}",
+                f"event {refused_event.version} of {job_id} ({refused_event.type}) is not used:"
+                f" {refused_event.reason}",
                 refused_event,
             )
         if rest := new[MAX_LETTERS:]:
             last = rest[-1]
             self._refuse(
                 job_id,
-                f"{len(rest):,} more events of {job_id} up to {last.recorded.version} are not used;"
+                f"{len(rest):,} more events of {job_id} up to {last.version} are not used;"
                 f" the last one: {last.reason}",
                 last,
             )
         self._reopen(job_id, new)
-        versions = [event.recorded.version for event in new]
+        versions = [event.version for event in new]
         self._store.refused_events.record(job_id, versions, self._keep_s)
 
     def _refuse(self, job_id: JobId, reason: str, refused_event: RefusedEvent) -> None:
         log.warning("an event of a journal was refused", job_id=job_id, why=reason)
-        text = refused_event.recorded.raw.decode(errors="replace")
+        text = refused_event.text.decode(errors="replace")
         self._store.refuse(job_id, JOURNAL, reason, text)
 
     def _reopen(self, job_id: JobId, refused_events: Sequence[RefusedEvent]) -> None:
         """Open the handoffs again that refused events have ended in the store, so that honest
         workers end them.
         """
-        events = [refused_event.recorded for refused_event in refused_events]
-        ends = read_ends(self._store.connection, job_id, events)
-        for recorded in events:
-            handoff_id = handoff_ended_by(recorded)
-            if handoff_id is None:
+        unknown: dict[HandoffId, None] = {}
+        for event in refused_events:
+            if event.handoff_id is not None and event.end is None:
+                unknown[event.handoff_id] = None
+        ends = ends_of(self._store.connection, job_id, list(unknown))
+        for event in refused_events:
+            if event.handoff_id is None:
                 continue
-            end = recorded.end or ends.get(handoff_id)
-            if end is not None and end.version == recorded.version:
-                self._store.refused_events.reopen_handoff(job_id, handoff_id, recorded.version)
+            end = event.end or ends.get(event.handoff_id)
+            if end is not None and end.version == event.version:
+                self._store.refused_events.reopen_handoff(job_id, event.handoff_id, event.version)
+
+
+def _without_refused(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
+    """Return the events without refused ones, which only change the version of the state. The last
+    event stays.
+    """
+    kept = [event for event in events[:-1] if not isinstance(event.event, EventRefused)]
+    return [*kept, events[-1]]
