@@ -18,7 +18,12 @@ from handoff_queue.shared.store.presence import (
     node_in,
 )
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import MAX_EXACT_INTEGER, name_in, rows
+from handoff_queue.shared.store.script_arguments import (
+    MAX_EXACT_INTEGER,
+    name_in,
+    rows,
+    time_of_score,
+)
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUBMISSIONS_QUEUE, SUPERVISOR_QUEUE, queue_of
 from handoff_queue.shared.types.presence import EQUAL_HANDOFF, WAITS_FOR, role_slots
@@ -232,7 +237,9 @@ class FleetLoadReader:
             published_count, oldest_published, paused_count, oldest_paused = parts
             waiting_since: list[float] = []
             for _, score_ms in (*oldest_published, *oldest_paused):
-                waiting_since.append(score_ms / 1000)
+                at = time_of_score(score_ms)
+                if at is not None:
+                    waiting_since.append(at)
             since = min(waiting_since, default=None)
             backlogs[agent] = QueueBacklog(int(published_count) + int(paused_count), since)
         return backlogs

@@ -12,6 +12,7 @@ from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
     rows,
+    time_in,
 )
 from handoff_queue.shared.types.budget_measures import (
     SPENT_FIELDS,
@@ -20,7 +21,6 @@ from handoff_queue.shared.types.budget_measures import (
 )
 from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId
-from handoff_queue.shared.types.message import LATEST_TIME_S
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 
 FIELDS = [
@@ -74,13 +74,9 @@ def past_claims_of(fields: Mapping[bytes, bytes]) -> tuple[PastClaim, ...]:
         began_text, _, rest = line.partition(" ")
         ended_text, _, rest = rest.partition(" ")
         left, _, worker = rest.partition(" ")
-        began_ms = figure_in(began_text.encode())
-        ended_ms = figure_in(ended_text.encode())
-        if began_ms is None or ended_ms is None:
-            continue
-        if min(began_ms, ended_ms) < 0 or max(began_ms, ended_ms) > 1000 * LATEST_TIME_S:
-            continue
-        past_claims.append(PastClaim(worker, began_ms / 1000, ended_ms / 1000, left))
+        began_at, ended_at = time_in(began_text.encode()), time_in(ended_text.encode())
+        if began_at is not None and ended_at is not None:
+            past_claims.append(PastClaim(worker, began_at, ended_at, left))
     return tuple(past_claims)
 
 
@@ -204,9 +200,7 @@ def parse_handoff_info(fields: Mapping[bytes, bytes]) -> HandoffInfo:
     """
 
     def seconds(name: bytes) -> float | None:
-        ms = figure_in(fields.get(name))
-        is_time = ms is not None and 0 <= ms / 1000 <= LATEST_TIME_S
-        return ms / 1000 if ms is not None and is_time else None
+        return time_in(fields.get(name))
 
     def number(name: bytes) -> int:
         return figure_in(fields.get(name)) or 0

@@ -9,6 +9,7 @@ from math import isfinite
 from handoff_queue.shared.store.script_arguments import (
     figure_in,
     name_in,
+    time_in,
 )
 from handoff_queue.shared.types.budget_measures import (
     SPENT_FIELDS,
@@ -154,7 +155,6 @@ def _parse(
     status, asks = JobStatus(text(b"status") or "queued"), text(b"asks")
     approval = name_in(fields.get(b"approval:" + fields.get(b"asked_last", b""), b""))
     is_waiting = not status.has_ended and bool(asks or approval)
-    asked_at = amount(b"asked_at") / 1000
     is_priced = b"unpriced" not in fields and figure_in(fields.get(b"usd", b"0")) is not None
     return JobInfo(
         job_id=job_id,
@@ -170,7 +170,7 @@ def _parse(
         calls_to_approve=tuple(
             call.partition(":")[2] for call in name_in(fields.get(b"calls", b"")).split()
         ),
-        asked_at=asked_at if is_waiting else None,
+        asked_at=time_in(fields.get(b"asked_at")) if is_waiting else None,
         child_jobs_lack=text(b"child_jobs_lack"),
         parent=JobId(fields[b"parent"].decode().partition("/")[0]) if b"parent" in fields else None,
         children=tuple(map(JobId, text(b"children").split())),

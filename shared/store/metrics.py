@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.redis.queue_access import answers_or_refusals, is_refusal
-from handoff_queue.shared.store.script_arguments import name_in, rows
+from handoff_queue.shared.store.script_arguments import name_in, rows, time_of_score
 
 OTHER = "other"
 """Value of a label that all values beyond the first `MAX_VALUES` share."""
@@ -134,12 +134,12 @@ class Metrics:
             if self._connection.queue_access.is_refused(queue, parts):
                 continue
             number, oldest = parts
-            since = oldest[0][1] / 1000 if oldest else None
+            since = time_of_score(oldest[0][1]) if oldest else None
             backlogs.append(Backlog(queue, None, int(number), since))
         usable_queues = [backlog.queue for backlog in backlogs]
         of_tenants = self._connection.script("tenant_backlogs", [], usable_queues)
         for stored_queue, tenant, number, since_ms in of_tenants:
-            since = float(since_ms) / 1000
+            since = time_of_score(float(since_ms))
             backlogs.append(Backlog(name_in(stored_queue), name_in(tenant), int(number), since))
         return backlogs
 

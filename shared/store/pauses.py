@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.redis.connection import Connection
-from handoff_queue.shared.store.script_arguments import name_in, rows
+from handoff_queue.shared.store.script_arguments import name_in, rows, time_of_score
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
@@ -95,9 +95,8 @@ class Pauses:
             number += paused_by_agent
             for member, since_ms in members:
                 job_id, _, handoff_id = name_in(member).partition("/")
-                handoffs.append(
-                    PausedHandoff(JobId(job_id), HandoffId(handoff_id), agent, since_ms / 1000)
-                )
+                since = time_of_score(since_ms) or 0.0
+                handoffs.append(PausedHandoff(JobId(job_id), HandoffId(handoff_id), agent, since))
         handoffs.sort(key=lambda handoff: handoff.since)
         return handoffs[:limit], number
 

@@ -11,6 +11,7 @@ from handoff_queue.shared.types.budget_measures import AMOUNTS, UNKNOWN, OneCall
 from handoff_queue.shared.types.checkpoints import WorstCase
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.message import LATEST_TIME_S
 from handoff_queue.shared.types.usage import Usage
 
 Entry = TypeVar("Entry")
@@ -43,6 +44,25 @@ def figure_in(value: bytes | None) -> int | None:
     if abs(number) > MAX_EXACT_INTEGER:
         return None
     return number
+
+
+def time_in(value: bytes | None) -> float | None:
+    """Return a stored time in Unix seconds, from Unix milliseconds. None: it is missing, or no
+    calendar has it. A worker that was taken over may have written it.
+    """
+    ms = figure_in(value)
+    if ms is None:
+        return None
+    return time_of_score(ms)
+
+
+def time_of_score(ms: float) -> float | None:
+    """Return a time in Unix seconds, from the score of a member in Unix milliseconds. None: no
+    calendar has it. A worker that was taken over may have written infinity.
+    """
+    if 0 <= ms / 1000 <= LATEST_TIME_S:
+        return ms / 1000
+    return None
 
 
 def job_id_in(value: bytes) -> JobId:

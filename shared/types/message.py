@@ -25,8 +25,10 @@ OmitZero = Field(exclude_if=lambda value: value == 0)
 """A number that the JSON does not contain if it is 0, as with `OmitNone`."""
 
 
-LATEST_TIME_S = 253_402_300_799.0
-"""The end of the year 9999 as Unix time in seconds: Python has no date for a later time."""
+LATEST_TIME_S = 253_402_214_400.0
+"""The last day of the year 9999 as Unix time in seconds. Python has a date for each earlier time,
+in all time zones.
+"""
 UnixTime = Annotated[float, Field(ge=0, le=LATEST_TIME_S, allow_inf_nan=False)]
 """Unix time in seconds. A worker may have written any number, and a page shows it as a date."""
 

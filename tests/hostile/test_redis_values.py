@@ -24,6 +24,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.memory_notes import Note
 from handoff_queue.supervisor.client.fleet_statistics import stats_now
 from handoff_queue.supervisor.client.job_deletion import delete_job
+from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
 from tests.doubles.jobs import (
     a_job,
     finish,
@@ -63,7 +64,11 @@ def test_a_supervisor_sweeps_past_members_that_a_worker_has_invented(
         )
 
 
-@pytest.mark.parametrize("ms", [-1, 253_402_300_800_000])
+NO_DATES = pytest.mark.parametrize("ms", [-1, 253_402_300_799_000, 2**53 - 1])
+"""Times before and after all dates of Python. The second one is a date, but not east of London."""
+
+
+@NO_DATES
 def test_a_time_of_a_handoff_that_is_not_a_date_is_not_shown(server: Server, ms: int) -> None:
     with server.store("supervisor") as supervisor, server.store("worker-analyst") as worker:
         job_id, handoff_id = a_job(supervisor), HandoffId("find.1")
@@ -76,6 +81,43 @@ def test_a_time_of_a_handoff_that_is_not_a_date_is_not_shown(server: Server, ms:
 
         shown = (info.claimed_at, info.started_at, info.heartbeat_at)
         assert shown == (None, None, None)
+
+
+@NO_DATES
+def test_a_false_question_at_a_time_that_is_not_a_date_is_shown_without_its_time(
+    server: Server, ms: int
+) -> None:
+    """Otherwise one job would break each list of jobs, `handoff doctor` and the console."""
+    with server.store("supervisor") as supervisor, server.connected_as("worker-analyst") as worker:
+        job_id = a_job(supervisor)
+        question = {"asked_last": 1, "approval:1": "plan", "asked_at": ms}
+        worker.hset(keys.progress(job_id), mapping=question)
+
+        (info,) = supervisor.jobs.read([job_id])
+
+        assert info.status is JobStatus.WAITING
+        assert info.asked_at is None
+        assert answers_to_wait_for(info)
+
+
+@pytest.mark.parametrize("score", [float("inf"), float("-inf"), 2**60])
+def test_a_place_in_a_queue_at_a_time_that_is_not_a_date_has_no_age(
+    server: Server, score: float
+) -> None:
+    queues = [keys.WAITING + "analyst", keys.PAUSED_HANDOFFS + "analyst"]
+    with server.store("console") as console, server.connected_as("worker-analyst") as worker:
+        worker.zadd(keys.SERVING, {"analyst/x": console.connection.now() * 1000 + 60_000})
+        for key in queues:
+            worker.zadd(key, {"j-0123456789ab/find.1": score})
+
+        load = console.fleet_load.now()
+        backlogs = console.metrics.waiting(["analyst"])
+        (paused,), _ = console.pauses.read_paused_handoffs(["analyst"], 10)
+        worker.delete(*queues)
+
+        assert load.waiting["analyst"].since is None
+        assert [backlog.since for backlog in backlogs] == [None]
+        assert paused.since == 0
 
 
 def test_a_worker_moves_no_due_time_of_another_role(server: Server) -> None:

@@ -83,7 +83,7 @@ def test_refusals_remove_no_action_of_a_user(store: Store, monkeypatch: pytest.M
 def test_a_report_of_a_worker_has_no_actor_no_chosen_time_and_no_second_line(store: Store) -> None:
     store.refusals.report(
         AuditEntry(
-            at=253_402_300_000,
+            at=253_402_200_000,
             action=AuditAction.REFUSE,
             subject="a message\n2026-11-29 ann approve j-1",
             detail="\u202e" * 5_000,
