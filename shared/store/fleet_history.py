@@ -23,7 +23,8 @@ MAX_SAMPLES = 200
 MAX_SAMPLE_BYTES = 10_000
 """Bytes of the longest sample: many times the usual 150."""
 
-Count = Annotated[int, Field(strict=True, ge=-MAX_EXACT_INTEGER, le=MAX_EXACT_INTEGER)]
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_EXACT_INTEGER)]
+"""An amount. A worker may have written any number, and no quote has a negative amount."""
 Factor = Annotated[float, Field(ge=0, le=MAX_EXACT_INTEGER, allow_inf_nan=False)]
 
 

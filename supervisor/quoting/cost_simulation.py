@@ -34,6 +34,11 @@ ten, because few quotes are known.
 """
 MIN_SCORES = 12
 """Least number of scores with which figures are scaled. LEVEL needs at least 11."""
+MAX_ERROR = 100
+"""A quote that is wrong by a larger factor has no score. Its samples were false, or of other work:
+a worker that was taken over may write any samples of its specialists, and the scores scale the
+quotes of all jobs.
+"""
 COLD = 1.5
 """Factor of the simulated `most` until there are `MIN_SCORES` scores."""
 
@@ -169,7 +174,8 @@ def quote_of(
 
 
 def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore | None:
-    """Return the accuracy of a quote; None if the quote had no figures.
+    """Return the accuracy of a quote; None if the quote had no figures, or is wrong by more than
+    `MAX_ERROR`.
 
     Args:
         microusd: real cost of the job; None if unknown.
@@ -181,12 +187,16 @@ def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore |
     if microusd is not None and quote.microusd:
         cost_likely = _ratio(microusd, quote.microusd.drawn_likely)
         cost_most = _ratio(microusd, quote.microusd.drawn_most)
-    return QuoteScore(
+    score = QuoteScore(
         cost_likely=cost_likely,
         cost_most=cost_most,
         time_likely=_ratio(seconds, quote.seconds.drawn_likely),
         time_most=_ratio(seconds, quote.seconds.drawn_most),
     )
+    for ratio in (cost_likely, cost_most, score.time_likely, score.time_most):
+        if ratio is not None and not 1 / MAX_ERROR <= ratio <= MAX_ERROR:
+            return None
+    return score
 
 
 class _Drawn(NamedTuple):

@@ -208,3 +208,12 @@ def test_a_quote_of_zero_for_a_free_job_was_right() -> None:
 
     assert score
     assert score.cost_most == 1.0
+
+
+@pytest.mark.parametrize("sample", [CostSample(0, 10.0), CostSample(2**53, 10.0)])
+def test_a_quote_from_false_samples_does_not_scale_the_quotes_of_other_jobs(
+    sample: CostSample,
+) -> None:
+    quote = quote_of(CHAIN, CostHistory({"researcher": [sample]}), 0, 0.0, "x")
+
+    assert score_of(quote, 20_000, 30.0) is None

@@ -97,3 +97,18 @@ def test_a_step_whose_calls_are_never_in_batches_costs_the_full_price(
 
     assert quote.microusd
     assert (quote.microusd.likely, quote.half_price_microusd) == (200.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    "false_figure", ['"usd": -9000000', '"ms": -9000000', '"saved": -200', '"server_tools": -200']
+)
+def test_a_negative_figure_of_a_worker_stops_no_quote(
+    store_with_samples: Store, false_figure: str
+) -> None:
+    name = false_figure.partition(":")[0]
+    kept = [part for part in SAMPLE[1:-1].split(", ") if not part.startswith(name)]
+    false_sample = f"{{{', '.join([*kept, false_figure])}}}"
+    before = quote_of_one_step(store_with_samples)
+    store_with_samples.connection.redis.lpush(keys.history("writer"), *[false_sample] * 30)
+
+    assert quote_of_one_step(store_with_samples) == before
