@@ -32,8 +32,8 @@ class _BucketSample(BaseModel):
     """Tokens of a handoff that count for the limits of its rate-limit bucket."""
 
     name: str
-    input: Count | None
-    output: Count | None
+    input: Count
+    output: Count
 
 
 class _Sample(BaseModel):

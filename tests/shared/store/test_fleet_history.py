@@ -165,6 +165,9 @@ UNREADABLE = [
             (b'"1"', b"null"),
             (b"1" + b"0" * 400, b"null"),
             (b"1", b'"a bucket"'),
+            (b"1", b'{"name": "x", "input": null, "output": 5}'),
+            (b"1", b'{"name": "x", "input": 5, "output": -1}'),
+            (b"-1", b"null"),
         )
     ),
     b"[" * 100_000,
