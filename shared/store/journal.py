@@ -78,8 +78,10 @@ all threads of the process wait. The check parses the longer events after their 
 """
 CUT_OFF = b" bytes are too long for an event of a worker]"
 """The end of an entry of which only the beginning was read, as in `parts/journal.lua`."""
-MAX_TIME_DIGITS = 15
-"""Digits of the time of an event: Unix ms have 13 digits until the year 2286."""
+MAX_TIME_DIGITS = 14
+"""Digits of the time of an event: Unix ms have 13 digits until the year 2286, and 14 until the year
+5138. Python has no date after the year 9999.
+"""
 MAX_EVENTS_OF_EACH = 200
 """Events of one job in one round trip that reads several jobs."""
 MAX_BYTES_OF_EACH = 1_000_000

@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 from handoff_queue.shared.types.errors import UnusableSubmission
 from handoff_queue.shared.types.events import (
+    ApprovalAsked,
     ApprovalEvent,
     Arbitrated,
     CancelRequested,
@@ -174,6 +175,7 @@ def _apply_event(state: JobState, recorded: RecordedEvent) -> JobState:
     changes: dict[str, Any] = {"version": recorded.version, "tip": recorded.at}
     if isinstance(recorded.event, EventRefused):
         return state.model_copy(update=changes)
+    recorded = _with_possible_time(state, recorded)
     changes["as_of"] = recorded.at
     if state.is_only_asking:
         changes["waited_s"] = state.waited_s + max(0.0, recorded.at - state.as_of)
@@ -186,6 +188,21 @@ def _apply_event(state: JobState, recorded: RecordedEvent) -> JobState:
         if name in changes:
             changes[name] = to_persistent_map(changes[name])
     return state.model_copy(update=changes)
+
+
+def _with_possible_time(state: JobState, recorded: RecordedEvent) -> RecordedEvent:
+    """Return an event with a time that does not make the job's waits longer. No signature holds for
+    the time of an event, and a worker that was taken over may write the times of its events.
+
+    An event of a worker is not older than the event before. The result of a handoff that is not
+    open has the time of the event before.
+    """
+    event, at = recorded.event, recorded.at
+    if isinstance(event, HandoffFinished) and event.handoff_id not in state.open:
+        at = state.as_of
+    elif isinstance(event, HandoffFinished | UserMessageTaken | ApprovalAsked):
+        at = max(at, state.as_of)
+    return recorded if at == recorded.at else replace(recorded, at=at)
 
 
 def _changes_of(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:

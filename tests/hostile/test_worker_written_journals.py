@@ -7,13 +7,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import redis
 
 from handoff_queue.shared.store import journal, keys
-from handoff_queue.shared.store.journal import parse_entry
+from handoff_queue.shared.store.journal import parse_entry, unreadable_event
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.trust.event_signatures import FACT
 from handoff_queue.shared.types.errors import MalformedMessage
@@ -223,6 +224,14 @@ def test_an_entry_that_cannot_be_read_stops_no_job(
 
     assert isinstance(signed.jobs.store.journal.read(held)[-1].event, EventRefused)
     assert signed.store.job_summaries.of(held).job.status is JobStatus.RUNNING
+
+
+@pytest.mark.parametrize("digits", [13, 14, 15, 16, 5_000])
+def test_each_time_of_an_entry_is_a_date(digits: int) -> None:
+    """The MCP server shows the time of the last entry, also of a refused one."""
+    entry = unreadable_event(1, b"9" * digits + b" {}", "-")
+
+    assert datetime.fromtimestamp(entry.at, UTC).year < 9999
 
 
 def signed_by(signed: SignedSystem, identity: str, job_id: JobId, handoff_id: str) -> bytes:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from handoff_queue.shared.types.events import EventRefused, JobEnded, JobStatus, RetryRequested
+import pytest
+
+from handoff_queue.shared.types.events import (
+    ApprovalAsked,
+    EventRefused,
+    HandoffFinished,
+    JobEnded,
+    JobStatus,
+    RetryRequested,
+)
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -10,6 +19,31 @@ from handoff_queue.supervisor.quoting.quote_history import working_seconds
 from tests.doubles.simulated_job import SimulatedJob
 
 MANY_S = 90_000.0
+LATE_S = 10**11
+"""A time that a worker that was taken over can write into its entry of a journal: the year 5138."""
+
+
+def job_that_asks_about_a_step(at: float | None = None) -> tuple[SimulatedJob, HandoffFinished]:
+    """Return a job that only waits for the approval of a step, and the result of its other step.
+
+    Args:
+        at: the time that the worker of the result has written; None: the right time.
+    """
+    job = SimulatedJob(JobLimits())
+    job.advance()
+    job.make_plan(write="", send="")
+    job.advance()
+    question = ApprovalAsked(what=ApprovalOf.STEP, why="it acts", wait_s=9_000, steps=("send",))
+    job.finish("send", "failed")
+    job.append(question)
+    now = job.now
+    job.now = now if at is None else at
+    job.finish("write")
+    job.now = now
+    assert job.state.is_only_asking
+    result = job.events(HandoffFinished)[-1]
+    assert isinstance(result, HandoffFinished)
+    return job, result
 
 
 def job_planned_after(seconds: float) -> SimulatedJob:
@@ -69,3 +103,30 @@ def test_the_time_of_a_refused_event_moves_no_deadline() -> None:
     assert (job.state.as_of, job.state.waited_s) == (before.as_of, before.waited_s)
     assert job.state.deadline == before.deadline
     assert job.state.tip == job.now
+
+
+def test_a_result_with_an_early_time_makes_no_wait_longer() -> None:
+    job, _ = job_that_asks_about_a_step(at=0.0)
+    honest_job, _ = job_that_asks_about_a_step()
+    for waiting_job in (job, honest_job):
+        waiting_job.now += 5.0
+        waiting_job.approve()
+
+    assert job.state.waited_s == honest_job.state.waited_s == 5.0
+    assert job.state.deadline == honest_job.state.deadline
+
+
+@pytest.mark.parametrize("at", [0.0, LATE_S])
+def test_a_second_result_of_a_handoff_moves_no_deadline(at: float) -> None:
+    """A worker can store the end of its handoff again. The deadline of a job, and so the time for
+    which Redis keeps its texts, must not move by thousands of years.
+    """
+    job, result = job_that_asks_about_a_step()
+    now, deadline = job.now, job.state.deadline
+    job.now = at
+    job.append(result)
+    job.now = now + 5.0
+    job.approve()
+
+    assert job.state.waited_s == 5.0
+    assert job.state.deadline == deadline + 5.0

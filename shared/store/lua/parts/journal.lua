@@ -62,7 +62,7 @@ end
 -- Return the entries of the journal after a version: at most `most` entries, and at most
 -- `most_bytes` bytes or one entry. Of an entry that is too long for a worker, and that no other
 -- process has written, only the beginning is returned.
-local CUT_OFF = ' bytes are too long for an event of a worker]' -- as in `journal.py`
+local CUT_OFF = 14 -- as in `journal.py`
 local BEGINNING_BYTES = 300
 local function entries_after(job, after, most, most_bytes)
   local entries, bytes, long_events = {}, 0, nil
