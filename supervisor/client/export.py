@@ -29,6 +29,7 @@ from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.types.checkpoints import Checkpoint
 from handoff_queue.shared.types.errors import (
     MalformedMessage,
@@ -175,7 +176,10 @@ def _remove_secrets_from_text(text: str, redactor: Redactor) -> str:
         clean = remove_secrets(inner, redactor)
         if clean == inner:
             return text
-        return json.dumps(clean, ensure_ascii=False, separators=(",", ":"))
+        clean_text = json.dumps(clean, ensure_ascii=False, separators=(",", ":"))
+        if has_lone_surrogate(clean_text):  # it was an escape, and no UTF-8 has it
+            return json.dumps(clean, separators=(",", ":"))
+        return clean_text
     except (ValueError, RecursionError):  # no JSON, or values within values without end
         return redactor.text(text)
 

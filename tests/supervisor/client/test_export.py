@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -148,3 +149,18 @@ def test_a_text_with_an_address_that_is_none_is_exported(jobs: Client) -> None:
     job_id = jobs.submit(Request('{"webhook_url": "http://["}'))
 
     assert '{"webhook_url":"[redacted]"}' in jobs.export(job_id).payloads.values()
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_half_a_character_in_json_next_to_a_secret_stops_no_export(
+    jobs: Client, levels: int
+) -> None:
+    text = '{"cut": "\\ud83d", "webhook_url": "https://hooks.example/secret-path"}'
+    for _ in range(levels - 1):
+        text = json.dumps({"output": text})
+    job_id = jobs.submit(Request(text))
+
+    export = exported(jobs, job_id)
+
+    (request,) = [payload for payload in export.payloads.values() if "ud83d" in payload]
+    assert "secret-path" not in request
