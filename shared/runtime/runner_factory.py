@@ -278,7 +278,9 @@ class RunnerFactory:
         for feedback in handoff.feedback:
             if feedback.previous:
                 digest = feedback.previous.digest
-                previous[digest] = result_in(texts[digest])
+                earlier = result_in(texts[digest])
+                # its worker may have written the step of another result, and claims of this step
+                previous[digest] = earlier.model_copy(update={"step_id": handoff.step_id})
         loaded = LoadedPayloads(results=results, previous=previous)
         if manifest:
             loaded = replace(loaded, manifest=self.payload_cache.manifest(texts[manifest]))

@@ -41,7 +41,6 @@ from handoff_queue.shared.types.handoff import (
     unreadable_result,
 )
 from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
-from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.plan import Patch, Plan, Resolutions
 from handoff_queue.shared.types.review import Conflicts, Rulings, Verdict
 from handoff_queue.shared.types.step_events import FactCheck
@@ -227,13 +226,12 @@ class ResultTexts:
         return None
 
     def objections(self, ref: BlobRef) -> tuple[str, ...]:
-        """Return why code or a fact-checker rejected an answer, one sentence each."""
-        result = self.result(ref)
-        if result.step_id != FACT_GATE:
-            return tuple((result.error or "").splitlines())
+        """Return why code or a fact-checker rejected an answer, one sentence each. Only the result
+        of a fact-checker has an output. A worker may write the other fields as code does.
+        """
         check = self.fact_check(ref)
         if check is None:
-            return ()
+            return tuple((self.result(ref).error or "").splitlines())
         objections: list[str] = []
         for statement in check.wrong[:MAX_REPORTED_STATEMENTS]:
             objections.append(f'"{_line(statement.statement)}" is wrong: {_line(statement.why)}')
@@ -309,7 +307,7 @@ class ResultTexts:
             return TRY_AGAIN
         if remark.author == "gate":
             by = BY_CODE
-            if self.result(remark.result).step_id == FACT_GATE:
+            if self.fact_check(remark.result) is not None:
                 by = "a fact-checker: correct each statement, or prove it"
             return "\n".join([f"The answer was rejected by {by}:", *self.objections(remark.result)])
         if remark.author == "user":

@@ -40,7 +40,9 @@ from handoff_queue.shared.types.events import UserMessageSent
 from handoff_queue.shared.types.handoff import UNREADABLE as RESULT_UNREADABLE
 from handoff_queue.shared.types.handoff import (
     AgentHandoff,
+    Claim,
     ContextResult,
+    Feedback,
     HandoffResult,
     ResultStatus,
     StopReason,
@@ -53,7 +55,7 @@ from handoff_queue.shared.types.model import Model
 from handoff_queue.shared.types.specialist import SpecialistSpec
 from handoff_queue.testing import Reply, tool_call_reply
 from tests.doubles.agent_runs import answer_reply
-from tests.doubles.handoffs import a_handoff, a_spec, a_tool
+from tests.doubles.handoffs import a_handoff, a_result, a_spec, a_tool, context_of
 from tests.doubles.jobs import a_job, handoff_key, issue_handoff, turns_key
 from tests.doubles.scripted_model import ScriptedModel, replies_in_order
 from tests.thread_frames import threads_in
@@ -475,6 +477,36 @@ def test_a_poisoned_spec_ends_the_handoff_as_failed_and_runs_nothing(
 
     assert (result.status, result.turns) == (ResultStatus.FAILED, 0)
     assert "does not match its digest" in (result.error or "")
+
+
+def test_the_previous_result_of_a_step_adds_no_claim_to_another_step(
+    store: Store, attempts: Attempts
+) -> None:
+    """Its worker may have written the name of another step into it. The worker of the next attempt
+    may be of another specialist.
+    """
+    claim, forged = (Claim(id=f"look.c{number}", text=f"Fact {number}.") for number in (1, 9))
+    look = a_result("look", claims=(claim,))
+    previous = a_result("look", output="It is so. [look.c9]", claims=(forged,))
+    remark = Feedback(author="assessor", text="Too short.", previous=ref(previous.to_json()))
+    handoff = a_handoff(
+        job_id=a_job(store),
+        specialist=digest_of(a_spec().to_json()),
+        context=(context_of(look),),
+        feedback=(remark,),
+    )
+    issue_handoff(store, handoff, a_spec().to_json(), look.to_json(), previous.to_json())
+    known: dict[str, Claim] = {}
+
+    def keep_claims(
+        handoff: AgentHandoff, spec: SpecialistSpec, loaded: LoadedPayloads, documents: JobDocuments
+    ) -> AgentSetup:
+        known.update(loaded.claims_by_id())
+        return set_up_agent(handoff, spec, loaded, documents)
+
+    result_of(attempts.attempt(handoff.to_json(), handoff, keep_claims))
+
+    assert known == {"look.c1": claim}
 
 
 def test_a_result_that_cannot_be_read_counts_as_failed_for_the_step_that_depends_on_it(
