@@ -168,7 +168,9 @@ def _check_files(address: RedisAddress) -> None:
         ValueError: a file cannot be used.
         UserError: other users can read the private key.
     """
-    tls = address.tls or {}
+    tls = address.tls
+    if tls is None:
+        return
     ca, certificate, key = (tls.get(name) for name in TLS_FILES)
     folder = tls.get("ssl_ca_path")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

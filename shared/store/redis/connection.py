@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -158,8 +159,9 @@ class Connection:
         """redis-py's client. It is Any, because redis-py's types are unions over protocols and
         versions that we do not use.
         """
-        self.waiting: Any = client_for(url, timeout_s, None, url_name)
-        """Client for blocking reads. Each read keeps a connection, so there is no limit."""
+        self._timeout_s = timeout_s
+        self._waiting: Any = None
+        self._making_client = threading.Lock()
         self.prefix = read_address(url).prefix
         """Prefix of each key in Redis. Callers name keys without it."""
         self.sealing: Sealing = PLAIN
@@ -167,6 +169,16 @@ class Connection:
         self.queue_access = QueueAccess(self.redis, self.translate_errors)
         self._clock_offset: float | None = None
         self._clock_until = 0.0
+
+    @property
+    def waiting(self) -> Any:
+        """Client for blocking reads, which few processes need. Each read keeps a connection, so
+        there is no limit.
+        """
+        with self._making_client:
+            if self._waiting is None:
+                self._waiting = client_for(self.url, self._timeout_s, None, self.url_name)
+            return self._waiting
 
     def script(self, name: str, keys: list[str], args: list[Any]) -> Any:
         """Run `lua/<name>.lua` and return its answer.
@@ -279,7 +291,7 @@ class Connection:
         """Close all sockets, including those to sentinels. `close` of redis-py does not close
         a pool that the caller made.
         """
-        for client in (self.redis, self.waiting):
+        for client in filter(None, (self.redis, self._waiting)):
             client.close()
             client.connection_pool.disconnect()
             sentinels = getattr(client.connection_pool, "sentinel_manager", None)
