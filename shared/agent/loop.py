@@ -46,7 +46,6 @@ from handoff_queue.shared.types.checkpoints import (
     ModelReplied,
     NoResult,
     PromptReason,
-    WorstCase,
 )
 from handoff_queue.shared.types.errors import (
     Interrupted,

@@ -228,7 +228,7 @@ class FleetLoadReader:
                 for waiting in (keys.WAITING + agent, keys.PAUSED_HANDOFFS + agent):
                     pipe.zcard(waiting)
                     pipe.zrange(waiting, 0, 0, withscores=True)
-            answers = pipe.execute(raise_on_error=False) if agents else []
+            answers = pipe.execute(raise_on_error=False)
         backlogs: dict[str, QueueBacklog] = {}
         for agent, parts in zip(agents, rows(answers, ANSWERS_OF_AN_AGENT), strict=True):
             is_refused = self._connection.queue_access.is_refused(agent, parts)

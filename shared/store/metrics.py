@@ -153,7 +153,7 @@ class Metrics:
             pipe = self._connection.redis.pipeline(transaction=False)
             for agent in agents:
                 pipe.zcard(keys.PAUSED_HANDOFFS + agent)
-            answers = answers_or_refusals(pipe) if agents else []
+            answers = answers_or_refusals(pipe)
         counts: dict[str, int] = {}
         for agent, answer in zip(agents, answers, strict=True):
             if not is_refusal(answer):

@@ -88,7 +88,7 @@ class Pauses:
             for agent in agents:
                 pipe.zcard(keys.PAUSED_HANDOFFS + agent)
                 pipe.zrange(keys.PAUSED_HANDOFFS + agent, 0, limit - 1, withscores=True)
-            answers = pipe.execute() if agents else []
+            answers = pipe.execute()
         handoffs: list[PausedHandoff] = []
         number = 0
         for agent, (paused_by_agent, members) in zip(agents, rows(answers, 2), strict=True):

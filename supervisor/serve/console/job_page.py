@@ -263,12 +263,9 @@ def _open_step(
     load: FleetLoad,
 ) -> OpenStep:
     if info.state == "running":
-            doing = info.doing or "works"
-            step = OpenStep(handoff_id, "running", f"{doing}, on {info.worker}")
-        else:
-            step = OpenStep(handoff_id, "queued", _why(agent, info, served, load))
-        steps.append(step)
-    return steps
+        doing = info.doing or "works"
+        return OpenStep(handoff_id, "running", f"{doing}, on {info.worker}")
+    return OpenStep(handoff_id, "queued", _why(agent, info, served, load))
 
 
 def _why(

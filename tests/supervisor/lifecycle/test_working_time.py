@@ -12,6 +12,7 @@ from handoff_queue.shared.types.events import (
     JobStatus,
     RetryRequested,
 )
+from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.lifecycle.reduce import fold
@@ -33,7 +34,9 @@ def job_that_asks_about_a_step(at: float | None = None) -> tuple[SimulatedJob, H
     job.advance()
     job.make_plan(write="", send="")
     job.advance()
-    question = ApprovalAsked(what=ApprovalOf.STEP, why="it acts", wait_s=9_000, steps=("send",))
+    question = ApprovalAsked(
+        what=ApprovalOf.STEP, why="it acts", wait_s=9_000, steps=(StepId("send"),)
+    )
     job.finish("send", "failed")
     job.append(question)
     now = job.now
