@@ -19,6 +19,7 @@ from handoff_queue.shared.types.errors import (
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
 from handoff_queue.shared.types.message import digest_of
+from handoff_queue.shared.types.origins import tool_of_source
 from handoff_queue.shared.types.step_events import MAX_PASSAGES, Passage
 
 
@@ -115,14 +116,18 @@ def figures_of(
 
 def passages_of(result: HandoffResult) -> tuple[Passage, ...]:
     """Return the places that the step's own claims cite, each once. The claims of other steps are
-    left out: they say the same wherever they are used.
+    left out: they say the same wherever they are used. Equal results of two tool calls are two
+    places, because each is about its own subject.
     """
     passages: dict[Passage, None] = {}
     for claim in result.claims:
         if not claim.id.startswith(f"{result.step_id}."):
             continue
         for source in claim.sources:
-            passages[digest_of(f"{source.digest} {source.start}")[:12]] = None
+            place = f"{source.digest} {source.start}"
+            if tool_of_source(source.source) is not None:
+                place = f"{source.source} {place}"
+            passages[digest_of(place)[:12]] = None
     return tuple(passages)[:MAX_PASSAGES]
 
 

@@ -385,14 +385,14 @@ class Journal:
         """Return at most `count` entries after a version, which are not parsed. They have at most
         the size of a batch.
         """
-        found: list[bytes] = []
+        all_entries: list[bytes] = []
         room = BatchRoom()
-        while len(found) < count:
-            entries, _ = self._read_entries(job_id, after + len(found), count - len(found))
-            found += entries
+        while (missing := count - len(all_entries)) > 0:
+            entries, _ = self._read_entries(job_id, after + len(all_entries), missing)
+            all_entries += entries
             if not entries or not all(map(room.takes, entries)):
                 break
-        return found
+        return all_entries
 
     def parse(
         self, after: int, entries: Sequence[bytes], runs: Sequence[tuple[int, int]] = ()

@@ -243,8 +243,8 @@ NOTHING_SEEN = SeenBatches()
 
 @dataclass(frozen=True, slots=True)
 class RefusedEvent:
-    """An event that no reader uses, with the reason. A worker can cause any number of them, so the
-    event itself is not here.
+    """The reason why no reader uses an event. A worker can cause any number of such events, so this
+    does not have the event itself.
     """
 
     version: int

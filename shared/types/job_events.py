@@ -25,6 +25,7 @@ from handoff_queue.shared.types.message import Message, OmitNone
 from handoff_queue.shared.types.names import DEFAULT_TENANT
 from handoff_queue.shared.types.origins import Origins
 from handoff_queue.shared.types.review import Rubric
+from handoff_queue.shared.types.step_events import Passage
 
 
 class JobStatus(StrEnum):
@@ -74,6 +75,8 @@ class KeptStep(Message):
     status: ResultStatus
     comparable: NonNegativeInt = 0
     """Number of claims that code can compare with other claims."""
+    passages: Annotated[tuple[Passage, ...] | None, OmitNone] = None
+    """Places that the step's own claims cite, as in `HandoffFinished`."""
     trouble: BlobRef | None = None
     """The `HandoffResult` with the reason of a status other than `ok`."""
     given_to: NameField | None = None
@@ -101,6 +104,8 @@ class Fork(Message):
     """
     new_tasks: Annotated[tuple[StepIdField, ...] | None, OmitNone] = None
     """Steps that have another task than in the job that was forked first; None: there are none."""
+    is_planned_by_agent: Annotated[bool | None, OmitNone] = None
+    """True if a planner or the router made the plan of the job that was forked first."""
     is_plan_approved: Annotated[bool | None, OmitNone] = None
     """True if a person has approved this plan for the forked job. The fork asks for all other
     approvals of the job again, because it makes other results and another answer.

@@ -15,6 +15,7 @@ from handoff_queue.shared.types.answer import Answer, NumberedCitation
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus, PlanMade
 from handoff_queue.shared.types.handoff import BlobRef, Claim, HandoffResult, claims_by_id
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import is_private, is_untrusted
 from handoff_queue.shared.types.plan import Synthesis
@@ -81,8 +82,10 @@ def _final_steps(
 
 def choose_method(state: JobState) -> AnswerMethod:
     """Return the method that makes the answer. A synthesizer is called only if results must be
-    reconciled, or if the answer needs a form that no single step was asked for. Results that make
-    their own claims from the same passage may contradict each other.
+    reconciled, or if the answer needs a form that no single step was asked for.
+
+    Results that make their own claims from the same passage may contradict each other. In a
+    workflow, the user has chosen: such results are reconciled only if the workflow says so.
     """
     sinks = usable_sinks(state)
     if not sinks:
@@ -93,9 +96,15 @@ def choose_method(state: JobState) -> AnswerMethod:
         return AnswerMethod.SYNTHESIZED
     if state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE:
         return AnswerMethod.SYNTHESIZED
-    if _have_common_passage(state, sinks):
+    if not is_plan_of_user(state) and _have_common_passage(state, sinks):
         return AnswerMethod.SYNTHESIZED
     return AnswerMethod.MERGED
+
+
+def is_plan_of_user(state: JobState) -> bool:
+    """Return whether a user wrote the plan as a workflow. A fork has the plan of its first job."""
+    fork = state.submitted.fork
+    return state.mode is Mode.PIPELINE and not (fork and fork.is_planned_by_agent)
 
 
 def _have_common_passage(state: JobState, step_ids: Iterable[StepId]) -> bool:

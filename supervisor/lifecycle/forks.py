@@ -14,6 +14,7 @@ from handoff_queue.shared.types.job_options import ApprovalOf
 from handoff_queue.shared.types.origins import union
 from handoff_queue.shared.types.plan import Plan
 from handoff_queue.shared.types.step import Step
+from handoff_queue.supervisor.lifecycle.answer import is_plan_of_user
 from handoff_queue.supervisor.lifecycle.origins import origins_of_plan
 from handoff_queue.supervisor.lifecycle.state import JobState, StepState, StepStatus
 
@@ -70,6 +71,7 @@ def fork_of(
         task_origins=origins_of_plan(state),
         specialists=dict(specialists),
         new_tasks=tuple(new_tasks) or None,
+        is_planned_by_agent=not is_plan_of_user(state) or None,
         is_plan_approved=(ApprovalOf.PLAN in state.approved and not has_new_task) or None,
     )
 
@@ -97,6 +99,7 @@ def _make_kept_step(step_id: StepId, step: StepState) -> KeptStep:
         result=step.result,
         status=step.result_status,
         comparable=step.comparable,
+        passages=step.passages or None,
         trouble=step.trouble,
         given_to=step.given_to,
         acted=step.acted,
@@ -156,6 +159,7 @@ def keep_results(
                 "result": kept_step.result,
                 "result_status": kept_step.status,
                 "comparable": kept_step.comparable,
+                "passages": kept_step.passages or (),
                 "trouble": kept_step.trouble,
                 "given_to": kept_step.given_to,
                 "acted": kept_step.acted,

@@ -35,9 +35,9 @@ ten, because few quotes are known.
 MIN_SCORES = 12
 """Least number of scores with which figures are scaled. LEVEL needs at least 11."""
 MAX_ERROR = 100
-"""A quote that is wrong by a larger factor has no score. Its samples were false, or of other work:
-a worker that was taken over may write any samples of its specialists, and the scores scale the
-quotes of all jobs.
+"""A quote that is wrong by a larger factor has no score, because the scores scale the quotes of all
+jobs. Its samples were false, or of other work. A worker that was taken over may write any samples
+of its specialists.
 """
 COLD = 1.5
 """Factor of the simulated `most` until there are `MIN_SCORES` scores."""

@@ -5,8 +5,8 @@
 -- bytes.
 -- Returns {verdict, entries, ends, version of the journal}: for each entry that ends a handoff, its
 -- place among the entries (from 1), and the fence and the version of the end in the handoff's hash.
--- Verdicts: ok | frozen (too many evaluations never ended) | crowded (as many evaluations as may run
--- have not ended, and the job is due again soon). Only `ok` has entries: see `entries_after`.
+-- Verdicts: ok | frozen (too many evaluations never ended) | crowded (as many evaluations as may
+-- run have not ended, and the job is due again soon). Only `ok` has entries: see `entries_after`.
 local job, due = KEYS[1], KEYS[2]
 local name = ARGV[1]
 if ARGV[2] == 'end' then

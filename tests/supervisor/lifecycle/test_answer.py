@@ -10,6 +10,7 @@ from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.handoff import Claim, HandoffResult, ResultStatus, ref
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.plan import Plan, Synthesis
 from handoff_queue.supervisor.lifecycle.answer import (
@@ -217,8 +218,9 @@ def test_a_form_says_which_source_is_output_of_an_agents_code() -> None:
 # Which results are the answer
 
 
-def job_with_two_sections(*claims_of_b: Claim) -> SimulatedJob:
-    job = planned(a="", b="")
+def job_with_two_sections(*claims_of_b: Claim, job: SimulatedJob | None = None) -> SimulatedJob:
+    if job is None:
+        job = planned(a="", b="")
     job.finish("a", claims=(claim_of("a.c1", citation_of("one.md"), text="Five names."),))
     job.advance()
     job.finish("b", claims=claims_of_b)
@@ -229,6 +231,24 @@ def job_with_two_sections(*claims_of_b: Claim) -> SimulatedJob:
 def test_sections_with_claims_from_the_same_passage_are_reconciled() -> None:
     job = job_with_two_sections(claim_of("b.c1", citation_of("one.md"), text="Four names."))
     assert choose_method(job.state) is AnswerMethod.SYNTHESIZED
+
+
+@pytest.mark.parametrize(
+    ("synthesis", "method"),
+    [
+        (Synthesis.MERGE, AnswerMethod.MERGED),
+        (Synthesis.RECONCILE, AnswerMethod.SYNTHESIZED),
+    ],
+)
+def test_a_workflow_decides_if_sections_with_claims_from_the_same_passage_are_reconciled(
+    synthesis: Synthesis, method: AnswerMethod
+) -> None:
+    job = SimulatedJob(workflow=a_plan(synthesis, a="", b=""), mode=Mode.PIPELINE)
+    job.advance()
+
+    job_with_two_sections(claim_of("b.c1", citation_of("one.md"), text="Four names."), job=job)
+
+    assert choose_method(job.state) is method
 
 
 def test_sections_with_claims_from_other_passages_are_merged() -> None:

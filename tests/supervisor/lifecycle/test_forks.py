@@ -10,25 +10,34 @@ from handoff_queue.shared.types.events import (
     Parent,
     RecordedEvent,
 )
-from handoff_queue.shared.types.handoff import ResultStatus, StopReason
+from handoff_queue.shared.types.handoff import Claim, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import HandoffId, JobId, StepId
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.origins import DOCUMENT, USER, WEB
 from handoff_queue.shared.types.plan import Plan
+from handoff_queue.supervisor.lifecycle.answer import is_plan_of_user
 from handoff_queue.supervisor.lifecycle.forks import fork_of, plan_of_fork
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.state import JobState, StepStatus
 from handoff_queue.supervisor.roles.role_events import make_plan_event
 from tests.doubles.simulated_job import SimulatedJob, a_plan, planned
+from tests.supervisor.lifecycle.test_citation_numbers import citation_of, claim_of
 
 PLAN = a_plan(read="", write="read", send="write")
 
 
-def ended_job(**acted: bool) -> SimulatedJob:
-    """Return an ended job with the steps of `PLAN`. `acted`: the steps that may have acted."""
+def ended_job(claims: tuple[Claim, ...] = (), **acted: bool) -> SimulatedJob:
+    """Return an ended job with the steps of `PLAN`.
+
+    Args:
+        claims: the claims of the step `read`.
+        acted: the steps that may have acted.
+    """
     job = planned(read="", write="read", send="write")
     for step in ("read", "write", "send"):
-        job.finish(step, "ok", stop_reason=StopReason.FINISHED, acted=acted.get(step))
+        reason = StopReason.FINISHED
+        own_claims = claims if step == "read" else ()
+        job.finish(step, "ok", stop_reason=reason, acted=acted.get(step), claims=own_claims)
         job.advance()
     job.review()
     job.advance()
@@ -56,6 +65,30 @@ def test_a_fork_begins_with_the_results_that_do_not_depend_on_its_first_step() -
     assert steps[StepId("read")].result == state.steps[StepId("read")].result
     assert steps[StepId("read")].result_status is ResultStatus.OK
     assert [steps[StepId(name)].status for name in ("write", "send")] == [StepStatus.WAITING] * 2
+
+
+def test_a_fork_knows_the_passages_of_its_kept_results() -> None:
+    job = ended_job(claims=(claim_of("read.c1", citation_of("one.md")),))
+
+    steps = forked(job.state, fork_of(job.state, "write", {})).steps
+
+    assert steps[StepId("read")].passages
+    assert steps[StepId("read")].passages == job.state.steps[StepId("read")].passages
+
+
+def test_a_fork_of_a_fork_knows_that_a_planner_made_the_plan() -> None:
+    once = forked(ended_job().state, fork_of(ended_job().state, "write", {}))
+    ended = once.model_copy(update={"ended": ended_job().state.ended})
+
+    twice = forked(ended, fork_of(ended, "send", {}))
+
+    assert not is_plan_of_user(twice)
+
+
+def test_a_fork_of_a_workflow_knows_that_a_user_made_the_plan() -> None:
+    state = ended_job().state.model_copy(update={"mode": Mode.PIPELINE})
+
+    assert is_plan_of_user(forked(state, fork_of(state, "write", {})))
 
 
 def test_a_fork_that_would_repeat_an_effect_is_refused() -> None:

@@ -20,8 +20,8 @@ local function end_wait(h, since, earlier_ms, at)
   return waited_ms
 end
 
--- Return the checkpoints of a handoff; one empty text if they are too long. A worker of the same role
--- that was taken over may have written any number of checkpoints, and of any length.
+-- Return the checkpoints of a handoff; one empty text if they are too long. A worker of the same
+-- role that was taken over may have written any number of checkpoints, and of any length.
 local MAX_TURNS_BYTES = 64 * 10 ^ 6 -- as in `claim_requests.py`
 local COST = 100 -- bytes besides the text
 local function read_checkpoints(t)
