@@ -90,12 +90,12 @@ class AnswerGrader:
     """None: the model in the workers' settings."""
 
     def scoring(
-        self, request: str, rubric: Rubric, answer: JobResult, reference: str | None = None
+        self, request: str, rubric: Rubric, answer: JobResult, reference: str | None
     ) -> Request:
         """Return the request of the job that scores one answer.
 
         Args:
-            reference: a right answer.
+            reference: a right answer; None: no answer is known to be right.
         """
         answer_item = _answer_item("the answer", answer)
         schema = object_schema({"scores": _array(object_schema(_score_fields(rubric)))})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.gates import Gates
@@ -99,31 +100,36 @@ def advice_on(first: ComparedAnswer, second: ComparedAnswer, better: Preference 
     reason = "both pass, and more was not graded"
     if better:
         reason = "no difference was found that holds in both orders"
-    measure, (first_price, second_price) = _prices(first, second)
-    if first_price == second_price:
+    prices = _prices(first, second)
+    if prices.first == prices.second:
         return f"Take either: {reason}, at the same price."
-    cheap, dear = (first, second) if first_price < second_price else (second, first)
-    ratio = times(max(first_price, second_price), min(first_price, second_price))
-    return f"Take {cheap.name}: {reason}, and {dear.name} takes {ratio} the {measure}."
+    cheap, dear = (first, second) if prices.first < prices.second else (second, first)
+    return f"Take {cheap.name}: {reason}{_price_clause(cheap, dear)}."
 
 
 def _price_clause(good: ComparedAnswer, bad: ComparedAnswer) -> str:
     """Return the price of the better answer, compared with the other answer, in words."""
-    measure, (good_price, bad_price) = _prices(good, bad)
-    if good_price == bad_price:
+    prices = _prices(good, bad)
+    if prices.first == prices.second:
         return ""
-    if good_price > bad_price:
-        return f", at {times(good_price, bad_price)} the {measure}"
-    return f", and {bad.name} takes {times(bad_price, good_price)} the {measure}"
+    if prices.first > prices.second:
+        return f", at {times(prices.first, prices.second)} the {prices.measure}"
+    return f", and {bad.name} takes {times(prices.second, prices.first)} the {prices.measure}"
 
 
-def _prices(first: ComparedAnswer, second: ComparedAnswer) -> tuple[str, tuple[float, float]]:
-    """Return a unit, and the prices of both in it: money, or tokens if a price is unknown or
-    zero.
-    """
+class _Prices(NamedTuple):
+    """The prices of two answers in one measure."""
+
+    measure: str
+    first: float
+    second: float
+
+
+def _prices(first: ComparedAnswer, second: ComparedAnswer) -> _Prices:
+    """Return the prices of both in money, or in tokens if a price is unknown or zero."""
     if first.took.cost_usd and second.took.cost_usd:
-        return "money", (first.took.cost_usd, second.took.cost_usd)
-    return "tokens", (first.took.tokens, second.took.tokens)
+        return _Prices("money", first.took.cost_usd, second.took.cost_usd)
+    return _Prices("tokens", first.took.tokens, second.took.tokens)
 
 
 @dataclass(slots=True)

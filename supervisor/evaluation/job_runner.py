@@ -149,22 +149,21 @@ class JobRunner:
         while self.waiting and len(self.running) < self.budget.slots:
             job = self.waiting[0]
             submitted = self._find_submission(job)
-            if submitted:
-                limit = submitted.limits.max_microusd
-            else:
-                limit = self.budget.next_limit
+            limit = submitted.limits.max_microusd if submitted else self.budget.next_limit
             if limit == 0:
                 return
             if submitted is None:
-                limits = job.request.limits.model_copy(update={"max_microusd": limit})
-                # each trial is a separate sample
-                request = replace(
-                    job.request, limits=limits, idempotency_key=job.key, shares_runs=False
-                )
-                self.client.submit(request)
+                self._submit(job, limit)
             self.waiting.popleft()
             self.running[job.job_id] = job
             self.budget = self.budget.with_reserved_job(job.job_id, limit)
+
+    def _submit(self, job: EvaluationJob, limit: int | None) -> None:
+        """Submit a job with a cost limit. It shares no runs, because each trial is a sample."""
+        limits = job.request.limits.model_copy(update={"max_microusd": limit})
+        self.client.submit(
+            replace(job.request, limits=limits, idempotency_key=job.key, shares_runs=False)
+        )
 
     def _results(self) -> list[tuple[EvaluationJob, JobResult]]:
         """Return the ended jobs with their results.

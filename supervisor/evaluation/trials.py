@@ -191,11 +191,7 @@ class Evaluation:
             self.runner.add([job])
         for job, result in self.runner.run():
             if job.key in self._ungraded:
-                trial, answer_result = self._ungraded.pop(job.key)
-                scores = self._scores(trial, result)
-                if is_cut(result) and not scores:
-                    self._cut_graders += 1
-                yield _outcome(trial, answer_result, scores, result)
+                yield self._graded_outcome(job.key, result)
                 continue
             trial = self._trials[job.key]
             if self.plan.is_graded(trial) and text_of(result) and not is_cut(result):
@@ -222,9 +218,14 @@ class Evaluation:
         """Return the number of answers for whose grader the budget did not suffice."""
         return len(self._ungraded) + self._cut_graders
 
-    def _scores(self, trial: Trial, grader_result: JobResult) -> tuple[Score, ...]:
+    def _graded_outcome(self, grader_key: str, grader_result: JobResult) -> TrialOutcome:
+        """Return the outcome of a trial whose grader has ended."""
+        trial, answer_result = self._ungraded.pop(grader_key)
         assert trial.case.rubric is not None
-        return scores_in(grader_result, trial.case.rubric)
+        scores = scores_in(grader_result, trial.case.rubric)
+        if is_cut(grader_result) and not scores:
+            self._cut_graders += 1
+        return _outcome(trial, answer_result, scores, grader_result)
 
 
 def _outcome(

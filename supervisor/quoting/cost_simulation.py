@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 from typing import NamedTuple
 
@@ -43,6 +44,14 @@ COLD = 1.5
 """Factor of the simulated `most` until there are `MIN_SCORES` scores."""
 
 
+class Prices(NamedTuple):
+    """The cost of a handoff in micro-dollars."""
+
+    half_price: float
+    """The part that is for tokens of calls in batches."""
+    full_price: float
+
+
 class CostSample(NamedTuple):
     """Cost and duration of one handoff."""
 
@@ -52,21 +61,20 @@ class CostSample(NamedTuple):
     """Without waits for batches."""
     batch_saved_microusd: int = 0
     """Micro-dollars that its calls in batches would have cost more as live calls."""
-
     server_tools_microusd: int = 0
     """The part of `microusd` for tools of the provider, which cost the full price in batches."""
 
-    def prices(self, *, is_batched: bool) -> tuple[float, float] | None:
-        """Return the micro-dollars at half price and at the full price, if all its calls are live,
-        or all are in batches. None: the price is not known.
+    def prices(self, *, is_batched: bool) -> Prices | None:
+        """Return the cost if all its calls are live, or all are in batches. None: the price is not
+        known.
         """
         if self.microusd is None:
             return None
         live = float(self.microusd + self.batch_saved_microusd)
         if not is_batched:
-            return 0.0, live
+            return Prices(0.0, live)
         full_price = float(min(self.server_tools_microusd, live))
-        return (live - full_price) * float(BATCH_SHARE), full_price
+        return Prices((live - full_price) * float(BATCH_SHARE), full_price)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,51 +132,32 @@ def quote_of(
         spent_microusd: spending before the first step; None if unknown.
         spent_s: seconds before the first step.
     """
-    all_samples: list[CostSample] = []
-    for role_samples in past.samples.values():
-        all_samples += role_samples
-    if not all_samples:
+    if not any(past.samples.values()):
         return Quote()
-    samples: dict[str, Sequence[CostSample]] = {}
-    known = 0
-    for name in work.names:
-        own_samples = past.samples.get(name, ())
-        known += len(own_samples)
-        samples[name] = own_samples or all_samples
-    random = Random(seed)  # noqa: S311 (no secret)
-    draws = max(MIN_DRAWS, min(DRAWS, MAX_DRAWN_STEPS // max(1, len(work.steps))))
-    costs: list[float] = []
-    half_prices: list[float] = []
-    durations: list[float] = []
-    for _ in range(draws):
-        draw = _draw(work, samples, random)
-        durations.append(spent_s + draw.seconds)
-        if draw.cost is not None and spent_microusd is not None:
-            costs.append(spent_microusd + draw.cost)
-            half_prices.append(draw.half_price)
-    cost_scores: list[tuple[float, float]] = []
-    time_scores: list[tuple[float, float]] = []
+    draws = _simulate(work, past.samples, Random(seed))  # noqa: S311 (no secret)
+    durations = [spent_s + draw.seconds for draw in draws]
+    time_ratios: list[_Ratios] = []
+    cost_ratios: list[_Ratios] = []
     for score in past.scores:
-        time_scores.append((score.time_likely, score.time_most))
+        time_ratios.append(_Ratios(score.time_likely, score.time_most))
         if score.cost_likely is not None and score.cost_most is not None:
-            cost_scores.append((score.cost_likely, score.cost_most))
-    microusd = None
-    if len(costs) == draws:
-        microusd = _estimate(costs, cost_scores)
-    half_price = seconds = live_seconds = None
-    if work.is_batched:
-        live_seconds = _estimate(durations, time_scores)
-    else:
-        seconds = _estimate(durations, time_scores)
-    if work.is_batched and microusd:
-        half_price = microusd.likely * sum(half_prices) / (sum(costs) or 1.0)
+            cost_ratios.append(_Ratios(score.cost_likely, score.cost_most))
+    time = _estimate(durations, time_ratios)
+    microusd = half_price = None
+    draw_costs = [draw.cost for draw in draws if draw.cost is not None]
+    if spent_microusd is not None and len(draw_costs) == len(draws):
+        costs = [spent_microusd + cost for cost in draw_costs]
+        microusd = _estimate(costs, cost_ratios)
+        if work.is_batched:
+            half_prices = [draw.half_price for draw in draws]
+            half_price = microusd.likely * sum(half_prices) / (sum(costs) or 1.0)
     return Quote(
         microusd=microusd,
         half_price_microusd=half_price,
-        seconds=seconds,
-        live_seconds=live_seconds,
+        seconds=None if work.is_batched else time,
+        live_seconds=time if work.is_batched else None,
         deadline_s=work.deadline_s,
-        handoffs=known,
+        handoffs=sum(len(past.samples.get(name, ())) for name in work.names),
         jobs=len(past.scores),
     )
 
@@ -199,7 +188,14 @@ def score_of(quote: Quote, microusd: int | None, seconds: float) -> QuoteScore |
     return score
 
 
-class _Drawn(NamedTuple):
+class _Ratios(NamedTuple):
+    """The real figure of an earlier job, divided by each simulated figure of its quote."""
+
+    likely: float
+    most: float
+
+
+class _Draw(NamedTuple):
     """One simulation of the work."""
 
     cost: float | None
@@ -209,47 +205,55 @@ class _Drawn(NamedTuple):
     seconds: float
 
 
+def _simulate(
+    work: RemainingWork, samples: Mapping[str, Sequence[CostSample]], random: Random
+) -> list[_Draw]:
+    """Simulate the work many times. A specialist without samples gets all samples."""
+    all_samples = [*chain.from_iterable(samples.values())]
+    samples_by_name = {name: samples.get(name) or all_samples for name in work.names}
+    count = max(MIN_DRAWS, min(DRAWS, MAX_DRAWN_STEPS // max(1, len(work.steps))))
+    return [_draw(work, samples_by_name, random) for _ in range(count)]
+
+
 def _draw(
     work: RemainingWork, samples: Mapping[str, Sequence[CostSample]], random: Random
-) -> _Drawn:
+) -> _Draw:
     """Simulate the work once with unlimited slots."""
     ends: dict[StepId, float] = {}
-    prices: list[tuple[float, float] | None] = []
+    prices: list[Prices | None] = []
 
-    def add_price(sample: CostSample, *, is_batched: bool) -> None:
-        prices.append(sample.prices(is_batched=is_batched))
+    def draw_seconds(name: str) -> float:
+        """Draw a handoff, add its prices, and return its duration."""
+        sample = random.choice(samples[name])
+        prices.append(sample.prices(is_batched=work.is_batched and name not in work.live))
+        return sample.seconds
 
     for step_id, (name, depends_on) in work.steps.items():
-        sample = random.choice(samples[name])
         begin = max((ends[dependency] for dependency in depends_on), default=0.0)
-        ends[step_id] = begin + sample.seconds
-        add_price(sample, is_batched=work.is_batched and name not in work.live)
+        ends[step_id] = begin + draw_seconds(name)
     end = max(ends.values(), default=0.0)
     for name in work.then:
-        sample = random.choice(samples[name])
-        end += sample.seconds
-        add_price(sample, is_batched=work.is_batched and name not in work.live)
+        end += draw_seconds(name)
     half_price = full_price = 0.0
     for price in prices:
         if price is None:
-            return _Drawn(None, 0.0, end)
-        half_price += price[0]
-        full_price += price[1]
-    return _Drawn(half_price + full_price, half_price, end)
+            return _Draw(None, 0.0, end)
+        half_price += price.half_price
+        full_price += price.full_price
+    return _Draw(half_price + full_price, half_price, end)
 
 
-def _estimate(figures: Sequence[float], scores: Sequence[tuple[float, float]]) -> Estimate:
+def _estimate(figures: Sequence[float], ratios: Sequence[_Ratios]) -> Estimate:
     """Return the estimate of a simulated figure.
 
     Args:
-        scores: for each earlier quote, the real figure divided by the simulated `likely` and
-            `most`.
+        ratios: one entry for each earlier quote.
     """
     drawn_likely, drawn_most = _quantile(figures, 0.5), _quantile(figures, 0.9)
     likely, most = drawn_likely, COLD * drawn_most
-    if len(scores) >= MIN_SCORES:
-        likely = drawn_likely * _quantile([ratio for ratio, _ in scores], 0.5)
-        most = max(likely, drawn_most * _quantile([ratio for _, ratio in scores], LEVEL))
+    if len(ratios) >= MIN_SCORES:
+        likely = drawn_likely * _quantile([ratio.likely for ratio in ratios], 0.5)
+        most = max(likely, drawn_most * _quantile([ratio.most for ratio in ratios], LEVEL))
     return Estimate(likely=likely, most=most, drawn_likely=drawn_likely, drawn_most=drawn_most)
 
 

@@ -33,10 +33,10 @@ def read_workflow(name_or_path: str | Path, dirs: Sequence[Path] = ()) -> Workfl
         raise UserError(f"dirs must be a list of folders, not {type(dirs).__name__}")
     folders = [path_of(folder) for folder in dirs]
     otherwise = "name a known workflow, or a .yaml file by its path"
-    return workflow_named(str(name_or_path), folders, otherwise)
+    return workflow_named(str(name_or_path), folders, otherwise=otherwise)
 
 
-def workflow_named(name: str, dirs: Sequence[Path] = (), otherwise: str = "") -> Workflow:
+def workflow_named(name: str, dirs: Sequence[Path] = (), *, otherwise: str) -> Workflow:
     """Return the workflow with a name, as `read_workflow` does. The name is never a path.
 
     Args:

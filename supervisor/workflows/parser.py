@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -68,6 +68,7 @@ _MAX_ID_CHARS = 48
 _MAX_REPEATED_ID_CHARS = _MAX_ID_CHARS - len(f"_{MAX_STEPS}")
 """Most characters of the id of a repeated step, so that its copies have valid ids, too."""
 _Choice = TypeVar("_Choice", bound=StrEnum)
+_Value = TypeVar("_Value")
 
 
 def workflow_from(path: Path) -> Workflow:
@@ -121,9 +122,7 @@ def _workflow(path: Path, root: yaml.Node, folder: Path | None) -> Workflow:
     if "review" in fields:
         review = parse_boolean(_location(path, fields, "review"), fields["review"])
     synthesis = _choice(_location(path, fields, "synthesis"), fields, "synthesis", Synthesis)
-    join = None
-    if "join" in fields:
-        join = join_from(_location(path, fields, "join"), fields["join"])
+    join = _optional(_location(path, fields, "join"), fields, "join", join_from)
     workflow = Workflow(
         name=path.stem,
         path=path,
@@ -214,10 +213,8 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
     fallback = DEFAULT_FALLBACK
     if "fallback" in fields:
         fallback = text_of(f"{where}: fallback", fields["fallback"])
-    depends_on: tuple[StepId, ...] = ()
-    if "depends_on" in fields:
-        names = texts_of(f"{where}: depends_on", fields["depends_on"])
-        depends_on = tuple(StepId(dependency) for dependency in names)
+    names = _optional(f"{where}: depends_on", fields, "depends_on", texts_of) or ()
+    depends_on = tuple(StepId(dependency) for dependency in names)
     specialist = text_of(f"{where}: specialist", fields["specialist"])
     title = _title(where, fields)
     try:  # checks names, and texts that are too long before their placeholders are filled
@@ -234,12 +231,8 @@ def _step(path: Path, node: yaml.Node) -> WorkflowStep:
         ) from error
     if specialist != CHILD_JOB_SPECIALIST:
         check_specialist(specialist, f"{where}: ")
-    approve = None
-    if "approve" in fields:
-        approve = parse_boolean(f"{where}: approve", fields["approve"])
-    join = None
-    if "join" in fields:
-        join = join_from(f"{where}: join", fields["join"])
+    approve = _optional(f"{where}: approve", fields, "approve", parse_boolean)
+    join = _optional(f"{where}: join", fields, "join", join_from)
     on_failure = _choice(f"{where}: on_failure", fields, "on_failure", OnFailure)
     step = WorkflowStep(
         id=StepId(name),
@@ -506,6 +499,18 @@ def _check_keys(
     for key in needed_keys:
         if key not in fields:
             raise UserError(f"{where}: {key} is missing; add `{key}: ...`")
+
+
+def _optional(
+    where: str,
+    fields: Mapping[str, yaml.Node],
+    key: str,
+    parse: Callable[[str, yaml.Node], _Value],
+) -> _Value | None:
+    """Return the parsed value of a field, or None without the field. Raises as `parse`."""
+    if key not in fields:
+        return None
+    return parse(where, fields[key])
 
 
 def _choice(
