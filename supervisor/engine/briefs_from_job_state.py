@@ -132,7 +132,8 @@ class RoleBriefs:
                 return self._replanning(state, request, writes)
             case Role.JUDGE:
                 texts = self._loader.texts(state, payloads_for_judge(state), writes)
-                return RoleTask(*judge_task(state, texts))
+                brief, schema = judge_task(state, texts)
+                return RoleTask(brief, (), schema)
             case Role.ASSESSOR:
                 return self._assessment(state, request, writes)
             case Role.SYNTHESIZER:

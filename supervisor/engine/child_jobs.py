@@ -33,6 +33,7 @@ from handoff_queue.shared.types.budget_measures import (
 )
 from handoff_queue.shared.types.errors import Interrupted, MalformedMessage, VersionConflict
 from handoff_queue.shared.types.events import (
+    Child,
     Continuation,
     HandoffIssued,
     JobSubmitted,
@@ -128,22 +129,26 @@ def hand_over(
         step,
         CHILD_JOB_SPEC,
         CHILD_JOB_SPEC.content_digest,
-        texts,
-        answer_schema,
-        contract,
+        texts=texts,
+        answer_schema=answer_schema,
+        contract=contract,
     )
-    budget: dict[str, int] = {}
-    for measure in MEASURES:
-        limit = measure.of(child.limits)
-        if limit is not None and measure.limit in HandoffLimits.model_fields:
-            budget[measure.limit] = limit
-    limits = handoff.limits.model_copy(update=budget)
-    handoff = handoff.model_copy(update={"limits": limits})
+    handoff = _with_limits_of_child(handoff, child)
     writes.ref(CHILD_JOB_SPEC.to_json())
     counts = fan_ins_to_count(state, state.dependents[step.id])
     issued = make_handoff_issued(handoff, writes.ref(handoff.to_json()), counts=counts)
     writes.events.append(issued.model_copy(update={"child": child}))
     writes.effects.append(StartChild(handoff.handoff_id))
+
+
+def _with_limits_of_child(handoff: AgentHandoff, child: Child) -> AgentHandoff:
+    """Return the handoff with the limits of its child job, as far as a handoff has these limits."""
+    changes: dict[str, int] = {}
+    for measure in MEASURES:
+        limit = measure.of(child.limits)
+        if limit is not None and measure.limit in HandoffLimits.model_fields:
+            changes[measure.limit] = limit
+    return handoff.model_copy(update={"limits": handoff.limits.model_copy(update=changes)})
 
 
 def children_of(state: JobState, handoff_ids: Iterable[HandoffId]) -> list[JobId]:

@@ -200,9 +200,9 @@ def _answer_format(state: JobState, handoff: AgentHandoff, loaded: LoadedPayload
         case Role.PLANNER:
             return PlanFormat(
                 specialists_of_plan_schema(handoff.expected_output_format),
-                state.submitted.limits.max_steps,
-                handoff.depends_on,
-                state.submitted.approvals.are_wanted,
+                max_steps=state.submitted.limits.max_steps,
+                given_steps=handoff.depends_on,
+                may_ask=state.submitted.approvals.are_wanted,
             )
         case Role.JUDGE if points := points_of_schema(handoff.expected_output_format):
             return RulingFormat(points)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from handoff_queue.shared.broker.transport import library_scripts
 from handoff_queue.shared.observability.logs import log_of
 from handoff_queue.shared.store.caps import DailyCaps
+from handoff_queue.shared.store.due_work import SweepResult
 from handoff_queue.shared.store.presence import ANNOUNCED_FOR_S, FOUND_WITHIN_S, WITHDRAWN_WITHIN_S
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreError, StoreUnavailable
@@ -106,7 +107,8 @@ class Sweeper:
         """Wake each job that is due, and each job that no supervisor has begun. Return their
         number.
         """
-        return self._sweep()[0]
+        swept = self._sweep()
+        return len(swept.due) + len(swept.fresh)
 
     def refuse_announcements(self) -> None:
         """Record the announcements of workers that do not count, each worker's once in the life of
@@ -135,14 +137,14 @@ class Sweeper:
             return
         self._caps_since_ms = self._store.daily_budgets.set_caps(self._caps, own_since_ms)
 
-    def _sweep(self) -> tuple[int, bool]:
-        """Wake the jobs as `sweep`. Return their number, and whether more jobs are due."""
+    def _sweep(self) -> SweepResult:
+        """Wake the jobs as `sweep`, and return them."""
         swept = self._store.due_work.sweep()
         for job_id, suspects in swept.due.items():
             self._dispatcher.wake(job_id, suspects)
         for job_id in swept.fresh:
             self._dispatcher.announce(job_id)
-        return len(swept.due) + len(swept.fresh), swept.more
+        return swept
 
     def _announce_in_time(self) -> None:
         """Announce the supervisor, and do the other regular work, before the announcement ends."""
@@ -160,7 +162,7 @@ class Sweeper:
         """Wake all jobs that are due, and clean up in every `FORGET_EVERY`th round."""
         has_more = True
         while has_more:  # thousands of jobs may be due after an outage
-            _, has_more = self._sweep()
+            has_more = self._sweep().more
         cleans_up = self._rounds % FORGET_EVERY == 0
         if cleans_up:
             self._store.jobs.forget_older_than(self._store.connection.now() - self._keep_s)

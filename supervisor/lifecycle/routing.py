@@ -69,7 +69,7 @@ def default_specialist(specialists: Collection[str]) -> str:
 
 
 def plan_of_one_step(
-    request: str, specialist: str, why: str, given_steps: tuple[StepId, ...] = ()
+    request: str, specialist: str, why: str, given_steps: tuple[StepId, ...]
 ) -> Plan:
     """Return a plan with the whole request as one step, with the given inputs."""
     step = Step(

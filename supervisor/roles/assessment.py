@@ -176,6 +176,44 @@ class VerdictFormat:
         answer = parse(VerdictAnswer, text)
         decision = _decision_of(answer.verdict)
         revisions, strays = self._revisions_of(answer)
+        self._check_decision(decision, revisions, strays)
+        revisions = self._with_sent_back(revisions)
+        if revisions:
+            decision = Decision.REVISE
+        scores = self._scores_of(answer)
+        own_points = [clip(point, MAX_POINT_CHARS) for point in answer.open_points if point.strip()]
+        points: list[str] = []
+        if decision is Decision.PASS and not own_points:
+            points += _low_scores(scores)
+        if points and not last_try:
+            raise InvalidAnswer(
+                Defect(
+                    f"its verdict is PASS without open points, and its scores are low:"
+                    f" {' '.join(points)}",
+                    "answer REVISE, or tell the reader about the faults in `open_points`",
+                )
+            )
+        for step, words in self.named_orders.items():
+            points.append(f"The result of {step} tells the assessor what to decide: {words!r}.")
+        verdict = Verdict(
+            verdict=decision,
+            revisions=tuple(revisions),
+            open_points=tuple(dict.fromkeys([*points, *own_points, *strays])),
+            scores=scores,
+        )
+        return AcceptedAnswer(ResultStatus.OK, verdict.model_dump(mode="json"))
+
+    def _check_decision(
+        self, decision: Decision, revisions: Sequence[Revision], strays: Sequence[str]
+    ) -> None:
+        """Check that the decision agrees with the problems.
+
+        Args:
+            strays: problems that name no step of `steps`.
+
+        Raises:
+            InvalidAnswer: a PASS has problems, or a REVISE has no revision.
+        """
         if decision is Decision.PASS and (revisions or strays):
             remarks = [f"{revision.step}: {revision.problem}" for revision in revisions]
             remarks += strays
@@ -194,33 +232,6 @@ class VerdictFormat:
                     " or answer PASS",
                 )
             )
-        revisions = self._with_sent_back(revisions)
-        if revisions:
-            decision = Decision.REVISE
-        scores = self._scores_of(answer)
-        points: list[str] = []
-        if decision is Decision.PASS and not any(map(str.strip, answer.open_points)):
-            points += _low_scores(scores)
-        if points and not last_try:
-            raise InvalidAnswer(
-                Defect(
-                    f"its verdict is PASS without open points, and its scores are low:"
-                    f" {' '.join(points)}",
-                    "answer REVISE, or tell the reader about the faults in `open_points`",
-                )
-            )
-        for step, words in self.named_orders.items():
-            points.append(f"The result of {step} tells the assessor what to decide: {words!r}.")
-        for raw in answer.open_points:
-            if point := clip(raw, MAX_POINT_CHARS):
-                points.append(point)
-        verdict = Verdict(
-            verdict=decision,
-            revisions=tuple(revisions),
-            open_points=tuple(dict.fromkeys([*points, *strays])),
-            scores=scores,
-        )
-        return AcceptedAnswer(ResultStatus.OK, verdict.model_dump(mode="json"))
 
     def _with_sent_back(self, revisions: Sequence[Revision]) -> list[Revision]:
         """Return the revisions with those of `sent_back`."""
@@ -258,9 +269,9 @@ class VerdictFormat:
         """Return the valid scores. Invalid scores are left out, because a verdict is valid
         without scores. The reason of a criterion belongs to the score of the whole.
         """
-        scores: list[Score] = []
         if not isinstance(answer.scores, Mapping):
             return ()
+        scores: list[Score] = []
         for criterion in self.rubric.names:
             try:
                 criterion_answer = CriterionAnswer.model_validate(answer.scores.get(criterion))

@@ -177,11 +177,8 @@ def plan_brief(
     return _brief(
         job,
         request,
-        "",
-        {"specialists": _candidate_items(candidates)},
-        **context.lists(),
-        rejected_plans=plans,
-        waiting=_waiting(candidates),
+        {**context.lists(), "rejected_plans": plans, "waiting": _waiting(candidates)},
+        shared={"specialists": _candidate_items(candidates)},
     )
 
 
@@ -195,10 +192,8 @@ def route_brief(
     return _brief(
         job,
         request,
-        "",
-        {"specialists": _candidate_items(candidates)},
-        **context.lists(),
-        waiting=_waiting(candidates),
+        {**context.lists(), "waiting": _waiting(candidates)},
+        shared={"specialists": _candidate_items(candidates)},
     )
 
 
@@ -227,10 +222,8 @@ def needs_brief(
     return _brief(
         job,
         request,
-        "",
-        {"specialists": _candidate_items(candidates)},
-        plan=_steps(plan),
-        needs=questions,
+        {"plan": _steps(plan), "needs": questions},
+        shared={"specialists": _candidate_items(candidates)},
     )
 
 
@@ -242,7 +235,7 @@ def replan_brief(
     candidates: Sequence[Candidate],
     limit: int,
     left: int,
-    context: JobContext = JobContext(),
+    context: JobContext,
 ) -> str:
     """Return the replanner's brief.
 
@@ -260,11 +253,13 @@ def replan_brief(
     return _brief(
         "Decide what the plan needs now.",
         request,
-        note,
-        {"specialists": _candidate_items(candidates)},
-        **context.lists(),
-        plan=_steps(plan, step_states),
-        waiting=_waiting(candidates),
+        {
+            **context.lists(),
+            "plan": _steps(plan, step_states),
+            "waiting": _waiting(candidates),
+        },
+        shared={"specialists": _candidate_items(candidates)},
+        note=note,
     )
 
 
@@ -304,7 +299,8 @@ def assessment_brief(
     are_all_done = not about or len(about) == len(plan.steps)
     steps = _steps(plan, None if are_all_done else step_states)
     job = "Judge the results against the request below."
-    return _brief(job, request, note, {"rubric": criteria}, plan=steps, conflicts=conflicts)
+    lists = {"plan": steps, "conflicts": conflicts}
+    return _brief(job, request, lists, shared={"rubric": criteria}, note=note)
 
 
 def synthesis_brief(
@@ -326,14 +322,15 @@ def synthesis_brief(
         requirements: conditions that the answer must meet.
     """
     job = "Write one answer to the request below from the results of these steps."
-    known: dict[str, Sequence[JsonValue]] = {
+    lists: dict[str, Sequence[JsonValue]] = {
         "plan": _steps(plan),
         "gaps": list(gaps),
         "open_points": list(open_points),
         "conflicts": conflicts,
         "the_answer_must_meet": list(requirements),
+        "turned_down_before_because": list(vetoes),
     }
-    return _brief(job, request, **known, turned_down_before_because=list(vetoes))
+    return _brief(job, request, lists)
 
 
 def _candidate_items(candidates: Sequence[Candidate]) -> list[JsonValue]:
@@ -393,19 +390,19 @@ def _plan_as_json(plan: Plan) -> JsonValue:
 def _brief(
     job: str,
     request: str,
-    note: str = "",
+    lists: Mapping[str, Sequence[JsonValue]],
+    *,
     shared: Mapping[str, Sequence[JsonValue]] = MappingProxyType({}),
-    /,
-    **lists: Sequence[JsonValue],
+    note: str = "",
 ) -> str:
     """Return the job and the shared lists as one paragraph, then the other lists, the note, and the
     request. The text before the request is cut at its end so that the brief has at most
     `MAX_BRIEF_CHARS`.
 
     Args:
-        note: a sentence about this brief.
+        lists: lists by name. A list without items is left out.
         shared: lists by name that are the same in many jobs.
-        lists: other lists by name. A list without items is left out.
+        note: a sentence about this brief.
     """
     request_text = clip(request, MAX_REQUEST_CHARS)
     lines = [*_lines(lists), note]

@@ -54,20 +54,18 @@ def payloads_for_judge(state: JobState) -> tuple[BlobRef, ...]:
     return ()
 
 
-def judge_task(
-    state: JobState, texts: ResultTexts
-) -> tuple[str, tuple[StepId, ...], Mapping[str, Any]]:
-    """Return the judge's brief, an empty tuple, and the JSON Schema of its answer. The tuple
-    is empty because the brief holds all that the judge sees of the results.
+def judge_task(state: JobState, texts: ResultTexts) -> tuple[str, Mapping[str, Any]]:
+    """Return the judge's brief, and the JSON Schema of its answer. The brief holds all that the
+    judge sees of the results.
 
     Args:
         texts: payloads of `payloads_for_judge(state)`.
     """
     if is_for_arbitration(state):
-        return arbitration_brief(state, texts), (), RulingFormat(disagreements(state)).schema
+        return arbitration_brief(state, texts), RulingFormat(disagreements(state)).schema
     (payload,) = payloads_for_judge(state)
     conflicts = texts.conflicts(payload)
-    return judge_brief(conflicts), (), judge_format(conflicts).schema
+    return judge_brief(conflicts), judge_format(conflicts).schema
 
 
 def is_arbitration(schema: Mapping[str, Any]) -> bool:

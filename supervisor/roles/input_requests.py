@@ -136,11 +136,9 @@ class NeedsFormat:
         requests = self._make_helper_steps(answers)
         missing: list[str] = []
         for step in self.steps:
-            if (
-                step not in requests.helpers
-                and step not in requests.problems
-                and not _resolves(answers.get(step))
-            ):
+            if step in requests.helpers or step in requests.problems:
+                continue
+            if not _resolves(answers.get(step)):
                 missing.append(step)
         problems = [f"step {step} {problem}" for step, problem in requests.problems.items()]
         if missing:
@@ -161,14 +159,13 @@ class NeedsFormat:
 
     def _make_helper_steps(self, answers: Mapping[str, ResolutionAnswer]) -> _HelperRequests:
         """Return the helper steps. Two steps with the same need wait for the same helper step."""
-        requests, taken_ids = _HelperRequests(), {step.id for step in self.earlier}
+        requests = _HelperRequests()
+        if not self.specialists:
+            return requests
+        taken_ids = {step.id for step in self.earlier}
         for step in self.steps:
             raw = answers.get(step)
-            if (
-                raw is None
-                or not self.specialists
-                or name_of(raw.action) != ResolutionAction.ADD_STEP
-            ):
+            if raw is None or name_of(raw.action) != ResolutionAction.ADD_STEP:
                 continue
             task = clip(raw.task or "", MAX_ANSWER_CHARS)
             if not task:
@@ -232,11 +229,11 @@ def needs_format_of_schema(schema: Mapping[str, Any], state: JobState, plan: Pla
     """
     specialists = _item_of(schema).get("specialist", {}).get("enum", ())
     return NeedsFormat(
-        steps_of_schema(schema),
-        tuple(filter(None, specialists)),
-        steps_left(state),
-        plan.steps,
-        helpers_of(state),
+        steps=steps_of_schema(schema),
+        specialists=tuple(filter(None, specialists)),
+        room=steps_left(state),
+        earlier=plan.steps,
+        helpers=helpers_of(state),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -156,6 +156,14 @@ class StepAnswer(LenientAnswer):
         )
 
 
+class StepCopy(NamedTuple):
+    """One step of a plan."""
+
+    text: str
+    """The text of `for_each` that the step is for; '' if the step is not repeated."""
+    step: StepAnswer
+
+
 class PlannedStepAnswer(StepAnswer):
     """A step of a plan, or several steps that differ in one text."""
 
@@ -167,21 +175,21 @@ class PlannedStepAnswer(StepAnswer):
     def _wrap_single_text(cls, value: Any) -> Any:
         return _names_in(value)
 
-    def copies(self, most: int) -> list[tuple[str, StepAnswer]]:
-        """Return each text with its step, at most this number, or '' with the one step."""
+    def copies(self, most: int) -> list[StepCopy]:
+        """Return a step for each text, at most this number, or the one step."""
         texts = self.for_each[:most]
         if not texts:
-            return [("", self)]
+            return [StepCopy("", self)]
         suffixes = [name_of(text.split()[0])[:_SUFFIX_CHARS] for text in texts]
         if len({*suffixes}) < len(texts):
             suffixes = [str(number) for number in range(1, len(texts) + 1)]
-        copies: list[tuple[str, StepAnswer]] = []
+        copies: list[StepCopy] = []
         for text, suffix in zip(texts, suffixes, strict=True):
             name = _name_without_item(self.id)[: MAX_ID_CHARS - len(suffix) - 1]
             changes: dict[str, Any] = {"id": f"{name}_{suffix}"}
             for field in ("task", "title", "fallback"):
                 changes[field] = (getattr(self, field) or "").replace(ITEM, text)
-            copies.append((text, self.model_copy(update=changes)))
+            copies.append(StepCopy(text, self.model_copy(update=changes)))
         return copies
 
 
@@ -202,27 +210,26 @@ class PlanAnswer(LenientAnswer):
             most: most steps that the plan may have. Of a longer plan, more steps than that are
                 returned, and perhaps not all.
         """
-        steps: list[tuple[str, StepAnswer]] = []
-        copies: dict[str, list[tuple[str, str]]] = {}
+        all_copies: list[StepCopy] = []
+        repeated: dict[str, list[StepCopy]] = {}
         for raw in self.steps:
-            step_copies = raw.copies(most + 1)
-            steps += step_copies
+            copies = raw.copies(most + 1)
+            all_copies += copies
             if raw.for_each:
-                ids = [(text, copy.id) for text, copy in step_copies]
-                copies[_name_without_item(raw.id)] = ids
-        return [_with_copied_dependencies(step, text, copies) for text, step in steps]
+                repeated[_name_without_item(raw.id)] = copies
+        return [_with_copied_dependencies(copy, repeated) for copy in all_copies]
 
 
 def _with_copied_dependencies(
-    step: StepAnswer, text: str, copies: Mapping[str, Sequence[tuple[str, str]]]
+    dependent: StepCopy, repeated: Mapping[str, Sequence[StepCopy]]
 ) -> StepAnswer:
-    """Return the step with the copies of a repeated step in place of its id.
+    """Return a step with the copies of a repeated step in place of its id.
 
     Args:
-        text: text of the step in its `for_each`; '' if it is not repeated.
-        copies: id of each repeated step -> text and id of each copy.
+        repeated: the copies of each repeated step, by its id.
     """
-    if not copies:
+    text, step = dependent
+    if not repeated:
         return step
 
     def resolve_names(names: Iterable[str]) -> list[str]:
@@ -230,9 +237,9 @@ def _with_copied_dependencies(
         for name in names:
             is_pair = ITEM in name and text
             ids: list[str] = []
-            for other_text, copy in copies.get(_name_without_item(name), ()):
-                if not is_pair or other_text == text:
-                    ids.append(copy)
+            for copy in repeated.get(_name_without_item(name), ()):
+                if not is_pair or copy.text == text:
+                    ids.append(copy.step.id)
             all_names += ids or [name.replace(ITEM, text or ITEM)]
         return all_names
 
@@ -303,17 +310,13 @@ class PlanFormat:
         answer = parse(PlanAnswer, text)
         steps, problems = _steps_of(answer.all_steps(self.max_steps), may_ask=self.may_ask)
         problems += self._problems_of_copied_tasks(steps)
-        problems += [
-            *shape_problems(steps, self.given_steps),
-            *count_problems(steps, self.max_steps),
-        ]
+        problems += shape_problems(steps, self.given_steps)
+        problems += count_problems(steps, self.max_steps)
         if not answer.steps:
             problems.append("the plan has no steps")
         if problems:
-            raise InvalidAnswer(
-                "the plan cannot be used: "
-                + "; ".join([*problems, *name_problems(steps, self.specialists)])
-            )
+            problems += name_problems(steps, self.specialists)
+            raise InvalidAnswer(f"the plan cannot be used: {'; '.join(problems)}")
         steps, reassigned = _replace_unknown_specialists(steps, self.specialists)
         repeats: list[str] = []
         for repeat in twice_in(steps):

@@ -279,7 +279,7 @@ class PatchFormat:
         requested = _RequestedChanges()
         for call in calls:
             try:
-                self._take(requested, str(call.get("name")), call.get("input"))
+                self._add_call(requested, str(call.get("name")), call.get("input"))
             except ValidationError as error:
                 requested.problems.append(f"{call.get('name')}: {problems_of(error)}")
         if problems := [*requested.problems, *self._problems(requested)]:
@@ -291,7 +291,7 @@ class PatchFormat:
             raise InvalidAnswer(Defect("; ".join(map(self._repeat_message, repeats)), _INSTEAD))
         return _accept_patch(_patch(requested, repeats), requested.notes)
 
-    def _take(self, requested: _RequestedChanges, name: str, arguments: Any) -> None:
+    def _add_call(self, requested: _RequestedChanges, name: str, arguments: Any) -> None:
         """Add the change of one call to `requested`.
 
         Raises:
@@ -303,7 +303,7 @@ class PatchFormat:
         if name == DROP:
             requested.drop.append(StepId(name_of(DropAnswer.model_validate(arguments).step)))
         elif name == CHANGE:
-            self._take_change(requested, ChangeAnswer.model_validate(arguments))
+            self._add_change(requested, ChangeAnswer.model_validate(arguments))
         else:
             answer = HandOffAnswer.model_validate(arguments)
             specialist_name = answer.specialist
@@ -313,7 +313,7 @@ class PatchFormat:
             answer = answer.model_copy(update={"specialist": specialist})
             requested.add.append(answer.step(may_ask=self.may_ask))
 
-    def _take_change(self, requested: _RequestedChanges, answer: ChangeAnswer) -> None:
+    def _add_change(self, requested: _RequestedChanges, answer: ChangeAnswer) -> None:
         """Add a changed step to `requested`. If its specialist changes, the contract of the first
         one stays. If its dependencies change, its join is dropped, because a join names
         dependencies.
@@ -475,5 +475,10 @@ def patch_format_of_schema(
     specialists = add.get("items", {}).get("properties", {}).get("specialist", {}).get("enum", ())
     unbegun = properties.get("drop", {}).get("items", {}).get("enum", ())
     return PatchFormat(
-        tuple(specialists), tuple(unbegun), int(add.get("maxItems", 0)), plan, texts, may_ask
+        specialists=tuple(specialists),
+        unbegun=tuple(unbegun),
+        room=int(add.get("maxItems", 0)),
+        plan=plan,
+        statuses=texts,
+        may_ask=may_ask,
     )

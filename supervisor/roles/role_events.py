@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from handoff_queue.shared.types.review import Revision
 
 
-EventType = TypeVar("EventType", bound=Message)
+MessageType = TypeVar("MessageType", bound=Message)
 
 
 def outcome_of(  # noqa: PLR0911 (one case a role)
@@ -135,7 +135,7 @@ def _make_plan_or_fallback_event(
         result_ref: reference to `result`.
         known_specialists: the specialists in the schema of the handoff.
     """
-    plan = _plan(result)
+    plan = _answer_in(result, Plan)
     if plan is None:
         fallback = fallback_plan(request, known_specialists, answers_in(state.submitted.given))
         fallback = with_effects_after_review(fallback, acting)
@@ -158,42 +158,33 @@ def _has_review(state: JobState, plan: Plan) -> bool:
 
 def _make_judged_event(result: HandoffResult, ref: BlobRef) -> Judged:
     """Return the event of the judge's decisions about conflicts, or of its failure."""
-    with suppress(HandoffError):
-        if result.status is ResultStatus.OK:
-            settled_conflicts: list[str] = []
-            for settlement in Settlements.of(result.output).settlements:
-                if settlement.stands:
-                    settled_conflicts.append(settlement.conflict)
-            return Judged(result=ref, settled=tuple(settled_conflicts))
-    return Judged(result=ref, problem="the judge failed")
+    answer = _answer_in(result, Settlements)
+    if answer is None:
+        return Judged(result=ref, problem="the judge failed")
+    settled = [settlement.conflict for settlement in answer.settlements if settlement.stands]
+    return Judged(result=ref, settled=tuple(settled))
 
 
 def _make_arbitrated_event(result: HandoffResult, ref: BlobRef) -> Arbitrated:
     """Return the event of the judge's rulings between writers and the assessor, or of its
     failure.
     """
-    with suppress(HandoffError):
-        if result.status is ResultStatus.OK:
-            writer: list[StepId] = []
-            assessor: list[StepId] = []
-            for ruling in Rulings.of(result.output).rulings:
-                if ruling.right is Side.WRITER:
-                    writer.append(ruling.step)
-                elif ruling.right is Side.ASSESSOR:
-                    assessor.append(ruling.step)
-            return Arbitrated(result=ref, writer=tuple(writer), assessor=tuple(assessor))
-    return Arbitrated(result=ref, problem="the judge failed")
+    answer = _answer_in(result, Rulings)
+    if answer is None:
+        return Arbitrated(result=ref, problem="the judge failed")
+    writer = [ruling.step for ruling in answer.rulings if ruling.right is Side.WRITER]
+    assessor = [ruling.step for ruling in answer.rulings if ruling.right is Side.ASSESSOR]
+    return Arbitrated(result=ref, writer=tuple(writer), assessor=tuple(assessor))
 
 
 def _make_routed_event(result: HandoffResult, ref: BlobRef) -> Routed:
     """Return the event of the router's decision. After a failed router, a team gets the job."""
-    with suppress(HandoffError):
-        if result.status is ResultStatus.OK:
-            route = Route.of(result.output)
-            if route.team:
-                return Routed(mode=Mode.TEAM, specialist=None, result=ref)
-            return Routed(mode=Mode.SINGLE, specialist=route.specialist, result=ref)
-    return Routed(mode=Mode.TEAM, result=ref, problem="the router failed")
+    route = _answer_in(result, Route)
+    if route is None:
+        return Routed(mode=Mode.TEAM, result=ref, problem="the router failed")
+    if route.team:
+        return Routed(mode=Mode.TEAM, result=ref)
+    return Routed(mode=Mode.SINGLE, specialist=route.specialist, result=ref)
 
 
 def make_plan_event(
@@ -224,7 +215,7 @@ def make_plan_event(
     return event, text
 
 
-def hide_titles(state: JobState, event: EventType) -> EventType:
+def hide_titles(state: JobState, event: MessageType) -> MessageType:
     """Return an event without the titles of steps, if the title of the job is hidden. The payload
     of the plan, which is encrypted, has them.
     """
@@ -272,12 +263,14 @@ def outline_of(
     )
 
 
-def _plan(result: HandoffResult) -> Plan | None:
-    """Return the planner's plan, or None if the planner failed."""
-    with suppress(HandoffError):
-        if result.status is ResultStatus.OK:
-            return Plan.of(result.output)
-    return None
+def _answer_in(result: HandoffResult, kind: type[MessageType]) -> MessageType | None:
+    """Return the answer of a role, or None if the role failed."""
+    if result.status is not ResultStatus.OK:
+        return None
+    try:
+        return kind.of(result.output)
+    except HandoffError:
+        return None
 
 
 def _make_needs_resolved_event(
@@ -295,10 +288,9 @@ def _make_needs_resolved_event(
         texts: payloads of the results of `_results_with_questions`, and of the job's plan.
     """
     resolutions: dict[StepId, Resolution] = {}
-    with suppress(HandoffError):
-        if result.status is ResultStatus.OK:
-            for resolution in Resolutions.of(result.output).resolutions:
-                resolutions[resolution.step] = resolution
+    answer = _answer_in(result, Resolutions)
+    if answer is not None:
+        resolutions = {resolution.step: resolution for resolution in answer.resolutions}
     repeats: list[StepId] = []
     answered_steps: list[StepId] = []
     given_up: list[StepId] = []

@@ -70,9 +70,8 @@ def test_the_judge_is_asked_when_the_same_point_would_end_the_rounds() -> None:
 
 def test_the_judge_sees_only_the_point_the_result_and_its_evidence() -> None:
     job = disputed_job()
-    brief, about, _ = judge_task(job.state, job.texts)
+    brief, _ = judge_task(job.state, job.texts)
 
-    assert about == ()
     assert all(text in brief for text in (POINT, "as I said", "Eiffel Tower: height: 330 m"))
     assert "Compare things." not in brief
     assert "Do a." not in brief
