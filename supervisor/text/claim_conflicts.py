@@ -7,7 +7,7 @@ with one possible row passes, and so does a claim without a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from handoff_queue.shared.text.word_forms import count_of
@@ -172,26 +172,32 @@ def find_contradicted_claims(
         statement = statement_of(claim)
         against: list[KnownFact] = []
         is_confirmed = False
-        for subject, facts in by_subject.get(statement.subject.head, {}).items():
-            if not is_same(subject, statement.subject):
+        for fact in _facts_on(statement.subject, by_subject):
+            if fact not in statements:
+                statements[fact] = statement_of(fact)
+            if not may_share_time(statements[fact], statement):
                 continue
-            for fact in facts:
-                if fact not in statements:
-                    statements[fact] = statement_of(fact)
-                if not may_share_time(statements[fact], statement):
-                    continue
-                if values_contradict(statements[fact].value, statement.value):
-                    against.append(fact)
-                elif values_agree(statements[fact].value, statement.value):
-                    is_confirmed = True
+            if values_contradict(statements[fact].value, statement.value):
+                against.append(fact)
+            elif values_agree(statements[fact].value, statement.value):
+                is_confirmed = True
         if against and not is_confirmed:
             yield claim, tuple(against)
 
 
-def _group_by_subject(facts: Iterable[KnownFact]) -> dict[str, dict[ClaimSubject, list[KnownFact]]]:
-    """Return the facts by the head of their subject, and then by the whole subject. Their
-    values are parsed only when a claim has the same subject.
-    """
+_FactsBySubject = Mapping[str, Mapping[ClaimSubject, Sequence[KnownFact]]]
+"""Facts by the head of their subject, and then by the whole subject."""
+
+
+def _facts_on(subject: ClaimSubject, by_subject: _FactsBySubject) -> Iterator[KnownFact]:
+    """Yield the facts on a subject."""
+    for other, facts in by_subject.get(subject.head, {}).items():
+        if is_same(other, subject):
+            yield from facts
+
+
+def _group_by_subject(facts: Iterable[KnownFact]) -> _FactsBySubject:
+    """Return the facts in groups. Their values are parsed only if a claim has the same subject."""
     by_head: dict[str, dict[ClaimSubject, list[KnownFact]]] = {}
     for fact in facts:
         subject = subject_of(fact.subject, fact.attribute)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
-from typing import Any
+from typing import Any, NamedTuple
 
 from handoff_queue.shared.store.handoff_info import HandoffInfo, PastClaim
 from handoff_queue.shared.types.events import (
@@ -159,34 +159,48 @@ def steps_without_handoff(
     planned_steps: list[UnstartedStep] = []
     for step_id in sorter.static_order():
         step = steps_by_id[step_id]
-        state, why = ends.get(step_id, (NOT_BEGUN, ""))
+        end = ends.get(step_id, _End(NOT_BEGUN, ""))
         before = step["depends_on"] or PLANNERS
         after = tuple(names[name] for name in before if name in names)
         planned_steps.append(
-            UnstartedStep(names[step_id], StepId(step_id), step["specialist"], state, why, after)
+            UnstartedStep(
+                handoff_id=names[step_id],
+                step_id=StepId(step_id),
+                agent=step["specialist"],
+                state=end.state,
+                why=end.why,
+                after=after,
+            )
         )
     return tuple(planned_steps)
 
 
-def _ends_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, tuple[str, str]]:
-    """Return the state and the reason of each step that ended without a handoff. A retry of the
-    job plans these steps again.
+class _End(NamedTuple):
+    """The end of a step without a handoff: see `UnstartedStep`."""
+
+    state: str
+    why: str
+
+
+def _ends_without_handoff(journal: Sequence[RecordedEvent]) -> dict[str, _End]:
+    """Return the end of each step that ended without a handoff. A retry of the job plans these
+    steps again.
     """
-    kept_steps: dict[str, tuple[str, str]] = {}
-    ended_steps: dict[str, tuple[str, str]] = {}
+    kept_steps: dict[str, _End] = {}
+    ended_steps: dict[str, _End] = {}
     for recorded in journal:
         match recorded.event:
             case JobSubmitted(fork=Fork() as fork):
                 for kept_step in fork.kept:
-                    kept_steps[kept_step.step] = (KEPT, f"its result is from {fork.job_id}")
+                    kept_steps[kept_step.step] = _End(KEPT, f"its result is from {fork.job_id}")
             case StepsAbandoned(steps=steps, why=why):
                 for step in steps:
-                    ended_steps[step.step] = (GIVEN_UP, why)
+                    ended_steps[step.step] = _End(GIVEN_UP, why)
             case ConditionsChecked(skipped=skipped, undecided=undecided):
                 for step in skipped:
-                    ended_steps[step.step] = ("skipped", "its condition is not met")
+                    ended_steps[step.step] = _End("skipped", "its condition is not met")
                 for step in undecided:
-                    ended_steps[step.step] = ("failed", "its condition could not be decided")
+                    ended_steps[step.step] = _End("failed", "its condition could not be decided")
             case RetryRequested():
                 ended_steps.clear()
             case _:
@@ -239,56 +253,72 @@ def _end(record: JobRecord) -> float:
 
 
 @dataclass(slots=True)
-class _Past:
+class _EndedHandoffs:
     """Handoffs that had ended at one place of the journal."""
 
-    by_step: dict[StepId, HandoffId] = field(default_factory=dict)
-    """The latest ended handoff of each step."""
-    since: dict[HandoffId, None] = field(default_factory=dict)
-    """Ended handoffs without a successor."""
-    role: HandoffId | None = None
-    """The latest ended handoff of a role."""
-    place: dict[HandoffId, int] = field(default_factory=dict)
+    latest_of_step: dict[StepId, HandoffId] = field(default_factory=dict)
+    latest_of_roles: HandoffId | None = None
+    without_successor: dict[HandoffId, None] = field(default_factory=dict)
+    ended_before: dict[HandoffId, int] = field(default_factory=dict)
     """For each ended handoff, the number of handoffs that had ended before it."""
-    seen: dict[HandoffId, int] = field(default_factory=dict)
+    ended_at_issue: dict[HandoffId, int] = field(default_factory=dict)
     """For each handoff of a role, the number of handoffs that had ended when it was issued."""
 
-    def end(self, issued: HandoffIssued) -> None:
-        """Record the end of a handoff."""
-        self.by_step[issued.step_id] = issued.handoff_id
-        self.since[issued.handoff_id] = None
-        self.place[issued.handoff_id] = len(self.place)
+    def add(self, issued: HandoffIssued) -> None:
+        """Add a handoff that has ended."""
+        self.latest_of_step[issued.step_id] = issued.handoff_id
+        self.without_successor[issued.handoff_id] = None
+        self.ended_before[issued.handoff_id] = len(self.ended_before)
         if issued.is_role_handoff:
-            self.role = issued.handoff_id
+            self.latest_of_roles = issued.handoff_id
 
-    def behind(self, issued: HandoffIssued, depends_on: Sequence[StepId]) -> tuple[HandoffId, ...]:
-        """Return the predecessors of a handoff.
+    def predecessors_of(
+        self, issued: HandoffIssued, depends_on: Sequence[StepId]
+    ) -> tuple[HandoffId, ...]:
+        """Return the predecessors of a handoff. They have a successor from this call on.
 
         A step follows the steps that it depends on, or else the role that requested it. A role
         follows all handoffs without a successor. Another attempt follows the handoffs that
         ended since the previous attempt: its dependencies, a role that saw the previous
         attempt, or else that attempt.
         """
-        earlier = self.by_step.get(issued.step_id)
-        after: list[HandoffId] = []
-        for step in depends_on:
-            if step in self.by_step:
-                after.append(self.by_step[step])
-        cause = self.role
+        cause = self.latest_of_roles
         if issued.is_role_handoff:
-            self.seen[issued.handoff_id] = len(self.place)
-            after = list(self.since)
-        elif earlier is not None:
-            earlier_place = self.place[earlier]
-            after = [handoff_id for handoff_id in after if self.place[handoff_id] > earlier_place]
-            has_role_seen_it = self.role and self.seen.get(self.role, 0) > earlier_place
-            if not has_role_seen_it:
-                cause = earlier
+            self.ended_at_issue[issued.handoff_id] = len(self.ended_before)
+            after = list(self.without_successor)
+        else:
+            previous = self.latest_of_step.get(issued.step_id)
+            after = self._dependencies_since(previous, depends_on)
+            if previous is not None and not self._has_role_seen(previous):
+                cause = previous
         if not after and cause:
             after = [cause]
         for handoff_id in after:
-            self.since.pop(handoff_id, None)
+            self.without_successor.pop(handoff_id, None)
         return tuple(after)
+
+    def _dependencies_since(
+        self, previous: HandoffId | None, depends_on: Sequence[StepId]
+    ) -> list[HandoffId]:
+        """Return the latest handoffs of some steps that ended after the previous attempt.
+
+        Args:
+            previous: None: there was no attempt, and all handoffs count.
+        """
+        after: list[HandoffId] = []
+        for step_id in depends_on:
+            latest = self.latest_of_step.get(step_id)
+            if latest is None:
+                continue
+            if previous is None or self.ended_before[latest] > self.ended_before[previous]:
+                after.append(latest)
+        return after
+
+    def _has_role_seen(self, handoff_id: HandoffId) -> bool:
+        """Return whether a handoff had ended when the latest role was issued."""
+        if self.latest_of_roles is None:
+            return False
+        return self.ended_at_issue.get(self.latest_of_roles, 0) > self.ended_before[handoff_id]
 
 
 def _bars(record: JobRecord) -> list[TimelineBar]:
@@ -303,16 +333,16 @@ def _bars(record: JobRecord) -> list[TimelineBar]:
             issued[recorded.event.handoff_id] = recorded.event
         elif isinstance(recorded.event, HandoffFinished):
             finished[recorded.event.handoff_id] = recorded.event
-    past = _Past()
+    ended = _EndedHandoffs()
     bars: list[TimelineBar] = []
     for recorded in record.journal:
         match recorded.event:
             case HandoffFinished(handoff_id=handoff_id) if handoff_id in issued:
-                past.end(issued[handoff_id])
+                ended.add(issued[handoff_id])
             case HandoffIssued(handoff_id=handoff_id) as event:
                 handoff = AgentHandoff.from_json(record.payloads[event.handoff.digest])
                 info = record.handoffs.get(handoff_id) or HandoffInfo("issued")
-                after = past.behind(event, handoff.depends_on)
+                after = ended.predecessors_of(event, handoff.depends_on)
                 bars.append(_bar(event, recorded.at, info, finished.get(handoff_id), after))
             case StepsAbandoned(steps=steps):
                 abandoned_steps = {item.step for item in steps}
