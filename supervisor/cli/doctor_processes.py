@@ -220,13 +220,8 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
     """
     versions = _values(processes, "version") - {""}
     if len(versions) > 1:
-        fix = "start all processes again with one version"
-        yield Finding(
-            CheckLevel.WARN,
-            "versions",
-            f"processes differ: {_group_by_value(processes, 'version')}",
-            fix,
-        )
+        values = _group_by_value(processes, "version")
+        yield _difference("versions", values, "start all processes again with one version")
     elif versions and own_version not in versions:
         yield Finding(
             CheckLevel.WARN,
@@ -236,27 +231,21 @@ def mixtures(processes: Sequence[AnnouncedProcess], own_version: str) -> Iterato
         )
     if len(_values(processes, "model")) > 1:
         fix = "give all processes the same key, or HANDOFF_OFFLINE=true"
-        yield Finding(
-            CheckLevel.WARN,
-            "providers",
-            f"processes differ: {_group_by_value(processes, 'model')}",
-            fix,
-        )
+        yield _difference("providers", _group_by_value(processes, "model"), fix)
     elif len(_values(processes, "server")) > 1:
         fix = "give all processes the same ANTHROPIC_BASE_URL"
-        yield Finding(
-            CheckLevel.WARN,
-            "model servers",
-            f"processes differ: {_group_by_value(processes, 'server')}",
-            fix,
-        )
+        yield _difference("model servers", _group_by_value(processes, "server"), fix)
     differing = _models_of_an_agent(processes)
     if differing:
         fix = (
             "give all processes the same HANDOFF_SUPERVISOR_MODEL, HANDOFF_SPECIALIST_MODEL and"
             " HANDOFF_REVIEW_MODEL"
         )
-        yield Finding(CheckLevel.WARN, "models", f"processes differ: {_join_names(differing)}", fix)
+        yield _difference("models", _join_names(differing), fix)
+
+
+def _difference(about: str, values: str, fix: str) -> Finding:
+    return Finding(CheckLevel.WARN, about, f"processes differ: {values}", fix)
 
 
 def _values(processes: Iterable[AnnouncedProcess], field: str) -> set[str]:

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.lifecycle.state import JobState, Question
 
 
-def ask_in_place(
-    jobs: Client, job_id: JobId, question: Question, *, is_private: bool = False
-) -> None:
+def ask_in_place(jobs: Client, job_id: JobId, question: Question, *, is_private: bool) -> None:
     """Show a question of the job, read the answer and send it.
 
     Args:
@@ -118,7 +116,7 @@ def follow_to_end(
     job_id: JobId,
     *,
     as_json: bool,
-    allow_partial: bool = False,
+    allow_partial: bool,
     asks: bool = False,
     check: Callable[[], None] = lambda: None,
     reconnect_for_s: float = RECONNECT_FOR_S,

@@ -463,7 +463,7 @@ def filter_of(
     statuses: frozenset[JobStatus],
     now: float,
     *,
-    older_than_s: float | None = None,
+    older_than_s: float | None,
     newer_than_s: float | None = None,
     min_microusd: int | None = None,
     **texts: str | None,

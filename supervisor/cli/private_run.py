@@ -29,6 +29,8 @@ from handoff_queue.supervisor.cli.unserved_specialists import (
 if TYPE_CHECKING:
     from handoff_queue.shared.settings.settings import Settings
     from handoff_queue.shared.types.ids import JobId
+    from handoff_queue.supervisor.cli.console_process import JobPages
+    from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
     from handoff_queue.supervisor.client.request import Request
 
 
@@ -53,7 +55,8 @@ def start_run(
     Raises:
         UserError: the request cannot be used, or a process cannot start.
     """
-    return _run(settings, result_options, _request(request_options, settings), None)
+    request = _request(request_options, settings)
+    return _PrivateRun(settings, result_options, request, job_id=None).run()
 
 
 def continue_run(job_id: JobId, result_options: ResultOptions, settings: Settings) -> int:
@@ -63,74 +66,92 @@ def continue_run(job_id: JobId, result_options: ResultOptions, settings: Setting
         UserError: the data of the run cannot be read, or a process cannot start.
     """
     end_like_ctrl_c()
-    return _run(settings, result_options, None, job_id)
+    return _PrivateRun(settings, result_options, request=None, job_id=job_id).run()
 
 
-def _run(
-    settings: Settings,
-    result_options: ResultOptions,
-    request: Request | None,
-    interrupted: JobId | None,
-) -> int:
-    """Start the private system, run the job to its end, and return the exit code.
+@dataclass(slots=True)
+class _PrivateRun:
+    """The run of one job on a private Redis."""
 
-    Args:
-        request: a new job; None: an interrupted job.
-        interrupted: the interrupted job; None: a new job.
-    """
-    from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
+    settings: Settings
+    result_options: ResultOptions
+    request: Request | None
+    """A new job; None: an interrupted job."""
+    job_id: JobId | None
+    """None: the new job is not submitted yet."""
+    is_ready: bool = False
+    """True if the system runs the job, so that its data can be kept for another run."""
 
-    job_id = interrupted
-    is_ready = False
-    system = EmbeddedSystem(settings, interrupted=interrupted)
-    try:
-        with system, system.pages(are_wanted=result_options.opens_page) as pages:
-            from handoff_queue.supervisor.client import client
+    def run(self) -> int:
+        """Start the private system, run the job to its end, and return the exit code."""
+        from handoff_queue.supervisor.cli.embedded_system import EmbeddedSystem
 
-            jobs = with_this_user(client.connect(system.url, system.client_settings()))
-            try:
-                print_progress(
-                    "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not"
-                    " set)"
-                )
-                system.wait_until_ready(jobs)
-                unserved = find_unserved(jobs.store.presence.announcements())
-                print_unserved(unserved)
-                if request is not None:
-                    named_specialists = _named_specialists(request, settings)
-                    check_served(named_specialists, request.specialists, unserved)
-                    job_id = jobs.submit(request)
-                assert job_id is not None
-                is_ready = True
-                if pages:
-                    pages.open(job_id)
-                code = follow_to_end(
-                    jobs,
-                    job_id,
-                    as_json=result_options.as_json,
-                    allow_partial=result_options.allow_partial,
-                    asks=can_ask(),
-                    check=system.check,
-                    output=result_options.output,
-                    is_private=True,
-                    unserved=unserved,
-                )
-                if pages:
-                    pages.stay()
-                return code
-            except (KeyboardInterrupt, OutputFailed, NoTerminal):
-                if job_id is not None and is_ready:
-                    system.keep_as(job_id)
-                raise
-    except KeyboardInterrupt:
-        print_message(f"interrupted{_how_to_continue(job_id, was_kept=system.was_kept)}")
-        return INTERRUPTED
-    except OutputFailed as error:
-        print_message(f"{error}{_how_to_continue(job_id, was_kept=system.was_kept)}")
-        return FAILED
-    except NoTerminal as error:
-        print_message(f"{error}{_how_to_continue(job_id, was_kept=system.was_kept)} in a terminal")
-        return NOT_ENDED
+        system = EmbeddedSystem(self.settings, interrupted=self.job_id)
+        try:
+            with system, system.pages(are_wanted=self.result_options.opens_page) as pages:
+                try:
+                    return self._run_on(system, pages)
+                except (KeyboardInterrupt, OutputFailed, NoTerminal):
+                    if self.job_id is not None and self.is_ready:
+                        system.keep_as(self.job_id)
+                    raise
+        except KeyboardInterrupt:
+            print_message(f"interrupted{self._how_to_continue(system)}")
+            return INTERRUPTED
+        except OutputFailed as error:
+            print_message(f"{error}{self._how_to_continue(system)}")
+            return FAILED
+        except NoTerminal as error:
+            print_message(f"{error}{self._how_to_continue(system)} in a terminal")
+            return NOT_ENDED
+
+    def _run_on(self, system: EmbeddedSystem, pages: JobPages | None) -> int:
+        """Run the job on a system that starts. Return the exit code."""
+        from handoff_queue.supervisor.client import client
+
+        jobs = with_this_user(client.connect(system.url, system.client_settings()))
+        print_progress(
+            "starting a private Redis, a supervisor and workers (HANDOFF_REDIS_URL is not set)"
+        )
+        system.wait_until_ready(jobs)
+        unserved = find_unserved(jobs.store.presence.announcements())
+        print_unserved(unserved)
+        if self.request is not None:
+            named_specialists = _named_specialists(self.request, self.settings)
+            check_served(named_specialists, self.request.specialists, unserved)
+            self.job_id = jobs.submit(self.request)
+        assert self.job_id is not None
+        self.is_ready = True
+        if pages:
+            pages.open(self.job_id)
+        code = follow_to_end(
+            jobs,
+            self.job_id,
+            as_json=self.result_options.as_json,
+            allow_partial=self.result_options.allow_partial,
+            asks=can_ask(),
+            check=system.check,
+            output=self.result_options.output,
+            is_private=True,
+            unserved=unserved,
+        )
+        if pages:
+            pages.stay()
+        return code
+
+    def _how_to_continue(self, system: EmbeddedSystem) -> str:
+        """Return the end of the message about an interruption: the state of the work."""
+        if self.job_id is None:
+            return " before the job was submitted; everything is stopped"
+        if system.was_kept:
+            return (
+                "; everything is stopped and the work is kept: `handoff retry"
+                f" {self.job_id}` continues it"
+            )
+        return (
+            "; everything is stopped, and the work could not be kept (is HANDOFF_CACHE_DIR"
+            " writable?)"
+        )
 
 
 def _request(request_options: RequestOptions, settings: Settings) -> Request:
@@ -201,16 +222,3 @@ def _refuse_steps_to_approve(request: Request) -> None:
                 f"{step.where}: `approve: true` needs a terminal, or a broker (HANDOFF_REDIS_URL):"
                 " there is no other way to answer"
             )
-
-
-def _how_to_continue(job_id: JobId | None, *, was_kept: bool) -> str:
-    """Return the end of the message about an interruption: the state of the work."""
-    if job_id is None:
-        return " before the job was submitted; everything is stopped"
-    if was_kept:
-        return (
-            f"; everything is stopped and the work is kept: `handoff retry {job_id}` continues it"
-        )
-    return (
-        "; everything is stopped, and the work could not be kept (is HANDOFF_CACHE_DIR writable?)"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.actors import Actor
@@ -86,9 +86,14 @@ def actions_in(job_id: JobId, events: Sequence[RecordedEvent]) -> list[AuditEntr
             answered_versions.add(recorded.event.asked)
         action = _action_of(recorded, questions)
         if action is not None:
-            kind, detail, actor = action
             entries.append(
-                AuditEntry(at=recorded.at, action=kind, subject=job_id, detail=detail, actor=actor)
+                AuditEntry(
+                    at=recorded.at,
+                    action=action.kind,
+                    subject=job_id,
+                    detail=action.detail,
+                    actor=action.actor,
+                )
             )
     return entries
 
@@ -100,31 +105,37 @@ def _subject(question_event: ApprovalAsked) -> str:
     return question_event.what.value
 
 
+class _Action(NamedTuple):
+    kind: AuditAction
+    detail: str
+    actor: Actor | None
+
+
 def _action_of(  # noqa: PLR0911 (one case an event)
     recorded: RecordedEvent, questions: dict[int, str]
-) -> tuple[AuditAction, str, Actor | None] | None:
-    """Return the action, its detail and its actor; None if the event is not an action of a user.
+) -> _Action | None:
+    """Return the action of a user; None if the event is not one.
 
     Args:
         questions: the subject of each question, by the version of the question.
     """
     match event := recorded.event:
         case JobSubmitted(parent=None):
-            return AuditAction.SUBMIT, "", event.actor
+            return _Action(AuditAction.SUBMIT, "", event.actor)
         case CancelRequested(by="user"):
-            return AuditAction.CANCEL, "", event.actor
+            return _Action(AuditAction.CANCEL, "", event.actor)
         case CancelRequested() if event.by.startswith(BY_SCHEDULE):
-            return AuditAction.CANCEL, event.by, event.actor
+            return _Action(AuditAction.CANCEL, event.by, event.actor)
         case RetryRequested(continuation=None):
             detail = "fills the gaps" if event.fills_gaps else event.from_step or ""
-            return AuditAction.RETRY, detail, event.actor
+            return _Action(AuditAction.RETRY, detail, event.actor)
         case UserMessageSent():
-            return AuditAction.SAY, event.step or "", event.actor
+            return _Action(AuditAction.SAY, event.step or "", event.actor)
         case Approved(by="user"):
             detail = ", ".join(event.steps) or questions.get(event.asked, "")
-            return AuditAction.APPROVE, detail, event.actor
+            return _Action(AuditAction.APPROVE, detail, event.actor)
         case Rejected():
             detail = ", ".join(event.steps) or questions.get(event.asked, "")
-            return AuditAction.REJECT, detail, event.actor
+            return _Action(AuditAction.REJECT, detail, event.actor)
         case _:
             return None

@@ -41,6 +41,7 @@ from handoff_queue.shared.types.events import Event, JobSubmitted, RecordedEvent
 from handoff_queue.shared.types.handoff import Document, Manifest
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.message import Message
+from handoff_queue.shared.types.schedule import Schedule
 from handoff_queue.supervisor.client.job_result import (
     JobRecord,
     is_letter_of,
@@ -201,13 +202,8 @@ def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) 
     )
     redactor = Redactor(secrets_of(settings))
     for schedule in store.schedules.all(tenant):
-        fields: dict[str, Any] = {"schedule": schedule.model_dump(mode="json")}
-        try:
-            job = store.schedules.job(schedule).model_dump(mode="json")
-            fields["job"] = job if texts else {**job, "documents": {}}
-        except (MalformedMessage, StoreError) as error:
-            fields["problem"] = str(error)
         counts["schedules"] += 1
+        fields = _schedule_fields(store, schedule, texts=texts)
         yield _line("schedule", **remove_secrets(fields, redactor))
     for entry in store.notes.all(tenant):
         counts["notes"] += 1
@@ -230,6 +226,17 @@ def tenant_lines(store: Store, settings: Settings, tenant: str, *, texts: bool) 
     yield _line(
         "end", **{name: counts[name] for name in ("jobs", "schedules", "notes", "unreadable")}
     )
+
+
+def _schedule_fields(store: Store, schedule: Schedule, *, texts: bool) -> dict[str, Any]:
+    """Return a schedule, and its job or the problem of its job."""
+    fields: dict[str, Any] = {"schedule": schedule.model_dump(mode="json")}
+    try:
+        job = store.schedules.job(schedule).model_dump(mode="json")
+        fields["job"] = job if texts else {**job, "documents": {}}
+    except (MalformedMessage, StoreError) as error:
+        fields["problem"] = str(error)
+    return fields
 
 
 def _with_children(store: Store, tenant: str) -> Iterator[JobId]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
@@ -133,13 +133,14 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
     running = summary.running[:MAX_NAMED]
     newest = _newest(summary)
     described_ids = [*summary.failed, *summary.dropped, *running, *newest]
-    handoffs, messages, answer = _read_payloads(store, summary, described_ids, end)
+    loaded = _read_payloads(store, summary, described_ids, end)
     short_answer = None
-    if answer and len(answer.text) <= MAX_ANSWER_CHARS:
-        short_answer = answer.content
+    if loaded.answer and len(loaded.answer.text) <= MAX_ANSWER_CHARS:
+        short_answer = loaded.answer.content
     unshown_end = end if short_answer is None else None
 
     def select_handoffs(handoff_ids: Iterable[HandoffId]) -> tuple[dict[str, Any], ...]:
+        handoffs = loaded.handoffs
         return tuple(handoffs[handoff_id] for handoff_id in handoff_ids if handoff_id in handoffs)
 
     return JobOutline(
@@ -163,11 +164,11 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         running=select_handoffs(running),
         newest=select_handoffs(newest),
         reviews=_reviews(summary),
-        messages=messages,
+        messages=loaded.messages,
         answer=short_answer,
         usage=usage_of(job),
         wall_s=round(until - summary.first.at, 3),
-        notes=_notes(store, summary, end, answer),
+        notes=_notes(store, summary, end, loaded.answer),
         left_out=tuple(_describe_omitted_parts(summary, unshown_end)),
     )
 
@@ -203,12 +204,21 @@ def _reviews(summary: JobSummary) -> tuple[dict[str, Any], ...]:
     return tuple(reviews)
 
 
+class _LoadedPayloads(NamedTuple):
+    """The texts of an outline."""
+
+    handoffs: Mapping[HandoffId, dict[str, Any]]
+    """Short forms of the handoffs."""
+    messages: tuple[dict[str, Any], ...]
+    """Messages of users."""
+    answer: Answer | None
+    """None: there is no answer, or its payload is too long."""
+
+
 def _read_payloads(
     store: Store, summary: JobSummary, handoff_ids: Sequence[HandoffId], end: JobEnded | None
-) -> tuple[dict[HandoffId, dict[str, Any]], tuple[dict[str, Any], ...], Answer | None]:
-    """Return the short forms of the handoffs, the messages of users, and the answer if its
-    payload is short enough.
-    """
+) -> _LoadedPayloads:
+    """Read the texts in one round trip for the handoffs and one for the payloads."""
     job_id = summary.job.job_id
     records = store.job_summaries.handoffs(job_id, list(dict.fromkeys(handoff_ids)))
     digests: list[str] = [message.digest for message in summary.messages]
@@ -227,7 +237,7 @@ def _read_payloads(
     answer = None
     if answer_digest in texts:
         answer = Answer.from_json(texts[answer_digest])
-    return handoffs, _messages(summary, texts), answer
+    return _LoadedPayloads(handoffs, _messages(summary, texts), answer)
 
 
 def _messages(summary: JobSummary, texts: Mapping[str, str]) -> tuple[dict[str, Any], ...]:

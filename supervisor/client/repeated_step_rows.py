@@ -48,7 +48,7 @@ class Row(Message):
     """The reason of a status other than `ok`."""
 
 
-def rows_on(store: Store, job_id: JobId, step: str | None = None) -> list[Row]:
+def rows_on(store: Store, job_id: JobId, step: str | None) -> list[Row]:
     """Return the rows that a job has now. Only the plan and the rows' results are read.
 
     Raises:

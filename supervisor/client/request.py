@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -128,40 +128,51 @@ def check_names(request: Request) -> None:
         check_webhook(request.webhook_url)
 
 
+class _TypedField(NamedTuple):
+    """A field of a request, and its type."""
+
+    label: str
+    """The name of the field in an error."""
+    value: object
+    kind: type
+    may_be_none: bool = False
+
+
 def check_types(request: Request) -> None:
     """Check the types and the bounds of the fields.
 
     Raises:
         UserError: a field has another type, or a value is outside its bounds.
     """
-    typed_fields: tuple[tuple[str, object, type, bool], ...] = (
-        ("the request", request.text, str, False),
-        ("strict_documents", request.strict_documents, bool, False),
-        ("is_reviewed", request.is_reviewed, bool, False),
-        ("shares_runs", request.shares_runs, bool, False),
-        ("the tenant", request.tenant, str, False),
-        ("the limits", request.limits, JobLimits, False),
-        ("the model", request.model, str, True),
-        ("the answer schema", request.answer_schema, Mapping, True),
-        ("the mode", request.mode, Mode, True),
-        ("the workflow", request.workflow, Workflow, True),
-        ("the items", request.items, Items, False),
-        ("the gates", request.gates, Gates, True),
-        ("the facts", request.facts, FactTable, True),
-        ("the rubric", request.rubric, Rubric, True),
-        ("the approvals", request.approvals, Approvals, True),
-        ("the priority", request.priority, Priority, True),
-        ("the deadline", request.deadline_s, int, True),
-        ("after", request.after, str, True),
-        ("the idempotency key", request.idempotency_key, str, True),
-        ("the webhook", request.webhook_url, str, True),
-        ("on_end", request.on_end, Mapping, True),
+    typed_fields: tuple[_TypedField, ...] = (
+        _TypedField("the request", request.text, str),
+        _TypedField("strict_documents", request.strict_documents, bool),
+        _TypedField("is_reviewed", request.is_reviewed, bool),
+        _TypedField("shares_runs", request.shares_runs, bool),
+        _TypedField("the tenant", request.tenant, str),
+        _TypedField("the limits", request.limits, JobLimits),
+        _TypedField("the model", request.model, str, may_be_none=True),
+        _TypedField("the answer schema", request.answer_schema, Mapping, may_be_none=True),
+        _TypedField("the mode", request.mode, Mode, may_be_none=True),
+        _TypedField("the workflow", request.workflow, Workflow, may_be_none=True),
+        _TypedField("the items", request.items, Items),
+        _TypedField("the gates", request.gates, Gates, may_be_none=True),
+        _TypedField("the facts", request.facts, FactTable, may_be_none=True),
+        _TypedField("the rubric", request.rubric, Rubric, may_be_none=True),
+        _TypedField("the approvals", request.approvals, Approvals, may_be_none=True),
+        _TypedField("the priority", request.priority, Priority, may_be_none=True),
+        _TypedField("the deadline", request.deadline_s, int, may_be_none=True),
+        _TypedField("after", request.after, str, may_be_none=True),
+        _TypedField("the idempotency key", request.idempotency_key, str, may_be_none=True),
+        _TypedField("the webhook", request.webhook_url, str, may_be_none=True),
+        _TypedField("on_end", request.on_end, Mapping, may_be_none=True),
     )
-    for label, value, kind, may_be_none in typed_fields:
-        if not (may_be_none and value is None):
-            check_type(label, value, kind)
+    for typed_field in typed_fields:
+        value = typed_field.value
+        if value is not None or not typed_field.may_be_none:
+            check_type(typed_field.label, value, typed_field.kind)
         if isinstance(value, Message):
-            check_bounds(label, value)
+            check_bounds(typed_field.label, value)
     names: object = request.specialists
     if (
         isinstance(names, str)

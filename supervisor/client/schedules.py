@@ -269,7 +269,7 @@ def run_now(
     tenant: str,
     name: str,
     actor: Actor | None,
-    key: str | None = None,
+    key: str | None,
 ) -> JobId:
     """Start a job of a schedule at once, and return its id. A running job does not prevent it.
 

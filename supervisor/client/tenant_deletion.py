@@ -65,20 +65,7 @@ def delete_tenant(
     tokens = _revoke_tokens(store, tenant)
     schedules = _remove_schedules(store, tenant)
     letters = _drop_letters(store, tenant)
-    deleted_count = 0
-    cancelled: set[JobId] = set()
-    until = time.monotonic() + wait_s
-    while True:
-        for job_id in list(store.jobs.matching(JobFilter(statuses=OPEN, tenant=tenant))):
-            if job_id not in cancelled:
-                with suppress(UnknownJob):
-                    cancel(job_id)
-                cancelled.add(job_id)
-        deleted_count += _delete_ended(store, tenant)
-        left = sum(store.jobs.counts(JobFilter(tenant=tenant)).values())
-        if not left or time.monotonic() > until:
-            break
-        time.sleep(LOOK_AGAIN_S)
+    deleted_count, left = _delete_jobs(store, cancel, tenant, wait_s)
     documents = kept_documents = notes = 0
     if not left:
         documents, kept_documents = _delete_documents(store, tenant)
@@ -98,6 +85,26 @@ def delete_tenant(
         documents=documents,
         kept_documents=kept_documents,
     )
+
+
+def _delete_jobs(
+    store: Store, cancel: Callable[[JobId], bool], tenant: str, wait_s: float
+) -> tuple[int, int]:
+    """Cancel and delete the jobs of a tenant. Return the numbers of deleted and of open jobs."""
+    deleted_count = 0
+    cancelled: set[JobId] = set()
+    until = time.monotonic() + wait_s
+    while True:
+        for job_id in list(store.jobs.matching(JobFilter(statuses=OPEN, tenant=tenant))):
+            if job_id not in cancelled:
+                with suppress(UnknownJob):
+                    cancel(job_id)
+                cancelled.add(job_id)
+        deleted_count += _delete_ended(store, tenant)
+        left = sum(store.jobs.counts(JobFilter(tenant=tenant)).values())
+        if not left or time.monotonic() > until:
+            return deleted_count, left
+        time.sleep(LOOK_AGAIN_S)
 
 
 def _revoke_tokens(store: Store, tenant: str) -> int:

@@ -61,7 +61,7 @@ def in_short(steps: Sequence[StepOutline]) -> str:
     """
     if len(steps) <= FEW_STEPS:
         return ""
-    parts = list(_parts(steps).values())
+    parts = _parts(steps)
     visible_parts = parts[:MAX_PARTS]
     other_steps = len(steps)
     for part in visible_parts:
@@ -70,8 +70,8 @@ def in_short(steps: Sequence[StepOutline]) -> str:
     return json.dumps(summary, separators=(",", ":"))
 
 
-def _parts(steps: Iterable[StepOutline]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the parts by source and specialist, in the order of their first steps."""
+def _parts(steps: Iterable[StepOutline]) -> list[dict[str, Any]]:
+    """Return a part for each source and specialist, in the order of their first steps."""
     parts: dict[tuple[StepId | str, str], dict[str, Any]] = {}
     for step in steps:
         whose = (source_of(step.id) or step.id, step.specialist)
@@ -80,4 +80,4 @@ def _parts(steps: Iterable[StepOutline]) -> dict[tuple[str, str], dict[str, Any]
         )
         part["last"] = step.id
         part["count"] += 1
-    return parts
+    return list(parts.values())

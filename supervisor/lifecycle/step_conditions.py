@@ -6,7 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from handoff_queue.shared.types.condition_evaluator import Undecided, evaluate_condition
+from handoff_queue.shared.types.condition_evaluator import (
+    ConditionOutcome,
+    Undecided,
+    evaluate_condition,
+)
 from handoff_queue.shared.types.condition_syntax import condition_of
 from handoff_queue.shared.types.events import AbandonedStep, ConditionsChecked
 from handoff_queue.shared.types.handoff import BlobRef, HandoffResult, ResultStatus, StopReason, ref
@@ -64,16 +68,16 @@ def make_conditions_event(
     undecided_results: list[HandoffResult] = []
     for step_id in steps:
         try:
-            is_met, why = _evaluate_condition(state, plan.by_id[step_id], texts)
+            outcome = _evaluate_condition(state, plan.by_id[step_id], texts)
         except Undecided as problem:
             undecided_results.append(
                 _make_result_by_code(state, step_id, f"its condition can't be decided: {problem}")
             )
             continue
-        if is_met:
+        if outcome.is_met:
             met_steps.append(step_id)
         else:
-            skipped_results.append(_make_skip_result(state, step_id, why))
+            skipped_results.append(_make_skip_result(state, step_id, outcome.why))
     event = ConditionsChecked(
         met=tuple(met_steps),
         skipped=_references(skipped_results),
@@ -92,22 +96,20 @@ def make_skip_event(
     return ConditionsChecked(skipped=_references(results)), results
 
 
-def _evaluate_condition(state: JobState, step: Step, texts: ResultTexts) -> tuple[bool, str]:
-    """Return whether the step's condition is met, and why. A step without a condition may
-    begin.
+def _evaluate_condition(state: JobState, step: Step, texts: ResultTexts) -> ConditionOutcome:
+    """Return the outcome of a step's condition. A step without a condition may begin.
 
     Raises:
         Undecided: a needed result is missing, or the results do not decide the condition.
     """
     condition = step.when
     if condition is None:
-        return True, ""
+        return ConditionOutcome(is_met=True, why="")
     fields: dict[str, Mapping[str, JsonValue]] = {}
     for name, source_id in condition.steps.items():
         fields[name] = _fields(state, source_id, texts)
     item: JsonValue = dict(condition.item) if isinstance(condition.item, dict) else condition.item
-    outcome = evaluate_condition(condition_of(condition.text), fields, item)
-    return outcome.is_met, outcome.why
+    return evaluate_condition(condition_of(condition.text), fields, item)
 
 
 def _fields(state: JobState, step_id: StepId, texts: ResultTexts) -> Mapping[str, JsonValue]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from handoff_queue.shared.store.handoff_info import HandoffInfo
 from handoff_queue.shared.types.events import HandoffIssued
@@ -83,11 +84,11 @@ def activity_line(view: JobView) -> str | None:
     """
     silent: list[str] = []
     others: list[str] = []
-    for is_silent, text in _activities(view):
-        if is_silent:
-            silent.append(text)
+    for activity in _activities(view):
+        if activity.is_silent:
+            silent.append(activity.text)
         else:
-            others.append(text)
+            others.append(activity.text)
     activities = silent + others
     if not activities or view.job is None or view.state is None:
         return None
@@ -102,8 +103,15 @@ def activity_line(view: JobView) -> str | None:
     return f"so far {so_far}{quote_text}; running: {'; '.join(visible_activities)}"
 
 
-def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
-    """Yield for each running or deferred handoff whether it is silent, and its text.
+class _Activity(NamedTuple):
+    """A running or deferred handoff."""
+
+    text: str
+    is_silent: bool = False
+
+
+def _activities(view: JobView, before: str = "") -> Iterator[_Activity]:
+    """Yield the running and deferred handoffs of a job and its child jobs.
 
     Args:
         before: beginning of each text.
@@ -117,7 +125,7 @@ def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
         if info is None or event.child is not None or event.handoff_id in view.finished:
             continue
         if is_deferred(info, view.now):
-            yield False, f"{before}{name_of(event)} {deferral_reason(info, view.now)}"
+            yield _Activity(f"{before}{name_of(event)} {deferral_reason(info, view.now)}")
         elif info.state == "running":
             running_s = max(0.0, view.now - (info.started_at or view.now))
             silent = silence(view.now, info)
@@ -128,4 +136,4 @@ def _activities(view: JobView, before: str = "") -> Iterator[tuple[bool, str]]:
                 f"{running_s:.0f} s",
                 silent,
             ]
-            yield bool(silent), ", ".join(filter(None, parts))
+            yield _Activity(", ".join(filter(None, parts)), bool(silent))
