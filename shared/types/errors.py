@@ -60,6 +60,9 @@ from typing import ClassVar
 
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, RateLimits
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as in a shell (128 + SIGINT), and for a cancelled job."""
+
 
 class HandoffError(Exception):
     """Root of all errors that the project raises on purpose. Any other exception is an

@@ -9,10 +9,7 @@ import sys
 
 from handoff_queue.shared.local.fast_exit import without_teardown
 from handoff_queue.shared.settings.optional_packages import check_extra, without_collection
-from handoff_queue.shared.types.errors import UserError
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as in a shell (128 + SIGINT), and for a cancelled job."""
+from handoff_queue.shared.types.errors import INTERRUPTED, UserError
 
 
 def main() -> None:

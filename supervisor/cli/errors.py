@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from handoff_queue.shared.settings.optional_packages import is_optional, missing
 from handoff_queue.shared.text.word_forms import close_names
-from handoff_queue.shared.types.errors import (
-    HandoffError,
-    StoreUnavailable,
-    UserError,
-)
+from handoff_queue.shared.types.errors import INTERRUPTED, HandoffError, StoreUnavailable, UserError
 from handoff_queue.supervisor.cli.display.file_errors import file_problem
 from handoff_queue.supervisor.cli.display.terminal import BrokenPipe, print_message
-from handoff_queue.supervisor.cli.entry import INTERRUPTED
 
 if TYPE_CHECKING:
     from handoff_queue.shared.types.events import JobStatus

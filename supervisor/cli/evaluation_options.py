@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from handoff_queue.shared.text.word_forms import suggestion
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.errors import INTERRUPTED, UserError
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.supervisor.cli.display.terminal import print_message
-from handoff_queue.supervisor.cli.entry import INTERRUPTED
 from handoff_queue.supervisor.cli.options import ADVANCED
 from handoff_queue.supervisor.cli.request_options import (
     RequestOptions,

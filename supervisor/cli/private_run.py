@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.types.errors import INTERRUPTED, UserError
 from handoff_queue.shared.types.job_options import APPROVE_AT_ONCE
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 from handoff_queue.supervisor.cli.connection import with_this_user
@@ -16,7 +16,6 @@ from handoff_queue.supervisor.cli.display.terminal import (
     print_message,
     print_progress,
 )
-from handoff_queue.supervisor.cli.entry import INTERRUPTED
 from handoff_queue.supervisor.cli.errors import FAILED, NOT_ENDED, end_like_ctrl_c
 from handoff_queue.supervisor.cli.follow_job import NoTerminal, follow_to_end
 from handoff_queue.supervisor.cli.request_options import RequestOptions, read_request

@@ -10,12 +10,11 @@ import typer
 
 from handoff_queue.shared.settings.optional_packages import check_extra
 from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings, load_settings
-from handoff_queue.shared.types.errors import StoreUnavailable, UserError
+from handoff_queue.shared.types.errors import INTERRUPTED, StoreUnavailable, UserError
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.supervisor.cli.connection import with_this_user
 from handoff_queue.supervisor.cli.console_process import job_pages
 from handoff_queue.supervisor.cli.display.terminal import OutputFailed, can_ask, print_message
-from handoff_queue.supervisor.cli.entry import INTERRUPTED
 from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.follow_job import follow_to_end
 from handoff_queue.supervisor.cli.options import (

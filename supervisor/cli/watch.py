@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from handoff_queue.shared.text.durations import DurationRange, in_units
+from handoff_queue.shared.types.errors import INTERRUPTED
 from handoff_queue.shared.types.limits import MAX_SECONDS
 from handoff_queue.supervisor.cli.connection import Job, client_and_job
 from handoff_queue.supervisor.cli.display.terminal import print_message
-from handoff_queue.supervisor.cli.entry import INTERRUPTED
 from handoff_queue.supervisor.cli.errors import end_like_ctrl_c
 from handoff_queue.supervisor.cli.options import AllowPartial, AsJson
 from handoff_queue.supervisor.client.journal_follower import RECONNECT_FOR_S

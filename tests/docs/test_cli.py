@@ -14,10 +14,10 @@ import pytest
 import typer
 
 from handoff_queue.shared.settings.optional_packages import PACKAGES as EXTRAS
+from handoff_queue.shared.types.errors import INTERRUPTED
 from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.supervisor.cli import errors
 from handoff_queue.supervisor.cli.commands import ENTRIES, load_command
-from handoff_queue.supervisor.cli.entry import INTERRUPTED
 from handoff_queue.supervisor.cli.main import app
 from handoff_queue.supervisor.cli.request_options import JobOptions
 from handoff_queue.supervisor.cli.submit import SubmissionLine

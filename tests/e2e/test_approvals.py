@@ -17,11 +17,11 @@ import pytest
 
 from handoff_queue.shared.local.fork_server import ForkedProcess
 from handoff_queue.shared.store import keys
+from handoff_queue.shared.types.errors import INTERRUPTED
 from handoff_queue.shared.types.events import Approved, JobStatus
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals, OnTimeout
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.supervisor.cli.entry import INTERRUPTED
 from handoff_queue.supervisor.cli.errors import NOT_ENDED
 from handoff_queue.supervisor.client.request import Request
 from tests.e2e.commands import BAD_INPUT, DOCUMENTS, Handoff, error_line

@@ -9,7 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from handoff_queue.supervisor.cli.entry import INTERRUPTED, main
+from handoff_queue.shared.types.errors import INTERRUPTED
+from handoff_queue.supervisor.cli.entry import main
 
 MAIN = "handoff_queue.supervisor.cli.main"
 
