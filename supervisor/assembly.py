@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import Celery, signals
 
@@ -46,9 +46,6 @@ from handoff_queue.supervisor.engine.schedule_starter import ScheduleStarter
 from handoff_queue.supervisor.engine.sweeper import SWEEPS_PER_LEASE, Sweeper
 from handoff_queue.supervisor.engine.webhooks import Webhooks
 from handoff_queue.supervisor.roles.briefs import read_role_once
-
-if TYPE_CHECKING:
-    from handoff_queue.shared.types.specialist import SpecialistSpec
 
 QUEUES = (SUPERVISOR_QUEUE, SUBMISSIONS_QUEUE, ROLES_QUEUE)
 
@@ -103,9 +100,7 @@ class _LazySupervisor:
             sender: Celery's consumer.
         """
         supervisor = self()
-        roles: list[SpecialistSpec] = []
-        for name in ROLES:
-            roles.append(read_role_once(name))
+        roles = [read_role_once(name) for name in ROLES]
         announcer = Announcer.of(supervisor.process, self._app, str(sender.hostname), roles)
         supervisor.sweeper.start(announcer.now)
         supervisor.consumption.attach(

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from handoff_queue.supervisor.cli.display.evaluation_report import EvaluationReport
     from handoff_queue.supervisor.client.client import Client
     from handoff_queue.supervisor.evaluation.golden_set import GoldenCase
-    from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
+    from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, TrialOutcome
 
 MAX_TRIALS = 10_000
 """Most trials of one evaluation."""
@@ -234,9 +234,7 @@ def _carry_out(
         for outcome in evaluation.outcomes():
             outcomes.append(outcome)
             print_progress(f"{len(outcomes)}/{len(trials)}  {line_of(outcome)}")
-        places: dict[Trial, int] = {}
-        for place, trial in enumerate(trials):
-            places[trial] = place
+        places = {trial: place for place, trial in enumerate(trials)}
         outcomes.sort(key=lambda outcome: places[outcome.trial])
         report = EvaluationReport(
             evaluation.plan,

@@ -44,9 +44,7 @@ def variants_of(modes: str, models: str | None) -> tuple[Variant, ...]:
     """
     from handoff_queue.supervisor.evaluation.trials import Variant
 
-    chosen_modes: list[Mode] = []
-    for name in _parse_names(modes, "--modes"):
-        chosen_modes.append(_mode(name))
+    chosen_modes = [_mode(name) for name in _parse_names(modes, "--modes")]
     chosen_models: tuple[str | None, ...] = (None,)
     if models is not None:
         chosen_models = _parse_names(models, "--models")

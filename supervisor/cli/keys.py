@@ -208,9 +208,7 @@ def _write_redis_users(
     """Write the Redis users: one for each kind of worker, or one for all workers. Return their
     names.
     """
-    served: dict[str, Sequence[str]] = {}
-    for name, specialists in workers.items():
-        served[worker_identity(name)] = specialists
+    served = {worker_identity(name): specialists for name, specialists in workers.items()}
     if not workers:
         served = {WORKER: specialist_names(load_settings())}
     users = write_users(folder, address, served)

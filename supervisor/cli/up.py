@@ -437,10 +437,7 @@ def _specialists_by_user(
     queues: Mapping[str, Sequence[str]], known: Sequence[str]
 ) -> dict[str, Sequence[str]]:
     """Return the specialists of each Redis user of workers."""
-    served: dict[str, Sequence[str]] = {}
-    for specialists in queues.values():
-        served[_user_of(specialists)] = specialists or known
-    return served
+    return {_user_of(specialists): specialists or known for specialists in queues.values()}
 
 
 def _stay(processes: Processes) -> int:

@@ -12,12 +12,8 @@ from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 def change_of(event: PlanPatched, texts: ResultTexts) -> dict[str, Any]:
     """Return a change of the plan in the form of `JobResult.patches`."""
     patch = texts.patch(event.result)
-    added_steps: list[dict[str, str]] = []
-    for step in event.added:
-        added_steps.append({"id": step.id, "specialist": step.specialist})
-    repeats: dict[str, str] = {}
-    for repeat in event.repeats:
-        repeats[repeat.step] = repeat.earlier
+    added_steps = [{"id": step.id, "specialist": step.specialist} for step in event.added]
+    repeats = {repeat.step: repeat.earlier for repeat in event.repeats}
     problem = event.problem
     if problem:
         problem = texts.why(event.result) or problem

@@ -34,7 +34,6 @@ from handoff_queue.supervisor.lifecycle.state import (
     JobState,
     StepState,
     StepStatus,
-    UserMessage,
 )
 from handoff_queue.supervisor.lifecycle.user_messages import (
     MAX_CHARS_IN_A_BRIEF,
@@ -144,9 +143,7 @@ class RoleBriefs:
         if not state.messages:
             return request
         texts = self._loader.texts(state, [message.text for message in state.messages], writes)
-        messages: list[tuple[UserMessage, str]] = []
-        for message in state.messages:
-            messages.append((message, texts.texts[message.text.digest]))
+        messages = [(message, texts.texts[message.text.digest]) for message in state.messages]
         return request_with_messages(clip(request, MAX_SHOWN_REQUEST_CHARS), messages)
 
     def _routing(self, state: JobState, request: str) -> RoleTask:
@@ -224,7 +221,7 @@ class RoleBriefs:
         if state.turned_down:
             refs.append(state.turned_down)
         texts = self._loader.texts(state, refs, writes)
-        verdict = texts.verdict(state.last_round) if state.last_round else None
+        verdict = texts.verdict(state.last_round)
         open_points = verdict.open_points if verdict else ()
         vetoes = texts.objections(state.turned_down) if state.turned_down else ()
         gaps = [f"{gap.step}: {gap.why}" for gap in gaps_of(state, texts)]

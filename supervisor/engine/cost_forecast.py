@@ -126,9 +126,7 @@ def _input_tokens(state: JobState) -> int:
     brief = min(submitted.request.size, MAX_REQUEST_CHARS)
     if state.plan:
         brief += state.plan.plan.size
-    messages = 0
-    for message in state.messages:
-        messages += message.text.size + MESSAGE_HEAD_BYTES
+    messages = sum(message.text.size + MESSAGE_HEAD_BYTES for message in state.messages)
     brief += min(messages, MAX_CHARS_IN_A_BRIEF)
     rubric = submitted.rubric or DEFAULT_RUBRIC
     schemas = 2 * len(rubric.to_json().encode())

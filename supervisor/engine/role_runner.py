@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from handoff_queue.shared.agent.answer_envelope import EnvelopeFormat
 from handoff_queue.shared.agent.answer_format import AnswerFormat
@@ -35,9 +34,6 @@ from handoff_queue.supervisor.roles.planner import PlanFormat, specialists_of_pl
 from handoff_queue.supervisor.roles.replanner import patch_format_of_schema, status_of_result
 from handoff_queue.supervisor.roles.role_events import earlier_results, outcome_of
 from handoff_queue.supervisor.roles.router import RouteFormat, specialists_of_route_schema
-
-if TYPE_CHECKING:
-    from handoff_queue.shared.types.ids import StepId
 
 SLOT_WAIT_S = 0.02
 """Seconds to wait for a free slot. A handover to another thread or process costs more."""
@@ -165,9 +161,7 @@ class RoleRunner:
         plan = Plan.from_json(texts[state.plan.plan.digest])
         if role == Role.PLANNER:
             return AgentSetup(needs_format_of_schema(schema, state, plan), form=AnswerForm.OWN)
-        statuses: dict[StepId, str] = {}
-        for step_id, result in loaded.results.items():
-            statuses[step_id] = status_of_result(result)
+        statuses = {step_id: status_of_result(result) for step_id, result in loaded.results.items()}
         may_ask = state.submitted.approvals.are_wanted
         patches = patch_format_of_schema(schema, plan, statuses, may_ask=may_ask)
         return AgentSetup(patches, form=AnswerForm.OWN)

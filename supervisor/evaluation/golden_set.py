@@ -176,10 +176,7 @@ class NewCase:
 
 
 def _criteria(rubric: Rubric) -> dict[str, str]:
-    criteria: dict[str, str] = {}
-    for criterion in rubric.criteria:
-        criteria[criterion.name] = criterion.means
-    return criteria
+    return {criterion.name: criterion.means for criterion in rubric.criteria}
 
 
 def case_of(export: Export, name: str) -> NewCase:

@@ -280,9 +280,7 @@ def _text_with_disputes(
     content: AnswerContent, disputes: Sequence[Dispute]
 ) -> tuple[str, tuple[NumberedCitation, ...]]:
     """Return the text of an answer and the section with its disputes, and all citations."""
-    claims: dict[str, Claim] = {}
-    for claim in claims_of_disputes(disputes):
-        claims[claim.id] = claim
+    claims = {claim.id: claim for claim in claims_of_disputes(disputes)}
     section, citations = number_citations(
         disputes_section(disputes, content.body), claims, content.citations
     )
@@ -350,9 +348,7 @@ def _points_of_figures(state: JobState, unproven_sentences: Sequence[str]) -> tu
 
 
 def _points_of_review(state: JobState, texts: ResultTexts) -> tuple[str, ...]:
-    verdict = None
-    if state.last_round:
-        verdict = texts.verdict(state.last_round)
+    verdict = texts.verdict(state.last_round)
     if verdict is None:
         return ()
     rulings = rulings_of(state, texts)

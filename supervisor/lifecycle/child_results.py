@@ -156,9 +156,7 @@ def _output_and_claims(
     output = _output(state, texts, answer, disputes)
     if output is None:
         return None, ()
-    known: dict[str, Claim] = {}
-    for claim in claims_of_disputes(disputes):
-        known[claim.id] = claim
+    known = {claim.id: claim for claim in claims_of_disputes(disputes)}
     known |= claims_of_answer(state, texts)
     names: dict[str, str] = {}
 

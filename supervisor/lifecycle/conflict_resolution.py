@@ -71,16 +71,12 @@ def find_conflicts(state: JobState, texts: ResultTexts) -> tuple[ConflictsFound,
     Args:
         texts: payloads of `results_in`.
     """
-    results: list[tuple[StepId, HandoffResult]] = []
-    for step_id, result in _compared_results(state):
-        results.append((step_id, texts.result(result)))
+    results = [(step_id, texts.result(result)) for step_id, result in _compared_results(state)]
     conflicts, left_out = conflicts_in(claims_by_id(results).values())
     if not conflicts.conflicts:
         return ConflictsFound(left_out=left_out), None
     payload = conflicts.to_json()
-    claim_ids: list[tuple[str, ...]] = []
-    for conflict in conflicts.conflicts:
-        claim_ids.append(tuple(_ids(conflict.claims)))
+    claim_ids = [tuple(_ids(conflict.claims)) for conflict in conflicts.conflicts]
     event = ConflictsFound(conflicts=tuple(claim_ids), payload=ref(payload), left_out=left_out)
     return event, payload
 
@@ -232,9 +228,7 @@ def _block(title: str, disputes: Sequence[Dispute]) -> str:
 
 def dispute_notes(disputes: Collection[Dispute], form: HandoffResult) -> tuple[str, ...]:
     """Return the disputes as notes, for an answer that is a form."""
-    notes: list[str] = []
-    for dispute in _open_disputes(disputes):
-        notes.append(f"Disputed: {dispute.line(has_markers=False)}")
+    notes = [f"Disputed: {dispute.line(has_markers=False)}" for dispute in _open_disputes(disputes)]
     for dispute in _disputes_with_rejected_claim_in(disputes, _ids(form.claims)):
         notes.append(f"Contradicted, and settled: {dispute.line(has_markers=False)}")
     return tuple(notes)

@@ -68,9 +68,7 @@ def results_as_given(
         texts: payloads of the results.
     """
     given_results, payloads = [], []
-    before: dict[StepId, GivenResult] = {}
-    for given_result in state.submitted.given:
-        before[given_result.step] = given_result
+    before = {given_result.step: given_result for given_result in state.submitted.given}
     for step_id, result in results.items():
         step = state.steps.get(step_id)
         step_origins: Origins = ()

@@ -14,7 +14,6 @@ from handoff_queue.shared.types.handoff import (
     AgentHandoff,
     Artifact,
     ContextResult,
-    Feedback,
 )
 from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.job_options import ApprovalOf, Mode
@@ -134,9 +133,7 @@ def step_handoff(
     else:
         form = planned_spec.output_schema
     task = with_requirements(state, step.id, _task(step, unfinished), MAX_TASK_CHARS)
-    feedback: list[Feedback] = []
-    for remark in remarks_on_step(state, step.id):
-        feedback.append(texts.feedback(step.id, remark))
+    feedback = [texts.feedback(step.id, remark) for remark in remarks_on_step(state, step.id)]
     max_turns = _max_turns(state, spec)
     max_tokens = tokens_per_turn(spec) * max_turns
     return AgentHandoff(
@@ -279,9 +276,7 @@ def fact_check_handoff(
     """
     parts = sources_of_answer(state)
     max_turns = _max_turns(state, spec)
-    context: list[ContextResult] = []
-    for step_id, result in parts.items():
-        context.append(ContextResult(step_id=step_id, result=result))
+    context = [ContextResult(step_id=step_id, result=result) for step_id, result in parts.items()]
     return AgentHandoff(
         handoff_id=handoff_id(FACT_GATE, attempt),
         job_id=state.job_id,

@@ -31,10 +31,7 @@ class PatchHistory(Message):
     @property
     def changes(self) -> int:
         """Return the number of changes of the plan since the submission or the latest retry."""
-        total = 0
-        for patch in self.made_now:
-            total += patch.plan is not None
-        return total
+        return sum(patch.plan is not None for patch in self.made_now)
 
     @property
     def loop(self) -> PlanPatched | None:

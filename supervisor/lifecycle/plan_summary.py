@@ -63,9 +63,7 @@ def in_short(steps: Sequence[StepOutline]) -> str:
         return ""
     parts = _parts(steps)
     visible_parts = parts[:MAX_PARTS]
-    other_steps = len(steps)
-    for part in visible_parts:
-        other_steps -= part["count"]
+    other_steps = len(steps) - sum(part["count"] for part in visible_parts)
     summary = {"steps": len(steps), "parts": visible_parts, "other_steps": other_steps}
     return json.dumps(summary, separators=(",", ":"))
 

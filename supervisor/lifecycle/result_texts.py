@@ -277,13 +277,13 @@ class ResultTexts:
             return Patch.of(result.output)
         return None
 
-    def verdict(self, review: Reviewed) -> Verdict | None:
-        """Return the verdict of a review; None if the review has no decision or no result.
+    def verdict(self, review: Reviewed | None) -> Verdict | None:
+        """Return the verdict of a review; None without a review, a decision or a result.
 
         Raises:
             MalformedMessage: the output of the assessor's result is not a Verdict.
         """
-        if review.decision is None or review.result is None:
+        if review is None or review.decision is None or review.result is None:
             return None
         if refs_with_texts(review):
             return Verdict.of(self.result(review.result).output)

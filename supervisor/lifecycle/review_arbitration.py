@@ -156,9 +156,7 @@ def notes_on_settled_points(state: JobState, texts: ResultTexts) -> tuple[str, .
     problem = state.arbitrated.problem
     if problem:
         return (f"What assessor and writer do not agree on was not settled: {problem}.",)
-    verdict = None
-    if state.last_round:
-        verdict = texts.verdict(state.last_round)
+    verdict = texts.verdict(state.last_round)
     if verdict is None:
         return ()
     rulings = rulings_of(state, texts)

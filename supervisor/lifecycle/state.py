@@ -573,9 +573,7 @@ class JobState(Message):
     @property
     def handed_over(self) -> tuple[HandoffId, ...]:
         """Return the ids of all handoffs of the plan's steps and of the roles."""
-        attempts: dict[StepId, int] = {}
-        for step_id, step in self.steps.items():
-            attempts[step_id] = step.attempt
+        attempts = {step_id: step.attempt for step_id, step in self.steps.items()}
         for role, count in self.role_attempts.items():
             attempts[StepId(role)] = count
         handoff_ids: list[HandoffId] = []

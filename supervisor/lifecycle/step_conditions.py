@@ -90,9 +90,7 @@ def make_skip_event(
     state: JobState, steps: Sequence[StepId], why: str
 ) -> tuple[ConditionsChecked, list[HandoffResult]]:
     """Return the event that skips the steps for the same reason, and the results that say why."""
-    results: list[HandoffResult] = []
-    for step_id in steps:
-        results.append(_make_skip_result(state, step_id, why))
+    results = [_make_skip_result(state, step_id, why) for step_id in steps]
     return ConditionsChecked(skipped=_references(results)), results
 
 
@@ -105,9 +103,7 @@ def _evaluate_condition(state: JobState, step: Step, texts: ResultTexts) -> Cond
     condition = step.when
     if condition is None:
         return ConditionOutcome(is_met=True, why="")
-    fields: dict[str, Mapping[str, JsonValue]] = {}
-    for name, source_id in condition.steps.items():
-        fields[name] = _fields(state, source_id, texts)
+    fields = {name: _fields(state, source_id, texts) for name, source_id in condition.steps.items()}
     item: JsonValue = dict(condition.item) if isinstance(condition.item, dict) else condition.item
     return evaluate_condition(condition_of(condition.text), fields, item)
 

@@ -145,9 +145,7 @@ def _sample(entry: Mapping[str, Any]) -> CostSample:
 
 def _work(state: JobState, served: Mapping[str, ServedSpecialist]) -> RemainingWork:
     """Return all steps of the plan, each after its dependencies, and the roles after the steps."""
-    dependencies: dict[StepId, tuple[StepId, ...]] = {}
-    for step_id, step in state.steps.items():
-        dependencies[step_id] = step.outline.depends_on
+    dependencies = {step_id: step.outline.depends_on for step_id, step in state.steps.items()}
     steps: dict[StepId, tuple[str, tuple[StepId, ...]]] = {}
     for step_id in TopologicalSorter(dependencies).static_order():
         steps[step_id] = (state.steps[step_id].specialist, dependencies[step_id])

@@ -82,9 +82,7 @@ def arbitration_brief(state: JobState, texts: ResultTexts) -> str:
         texts: payloads of `payloads_for_judge(state)`.
     """
     disputed_steps = disagreements(state)
-    verdict = None
-    if state.last_round:
-        verdict = texts.verdict(state.last_round)
+    verdict = texts.verdict(state.last_round)
     points: list[Revision] = []
     if verdict:
         points = [revision for revision in verdict.revisions if revision.step in disputed_steps]

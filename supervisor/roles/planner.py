@@ -59,10 +59,7 @@ def failure_policies(*, may_ask: bool) -> tuple[str, ...]:
 
 def unique_ids(names: Iterable[str]) -> tuple[StepId, ...]:
     """Return the step ids for names that a model wrote, each once."""
-    ids: dict[StepId, None] = {}
-    for name in names:
-        ids[StepId(name_of(name))] = None
-    return tuple(ids)
+    return tuple(dict.fromkeys(StepId(name_of(name)) for name in names))
 
 
 def _names_in(value: Any) -> Any:

@@ -328,9 +328,7 @@ def with_helpers(
         by: helper steps by the step in need. Several steps may have the same helper.
         origins: see `StepOutline.origins`.
     """
-    helpers: dict[StepId, Step] = {}
-    for helper in by.values():
-        helpers[helper.id] = helper
+    helpers = {helper.id: helper for helper in by.values()}
     steps: list[Step] = []
     for step in plan.steps:
         if step.id in by:
@@ -343,9 +341,7 @@ def with_helpers(
         steps=tuple(steps), synthesis=plan.synthesis, join=plan.join, given=plan.given, why=plan.why
     )
     payload = new_plan.to_json()
-    added_steps: list[StepOutline] = []
-    for helper in helpers.values():
-        added_steps.append(outline_of(helper, given_ids=(), origins=origins))
+    added_steps = [outline_of(helper, given_ids=(), origins=origins) for helper in helpers.values()]
     changed_steps: list[StepOutline] = []
     for step_id, helper in by.items():
         changed_steps.append(_with_helper(state.steps[step_id].outline, helper.id))

@@ -150,9 +150,7 @@ def texts_of(where: str, node: yaml.Node) -> tuple[str, ...]:
         UserError: the node is neither a text nor a list of texts.
     """
     if isinstance(node, yaml.SequenceNode):
-        texts: list[str] = []
-        for each in node.value:
-            texts.append(text_of(where, each))
+        texts = [text_of(where, each) for each in node.value]
         return tuple(texts)
     return (text_of(where, node),)
 

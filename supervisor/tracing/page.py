@@ -115,9 +115,7 @@ def _verdict(verdict: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _conflict(conflict: Mapping[str, Any]) -> str:
-    quotes: list[str] = []
-    for claim in conflict["claims"]:
-        quotes.append(f"\u201c{claim['text']}\u201d ({claim['id']})")
+    quotes = [f"\u201c{claim['text']}\u201d ({claim['id']})" for claim in conflict["claims"]]
     claims = "; ".join(quotes)
     stands = ", ".join(conflict["stands"])
     end = "it is disputed"

@@ -146,9 +146,7 @@ def steps_without_handoff(
         steps: the steps of the plan, as `JobResult.plan` has them.
         bars: the handoffs of the job.
     """
-    latest: dict[str, str] = {}
-    for bar in bars:
-        latest[bar.step_id] = bar.handoff_id
+    latest: dict[str, str] = {bar.step_id: bar.handoff_id for bar in bars}
     steps_by_id = {step["id"]: step for step in steps if step["id"] not in latest}
     ends = _ends_without_handoff(journal)
     names = dict(latest)
@@ -385,9 +383,7 @@ def _models_of(finished: HandoffFinished) -> str | None:
         return f"{finished.model} ({describe_shared_run(finished.shared)})"
     if finished.replies_by_model is None:
         return finished.model
-    parts: list[str] = []
-    for name in finished.models:
-        parts.append(f"{name} ({finished.replies_by_model.get(name, 0)})")
+    parts = [f"{name} ({finished.replies_by_model.get(name, 0)})" for name in finished.models]
     return ", ".join(parts)
 
 

@@ -296,9 +296,7 @@ def _placeholder_values(
     lines: Sequence[str],
     rows: Sequence[Mapping[str, str]],
 ) -> _Values:
-    of_rows: list[Mapping[str, str]] = []
-    for row in rows:
-        of_rows.append({**row, REQUEST: request, ITEM: row_text(row)})
+    of_rows = [{**row, REQUEST: request, ITEM: row_text(row)} for row in rows]
     return {
         None: [{REQUEST: request}],
         ForEach.FILES: [{REQUEST: request, ITEM: path} for path in files],
@@ -334,9 +332,7 @@ def _copy_condition(
         if column not in columns:
             advice = suggestion(column, columns)
             raise UserError(f"{step.where}: when: there is no column {column!r:.80}; {advice}")
-    ids: dict[str, StepId] = {}
-    for name in condition.steps:
-        ids[name] = dependencies[StepId(name)][0]
+    ids = {name: dependencies[StepId(name)][0] for name in condition.steps}
     item: str | dict[str, str] | None = None
     if condition.has_item:
         if step.for_each is ForEach.ROWS:

@@ -56,10 +56,7 @@ def workflow_named(name: str, dirs: Sequence[Path] = (), *, otherwise: str) -> W
 
 def load_built_in_workflows() -> list[Workflow]:
     """Return the built-in workflows, sorted by name."""
-    workflows: list[Workflow] = []
-    for _, path in sorted(_files_of(BUILT_IN).items()):
-        workflows.append(workflow_from(path))
-    return workflows
+    return [workflow_from(path) for _, path in sorted(_files_of(BUILT_IN).items())]
 
 
 def _files_of(folder: Path) -> dict[str, Path]:

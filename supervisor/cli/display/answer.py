@@ -342,9 +342,7 @@ class _Handoffs:
     is_private: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        results: dict[str, dict[str, Any]] = {}
-        for result in self.result.results:
-            results[result["handoff_id"]] = result
+        results = {result["handoff_id"]: result for result in self.result.results}
         rows: list[_Row] = []
         for handoff in collapse_steps(self.result.handoffs, _step_of_handoff):
             if isinstance(handoff, StepCopies):

@@ -126,7 +126,5 @@ def write_rows(job_id: JobId, rows: Sequence[Row], target: Path) -> None:
         write_out(target, rows_as_text(rows, target))
     except OSError as error:
         raise OutputFailed(f"cannot write {file_problem(error)}") from error
-    done_count = 0
-    for row in rows:
-        done_count += row.status not in ("waiting", "running")
+    done_count = sum(row.status not in ("waiting", "running") for row in rows)
     print_message(f"{done_count} of {len(rows)} rows of {job_id} are done; {target} has all rows")

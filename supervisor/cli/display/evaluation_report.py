@@ -29,9 +29,7 @@ class EvaluationReport:
 
     @property
     def rows(self) -> tuple[SummaryRow, ...]:
-        rows: list[SummaryRow] = []
-        for variant in self.plan.variants:
-            rows.append(row_of(variant, self.outcomes))
+        rows = [row_of(variant, self.outcomes) for variant in self.plan.variants]
         return tuple(rows)
 
     @property

@@ -15,9 +15,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     escaped: list[list[str]] = []
     for row in rows:
         escaped.append([cell.replace("|", "\\|") for cell in row])
-    widths: list[int] = []
-    for column in zip(*escaped, strict=True):
-        widths.append(max(map(len, column)))
+    widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
     lines: list[str] = []
     for row in escaped:
         padded = map(str.ljust, row, widths)

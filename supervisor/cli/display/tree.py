@@ -134,9 +134,7 @@ class JobTree:
 
     def _reasons(self, limit: int) -> list[Text]:
         """Return the first `limit` reasons why the job waits, and the number of the others."""
-        reasons: list[Text] = []
-        for reason in self.missing[:limit]:
-            reasons.append(Text(f"! {reason}", style="yellow"))
+        reasons = [Text(f"! {reason}", style="yellow") for reason in self.missing[:limit]]
         if len(self.missing) > limit:
             more = f"! and {len(self.missing) - limit} more reasons to wait"
             reasons.append(Text(more, style="yellow"))

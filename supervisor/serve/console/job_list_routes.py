@@ -88,10 +88,7 @@ def rows_of(access: Access, job_ids: list[JobId]) -> list[JobRow]:
     reasons: Mapping[JobId, str] = {}
     if failed_jobs:
         reasons = access.store.journal.end_reasons(failed_jobs)
-    rows: list[JobRow] = []
-    for job in job_infos:
-        rows.append(JobRow(job, labels[job.job_id], reasons.get(job.job_id, "")))
-    return rows
+    return [JobRow(job, labels[job.job_id], reasons.get(job.job_id, "")) for job in job_infos]
 
 
 @router.get("/")
@@ -263,9 +260,7 @@ def filter_in(params: QueryParams, tenant: str | None) -> UrlFilter:
     Raises:
         Problem: a text is not valid.
     """
-    texts: dict[str, str] = {}
-    for name in NAMES:
-        texts[name] = params.get(name, "").strip()[:MAX_TEXT_CHARS]
+    texts = {name: params.get(name, "").strip()[:MAX_TEXT_CHARS] for name in NAMES}
     if tenant is not None:
         texts["tenant"] = tenant
     statuses = set(params.getlist("status")) - {""}

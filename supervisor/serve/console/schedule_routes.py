@@ -53,9 +53,7 @@ class ScheduleRow:
 def read_schedules(access: Access) -> dict[str, Any]:
     """Return the values of the template."""
     schedules = access.client.schedules(access.tenant)
-    rows: list[ScheduleRow] = []
-    for schedule in schedules[:MAX_SCHEDULES]:
-        rows.append(ScheduleRow(schedule, _next_times(schedule)))
+    rows = [ScheduleRow(schedule, _next_times(schedule)) for schedule in schedules[:MAX_SCHEDULES]]
     return {"rows": rows, "more": len(schedules) - len(rows)}
 
 
