@@ -32,7 +32,7 @@ from typing import Self
 from handoff_queue.shared.local.fork_server_process import ForkRequest
 from handoff_queue.shared.local.parent_death_guard import guarded_command
 
-_READ_ONCE = (
+_STARTUP_PREFIXES = (
     "PYTHON",
     "LANG",
     "LC_",
@@ -86,8 +86,8 @@ def is_supported() -> bool:
     seccomp profiles cannot.
     """
     try:
-        for descriptor in (os.memfd_create("request"), os.pidfd_open(os.getpid())):
-            os.close(descriptor)
+        os.close(os.memfd_create("request"))
+        os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
         return False
     return sys.platform == "linux"
@@ -121,17 +121,20 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises: subprocess.TimeoutExpired."""
-        if timeout is None:
-            until = None
-        else:
-            until = time.monotonic() + timeout
+        """Wait for the end of the child, and return its exit code.
+
+        Args:
+            timeout: seconds; None: no limit.
+
+        Raises:
+            subprocess.TimeoutExpired: the child still runs after this time.
+        """
+        begin = time.monotonic()
         while self.returncode is None:
-            if until is None:
-                left = None
-            else:
-                left = max(0.0, until - time.monotonic())
-            if not self._read_messages(left) and left == 0.0:
+            left_s = None
+            if timeout is not None:
+                left_s = max(0.0, begin + timeout - time.monotonic())
+            if not self._read_messages(left_s) and left_s == 0.0:
                 raise subprocess.TimeoutExpired("a forked process", timeout or 0.0)
         return self.returncode
 
@@ -252,13 +255,10 @@ class ForkServer:
         without other values of variables that are read only once.
         """
         return (
-            _module_of(command) is not None
-            and _read_once(environment) == _read_once(self._environment)
-            and self._is_running()
+            _module_index(command) is not None
+            and _startup_variables(environment) == _startup_variables(self._environment)
+            and self._process.poll() is None
         )
-
-    def _is_running(self) -> bool:
-        return self._process.poll() is None
 
     def fork(
         self,
@@ -284,16 +284,16 @@ class ForkServer:
         Raises:
             ValueError: the command cannot be forked.
         """
-        place = _module_of(command)
-        if place is None:
+        index = _module_index(command)
+        if index is None:
             raise ValueError(f"not `python -m MODULE`: {command}")
         request = ForkRequest(
-            command[place],
-            list(command[place + 1 :]),
-            dict(environment),
-            str(folder or Path.cwd()),
-            "-P" in command[:place],
-            leads_session,
+            module=command[index],
+            arguments=list(command[index + 1 :]),
+            environment=dict(environment),
+            folder=str(folder or Path.cwd()),
+            is_safe_path="-P" in command[:index],
+            leads_session=leads_session,
         )
         parent_end, child_end = socket.socketpair()
         with (
@@ -316,20 +316,20 @@ class ForkServer:
         return ForkedProcess(parent_end)
 
 
-def _module_of(command: Sequence[str]) -> int | None:
-    """Return the index of the module in the command."""
+def _module_index(command: Sequence[str]) -> int | None:
+    """Return the index of MODULE in a command `python [-P] -m MODULE`; None: another command."""
     for options in (["-m"], ["-P", "-m"]):
-        place = 1 + len(options)
-        if list(command[:place]) == [sys.executable, *options] and len(command) > place:
-            return place
+        index = 1 + len(options)
+        if list(command[:index]) == [sys.executable, *options] and len(command) > index:
+            return index
     return None
 
 
-def _read_once(environment: Mapping[str, str]) -> dict[str, str]:
+def _startup_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that Python or a library reads only when a process starts."""
     values: dict[str, str] = {}
     for name, value in environment.items():
-        if name.startswith(_READ_ONCE):
+        if name.startswith(_STARTUP_PREFIXES):
             values[name] = value
     return values
 

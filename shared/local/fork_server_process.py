@@ -80,13 +80,10 @@ class ForkServerProcess:
                         return request
                 elif number in self._by_pidfd:
                     self._report_end(self._by_pidfd[number])
-                elif number in self._by_requester:
+                elif number in self._by_requester:  # the requester has gone
                     self._events.unregister(number)
-                    self._kill(self._by_requester[number])
-
-    def _kill(self, child: ForkedChild) -> None:
-        """Kill a child whose requester has gone."""
-        signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+                    pidfd = self._by_requester[number].pidfd
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
     def _fork(
         self, request_file: int, stdin: int, stdout: int, stderr: int, requester: int
@@ -109,7 +106,7 @@ class ForkServerProcess:
             pid = None
         if pid == 0:
             _end_with(parent)
-            self._close()
+            self._close_in_child()
             _set_up_child(request, (stdin, stdout, stderr))
             with connection:
                 if not _tell(connection, "pid", os.getpid()):
@@ -129,15 +126,16 @@ class ForkServerProcess:
         """Tell the requester the exit code of a child that has ended, and forget the child."""
         _, status = os.waitpid(child.pid, 0)
         _tell(child.requester, "end", os.waitstatus_to_exitcode(status))
-        of_requester = child.requester.fileno()
-        for children, number in ((self._by_pidfd, child.pidfd), (self._by_requester, of_requester)):
-            del children[number]
-            with suppress(KeyError):  # the requester went first
-                self._events.unregister(number)
+        connection = child.requester.fileno()
+        del self._by_pidfd[child.pidfd]
+        del self._by_requester[connection]
+        self._events.unregister(child.pidfd)
+        with suppress(KeyError):  # the requester went first
+            self._events.unregister(connection)
         os.close(child.pidfd)
         child.requester.close()
 
-    def _close(self) -> None:
+    def _close_in_child(self) -> None:
         """Close the server's connections in a child."""
         self._control.close()
         for child in self._by_pidfd.values():

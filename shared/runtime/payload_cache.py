@@ -158,12 +158,12 @@ class PayloadCache:
         scope = sealing.scope(job_id)
         access = _DocumentAccess(self, self._store, job_id, tenant, scope, deadline)
         sources = Sources(
-            access.text_of,
-            manifest,
-            access.load_fetched_pages,
-            access.results,
-            lambda: access.seen,
-            access.keep,
+            text_of=access.text_of,
+            manifest=manifest,
+            load_fetched_pages=access.load_fetched_pages,
+            results=access.results,
+            load_seen_texts=lambda: access.seen,
+            keep=access.keep,
         )
         context = ToolContext(
             job_id=job_id,

@@ -107,6 +107,19 @@ def _select_shown_documents(
     return choose_shown(context.manifest, handoff.task_description, context.text_of)
 
 
+def _with_external_model(dependencies: RunDependencies, external: ExternalModel) -> RunDependencies:
+    """Return the dependencies of an agent with an external model. Its calls go through no batch,
+    and the provider shortens none of its requests.
+    """
+    return replace(
+        dependencies,
+        model=external,
+        added_bytes=external.added_bytes,
+        batches=None,
+        provider_context=None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RunnerFactory:
     """Makes the runners of a process."""
@@ -155,13 +168,7 @@ class RunnerFactory:
         )
         if setup.external_model is not None:
             external = setup.external_model(dependencies.model)
-            dependencies = replace(
-                dependencies,
-                model=external,
-                added_bytes=external.added_bytes,
-                batches=None,
-                provider_context=None,
-            )
+            dependencies = _with_external_model(dependencies, external)
             return AgentWithExternalModel(handoff, spec, opening, dependencies, external), None
         request = WholeRequest(handoff, spec, loaded, opening, dependencies)
         shared = SharedRequest.of(self.store, self.payload_cache, request, documents)

@@ -227,7 +227,8 @@ def wrong_listing(name: str, listing: Listing) -> str | None:
 
 
 def with_digests(text: str, digests: Mapping[str, str]) -> str:
-    """Return the text of a specialist's file with these digests of its servers.
+    """Return the text of a specialist's file with these digests of its servers. The last server
+    comes first, so that the places of the servers before it stay the same.
 
     Raises:
         YamlFault: the front matter is not YAML.
@@ -239,13 +240,14 @@ def with_digests(text: str, digests: Mapping[str, str]) -> str:
         fields = {key.value: value for key, value in server.value}
         digest = digests[name.value]
         if "digest" in fields:
-            old = fields["digest"]
-            begin = start + old.start_mark.index
-            end = start + old.end_mark.index
-            text = text[:begin] + digest + text[end:]
-            continue
-        first = server.value[0][0].start_mark
-        separator = ", " if server.flow_style else "\n" + " " * first.column
-        begin = start + first.index
-        text = f"{text[:begin]}digest: {digest}{separator}{text[begin:]}"
+            digest_before = fields["digest"]
+            begin = start + digest_before.start_mark.index
+            end = start + digest_before.end_mark.index
+            text = f"{text[:begin]}{digest}{text[end:]}"
+        else:
+            first_key, _ = server.value[0]
+            mark = first_key.start_mark
+            separator = ", " if server.flow_style else "\n" + " " * mark.column
+            begin = start + mark.index
+            text = f"{text[:begin]}digest: {digest}{separator}{text[begin:]}"
     return text

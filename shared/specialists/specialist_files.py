@@ -51,6 +51,7 @@ MAX_FILE_BYTES = 200_000
 class FrontMatter:
     """Fields and body of one file. Line numbers are those of the file, from 1."""
 
+    path: Path
     fields: dict[str, Any]
     lines: dict[str, int]
     """Line number of each field."""
@@ -85,7 +86,13 @@ def parse(path: Path) -> FrontMatter:
             f"{path}:1: the front matter does not end; close it with a line `---`"
         )
     fields, line_numbers = _fields_of(path, "\n".join(lines[1:end]))
-    return FrontMatter(deepcopy(fields), line_numbers, "\n".join(lines[end + 1 :]).strip(), end + 2)
+    return FrontMatter(
+        path=path,
+        fields=deepcopy(fields),
+        lines=line_numbers,
+        body="\n".join(lines[end + 1 :]).strip(),
+        body_line=end + 2,
+    )
 
 
 def _end_of(lines: Sequence[str]) -> int | None:
@@ -200,11 +207,7 @@ def read_specialist(
             correction.
     """
     parts = parse(path)
-    values: dict[str, Any] = {}
-    for key, value in parts.fields.items():
-        if key in FIELDS and value is not None:
-            values[key] = _lenient(key, value)
-    _resolve_alias(values)
+    values = _values_of(parts)
     servers, wrong_servers = _servers_of(path, values.pop(MCP, None))
     sandbox = values.pop(SANDBOX, "none")
     faults = [
@@ -230,17 +233,24 @@ def read_specialist(
     if not parts.body:
         problem = "no instructions; write them below the front matter"
         faults.append(_Fault(parts.body_line, "instructions", problem))
-    spec: SpecialistSpec | None = None
     try:
         spec = SpecialistSpec(**values, instructions=parts.body)
     except ValidationError as error:
-        faulty_fields: set[str] = set()
-        for fault in faults:
-            faulty_fields.add(fault.field)
-        faults += _wrong_values(parts, error, faulty_fields)
-    if faults or spec is None:
-        raise _error_of(path, faults)
+        faults += _wrong_values(parts, error, {fault.field for fault in faults})
+        raise _error_of(parts, faults) from None
+    if faults:
+        raise _error_of(parts, faults)
     return spec
+
+
+def _values_of(parts: FrontMatter) -> dict[str, Any]:
+    """Return the known fields of a file, in the form that the types take."""
+    values: dict[str, Any] = {}
+    for key, value in parts.fields.items():
+        if key in FIELDS and value is not None:
+            values[key] = _in_strict_form(key, value)
+    _resolve_alias(values)
+    return values
 
 
 def load_servers(*folders: Path) -> list[AcceptedServer]:
@@ -251,17 +261,16 @@ def load_servers(*folders: Path) -> list[AcceptedServer]:
     Raises:
         InvalidSpecialist: a file has faults, or two specialists have different servers of one name.
     """
-    files: dict[str, tuple[Path, FrontMatter]] = {}
+    files: dict[str, FrontMatter] = {}
     for folder in folders:
         for path in _files_of(folder):
             parts = parse(path)
-            files[str(parts.fields.get("name"))] = path, parts
+            files[str(parts.fields.get("name"))] = parts
     servers: list[AcceptedServer] = []
-    for path, parts in files.values():
-        accepted_servers, faults = _servers_of(path, parts.fields.get(MCP))
-        if faults:
-            located_faults = [_fault(parts, MCP, problem) for problem in faults]
-            raise _error_of(path, located_faults)
+    for parts in files.values():
+        accepted_servers, problems = _servers_of(parts.path, parts.fields.get(MCP))
+        if problems:
+            raise _error_of(parts, [_fault(parts, MCP, problem) for problem in problems])
         servers += accepted_servers
     _refuse_two_meanings(servers)
     return servers
@@ -311,11 +320,11 @@ class _Fault(NamedTuple):
     """The fault and its correction."""
 
 
-def _error_of(path: Path, faults: Sequence[_Fault]) -> InvalidSpecialist:
+def _error_of(parts: FrontMatter, faults: Sequence[_Fault]) -> InvalidSpecialist:
     """Return the error with all faults of a file, ordered by their lines."""
     texts: list[str] = []
     for fault in sorted(faults, key=lambda fault: fault.line):
-        texts.append(f"{path}:{fault.line}: {fault.problem}")
+        texts.append(f"{parts.path}:{fault.line}: {fault.problem}")
     return InvalidSpecialist(*texts)
 
 
@@ -399,7 +408,7 @@ def _wrong_keys(parts: FrontMatter) -> Iterator[_Fault]:
             yield _Fault(1, key, f"{key}: is missing; add a line `{key}: ...` to the front matter")
 
 
-def _lenient(key: str, value: Any) -> Any:
+def _in_strict_form(key: str, value: Any) -> Any:
     """Return a value in the form that the strict type takes."""
     match key, value:
         case (("tools" | "ask" | "hosts" | "models"), str()):
@@ -565,20 +574,19 @@ def _wrong_values(
         "hosts": " (a host such as example.org, or *.example.org for each subdomain)",
         "celery_task": " (the name under which your app registers the task, such as shop.enrich)",
     }
-    for where, fault in each_problem(error, SpecialistSpec, shows_values=True):
+    for where, problem in each_problem(error, SpecialistSpec, shows_values=True):
         field = where[0]
-        problem = fault
+        if field in faulty_fields:
+            continue
+        text = problem
         if field in _CHOICES:
             choices = f"must be one of {', '.join(_CHOICES[field])}"
-            problem = with_value(choices, parts.fields.get(field))
-        if field not in faulty_fields:
-            if field == "instructions":
-                line = parts.body_line
-            else:
-                line = parts.line_of(field)
-            yield _Fault(
-                line, field, f"{'.'.join(where)}: {problem}{hints.get(field, '')}; fix this field"
-            )
+            text = with_value(choices, parts.fields.get(field))
+        line = parts.line_of(field)
+        if field == "instructions":
+            line = parts.body_line
+        hint = hints.get(field, "")
+        yield _Fault(line, field, f"{'.'.join(where)}: {text}{hint}; fix this field")
 
 
 def _fault(parts: FrontMatter, field: str, problem: str) -> _Fault:

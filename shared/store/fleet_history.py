@@ -16,7 +16,6 @@ from handoff_queue.shared.store.script_arguments import (
     list_arguments,
     read_entries,
 )
-from handoff_queue.shared.types.errors import StoreError
 
 MAX_SAMPLES = 200
 """Newest samples of an agent that are read, as in `parts/results.lua`. A worker may add others."""
@@ -85,13 +84,11 @@ class History:
             0, MAX_SAMPLES - 1, MAX_SAMPLE_BYTES, MAX_SAMPLES * MAX_SAMPLE_BYTES
         )
         calls: list[ScriptCall] = [([keys.history(name)], arguments) for name in names]
-        samples = self._connection.script_for_each("read_list", calls)
+        samples = self._connection.script_for_all("read_list", calls)
         with self._connection.translate_errors():
             scores = self._connection.redis.lrange(keys.SCORES, 0, -1)
         samples_by_name: dict[str, list[dict[str, Any]]] = {}
         for name, texts in zip(names, samples, strict=True):
-            if isinstance(texts, StoreError):
-                raise texts
             samples_by_name[name] = read_entries(texts, _read_sample, keys.history(name))
         return samples_by_name, read_entries(scores, _read_score, keys.SCORES)
 

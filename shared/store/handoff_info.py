@@ -19,7 +19,6 @@ from handoff_queue.shared.types.budget_measures import (
     SpentAmounts,
     fields_of_spent_amounts,
 )
-from handoff_queue.shared.types.errors import StoreError
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
 
@@ -156,12 +155,10 @@ def hashes_of(
     calls: list[ScriptCall] = []
     for handoff_id, role in roles.items():
         calls.append(([keys.handoff(job_id, role, handoff_id)], FIELDS))
-    answers = connection.script_for_each("short_fields", calls)
+    answers = connection.script_for_all("short_fields", calls)
     hashes: dict[HandoffId, dict[bytes, bytes]] = {}
     done_by_children: list[dict[bytes, bytes]] = []
     for (handoff_id, role), answer in zip(roles.items(), answers, strict=True):
-        if isinstance(answer, StoreError):
-            raise answer
         fields = dict(rows(answer, 2))
         if fields:
             hashes[handoff_id] = fields

@@ -419,9 +419,7 @@ class PayloadStore:
         calls: list[tuple[list[str], list[str | bytes]]] = []
         for document, text in zip(documents, texts, strict=True):
             calls.append(self._page_arguments(job_id, document, text))
-        for answer in self._connection.script_for_each("keep_fetched_page", calls):
-            if isinstance(answer, StoreError):
-                raise answer
+        self._connection.script_for_all("keep_fetched_page", calls)
 
     def _page_arguments(
         self, job_id: JobId, document: Document, text: str

@@ -83,23 +83,7 @@ class MemoryCommands(BetaAbstractMemoryTool):
         if not phrases:
             raise ToolFailed("memory: the query has no words: name the fact that you look for")
         notes = self._notes.all()
-        matches_by_note: list[set[str]] = []
-        for note in notes:
-            text = _text_to_search(note)
-            matches_by_note.append({phrase for phrase in phrases if phrase in text})
-        counts: Counter[str] = Counter()
-        for matches in matches_by_note:
-            counts.update(matches)
-        scored_notes: list[tuple[float, Note]] = []
-        for note, matches in zip(notes, matches_by_note, strict=True):
-            if not matches:
-                continue
-            score = 0.0
-            for word in sorted(matches):
-                score += log(1 + len(notes) / counts[word])
-            scored_notes.append((score, note))
-        scored_notes.sort(key=lambda entry: -entry[0])
-        best = [note for _, note in scored_notes[:MAX_HITS]]
+        best = _best_notes(notes, phrases)
         self._show(*best)
         hits = [{**self._about(note), "text": note.text} for note in best]
         return json.dumps({"notes": hits, "searched": len(notes)}, ensure_ascii=False)
@@ -407,6 +391,23 @@ def _text_to_search(note: Note) -> str:
     if note.evidence is not None:
         parts.append(note.evidence.quote)
     return _stems_of("\n".join(parts))
+
+
+def _best_notes(notes: Sequence[Note], phrases: Sequence[str]) -> list[Note]:
+    """Return at most `MAX_HITS` notes that have one of the phrases, the best first."""
+    matches_by_note: list[set[str]] = []
+    counts: Counter[str] = Counter()
+    for note in notes:
+        text = _text_to_search(note)
+        matches = {phrase for phrase in phrases if phrase in text}
+        matches_by_note.append(matches)
+        counts.update(matches)
+    scores: dict[str, float] = {}
+    for note, matches in zip(notes, matches_by_note, strict=True):
+        if matches:
+            scores[note.path] = sum(log(1 + len(notes) / counts[word]) for word in sorted(matches))
+    matching = [note for note in notes if note.path in scores]
+    return sorted(matching, key=lambda note: -scores[note.path])[:MAX_HITS]
 
 
 def _stems_of(text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import h11
@@ -109,17 +110,15 @@ def parse_request(data: bytes) -> ProxyRequest:
     headers = dict(request.headers)
     if b"transfer-encoding" in headers and b"content-length" in headers:
         raise NoProxyRequest("Transfer-Encoding and Content-Length together: send only one")
-    host, port, path = _target(request)
-    if headers.get(b"host", host.encode()).lower() not in (
-        host.encode(),
-        f"{host}:{port}".encode(),
-    ):
+    target = _target(request)
+    host, port = target.host, target.port
+    host_header = headers.get(b"host", host.encode()).lower()
+    if host_header not in (host.encode(), f"{host}:{port}".encode()):
         raise NoProxyRequest(f"the header Host is not {host}, the host of the address")
-    if path is None:
-        return ProxyRequest(host, port, None, data[end.end() :], incoming)
-    return ProxyRequest(
-        host, port, _build_forwarded_request(request, host, port, path), b"", incoming
-    )
+    forwarded, rest = None, data[end.end() :]
+    if target.path is not None:
+        forwarded, rest = _build_forwarded_request(request, host, port, target.path), b""
+    return ProxyRequest(host=host, port=port, head=forwarded, rest=rest, incoming=incoming)
 
 
 def _check_lines(head: bytes) -> None:
@@ -148,28 +147,44 @@ def _next_event(incoming: h11.Connection) -> object:
         raise NoProxyRequest(f"not a request to an HTTP proxy: {str(error)[:200]}") from None
 
 
-def _target(request: h11.Request) -> tuple[str, int, str | None]:
-    """Return the host, the port and the path that a request names. A tunnel has no path.
+class _Target(NamedTuple):
+    """The server that a request names."""
+
+    host: str
+    port: int
+    path: str | None
+    """The path and the query of the request. None: a tunnel."""
+
+
+def _target(request: h11.Request) -> _Target:
+    """Return the server that a request names.
 
     Raises:
         NoProxyRequest: the request names no host and port, or another scheme than http.
     """
-    target = request.target.decode("ascii")
+    address = request.target.decode("ascii")
     path = None
     if request.method != b"CONNECT":
-        try:
-            parts = urlsplit(target)
-            has_http = parts.scheme == "http" and "@" not in parts.netloc
-            path = parts._replace(
-                scheme="", netloc="", path=parts.path or "/", fragment=""
-            ).geturl()
-            target = f"{parts.hostname}:{parts.port or 80}" if has_http else ""
-        except ValueError:
-            target = ""
-    place = _PLACE.fullmatch(target)
-    if place is None or not 0 < int(place["port"]) < 65_536:
+        address, path = _split_http_url(address)
+    match = _PLACE.fullmatch(address)
+    if match is None or not 0 < int(match["port"]) < 65_536:
         raise NoProxyRequest("the address is not a host and a port")
-    return place["host"].lower(), int(place["port"]), path
+    return _Target(match["host"].lower(), int(match["port"]), path)
+
+
+def _split_http_url(url: str) -> tuple[str, str]:
+    """Return `HOST:PORT` of a URL, and its path with the query. `HOST:PORT` is '' if the scheme is
+    not http, or if the URL is wrong or has a user.
+    """
+    try:
+        parts = urlsplit(url)
+        address = f"{parts.hostname}:{parts.port or 80}"
+    except ValueError:
+        return "", ""
+    if parts.scheme != "http" or "@" in parts.netloc:
+        return "", ""
+    path = parts._replace(scheme="", netloc="", path=parts.path or "/", fragment="").geturl()
+    return address, path
 
 
 def _build_forwarded_request(request: h11.Request, host: str, port: int, path: str) -> h11.Request:

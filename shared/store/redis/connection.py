@@ -217,6 +217,18 @@ class Connection:
             results.append(_translate_error(answer, self.url_name) if is_error else answer)
         return results
 
+    def script_for_all(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Return the answers of `script_for_each`.
+
+        Raises:
+            StoreError: a call failed.
+        """
+        answers = self.script_for_each(name, calls)
+        for answer in answers:
+            if isinstance(answer, StoreError):
+                raise answer
+        return answers
+
     def _answers_of_each(self, name: str, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run a script once for each call, and return the answers and errors of Redis."""
         script = script_of(name).with_prefix(self.prefix)
