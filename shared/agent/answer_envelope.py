@@ -575,27 +575,28 @@ class EnvelopeFormat:
             claim = _with_text(raw, sentences)
             name = qualify_claim_id(claim.id, self.step_id)
             if name is None:
-                problems.append(
-                    Defect(f'claim id "{claim.id[:60]}" is not of the form c1, c2, ...')
-                )
+                fault = f'claim id "{claim.id[:60]}" is not of the form c1, c2, ...'
+                problems.append(Defect(fault))
             elif name in claims:
                 problems.append(Defect(f'claim id "{claim.id[:60]}" is taken twice'))
             elif name in self.known_claims and not name.startswith(f"{self.step_id}."):
                 # The answer restates the claim of another step, whose sources have been checked.
                 claims[name] = self.known_claims[name]
-            elif not claim.text.strip():
-                problems.append(Defect(f"{claim.id}: its text is empty"))
-            elif len(claim.text) > MAX_TEXT_CHARS:
-                problems.append(
-                    Defect(f"{claim.id}: its text is longer than {MAX_TEXT_CHARS} characters")
-                )
+            elif fault := _fault_of_text(claim.text):
+                problems.append(Defect(f"{claim.id}: {fault}"))
             else:
-                citations = tuple(self._citations(claim, problems))
-                text = claim.text
-                if citations and text == claim.sources[0].quote:  # the agent may have abridged it
-                    text = " ".join(citations[0].quote.split())
-                claims[name] = Claim(id=name, text=text, sources=citations, **claim.parts)
+                claims[name] = self._new_claim(name, claim, problems)
         return claims, problems
+
+    def _new_claim(self, name: str, claim: _Claim, problems: list[Defect]) -> Claim:
+        """Return a claim of this step with its checked sources. Add the defect of each other
+        source to `problems`.
+        """
+        citations = tuple(self._citations(claim, problems))
+        text = claim.text
+        if citations and text == claim.sources[0].quote:  # the agent may have abridged it
+            text = " ".join(citations[0].quote.split())
+        return Claim(id=name, text=text, sources=citations, **claim.parts)
 
     def _citations(self, claim: _Claim, problems: list[Defect]) -> list[Citation]:
         """Return the checked sources of a claim. Add the defect of each other source to
@@ -636,6 +637,15 @@ def _with_text(claim: _Claim, sentences: Mapping[str, str]) -> _Claim:
     if not text and claim.sources:
         text = claim.sources[0].quote
     return claim.model_copy(update={"text": text})
+
+
+def _fault_of_text(text: str) -> str:
+    """Return the fault of the text of a claim, or ""."""
+    if not text.strip():
+        return "its text is empty"
+    if len(text) > MAX_TEXT_CHARS:
+        return f"its text is longer than {MAX_TEXT_CHARS} characters"
+    return ""
 
 
 def _with_markers(

@@ -323,11 +323,7 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         if not isinstance(part, Mapping) or id(part) in applied_parts:
             continue
         spend()
-        for name, instead in UNSUPPORTED.items():
-            if name in part:
-                raise BrokenSchema(f"has {name}, which is not supported; use {instead}")
-        if part.get("enum") == []:
-            raise BrokenSchema("has an empty enum, which no value can match; name the values")
+        _check_keywords(part)
         resource = DRAFT202012.create_resource(part)
         resolver = resolver.in_subresource(resource)
         at_the_same_place = _schemas_of_same_value(part)
@@ -342,6 +338,15 @@ def _check_references(schema: Mapping[str, Any]) -> None:
         waiting += targets
         applied_parts[id(part)] = list(map(id, at_the_same_place))
     _check_expanded(applied_parts)
+
+
+def _check_keywords(part: Mapping[str, Any]) -> None:
+    """Refuse a part of a schema with a keyword that is not supported, or with an empty `enum`."""
+    for name, instead in UNSUPPORTED.items():
+        if name in part:
+            raise BrokenSchema(f"has {name}, which is not supported; use {instead}")
+    if part.get("enum") == []:
+        raise BrokenSchema("has an empty enum, which no value can match; name the values")
 
 
 def _check_expanded(applied_parts: Mapping[int, list[int]]) -> None:

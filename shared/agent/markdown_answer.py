@@ -121,6 +121,10 @@ class _Entry:
         self.marks += line.count('"')
         self.has_open_quote = self.has_quote and not _QUOTE_END.search(quote)
 
+    def add_blank_line(self) -> None:
+        self.is_ended = True
+        self.lines.append("")
+
     def takes(self, line: str, *, is_cut: bool) -> bool:
         """Return whether a line that begins no note is a part of this entry. In a block that may
         be text, fields have one line, and quotes have no blank lines.
@@ -249,17 +253,23 @@ def _entries_in(block: str, *, is_cut: bool) -> tuple[list[_Entry], list[str]]:
         last = entries[-1] if entries else None
         if not line.strip():
             if last is not None:
-                last.is_ended = True
-                last.lines.append("")
-        elif (note := _NOTE.match(line)) and not _is_quoted(note[1], last):
+                last.add_blank_line()
+            continue
+        note = _NOTE.match(line)
+        if note and not _is_quoted(note[1], last):
             entries.append(_Entry(note[1]))
             entries[-1].add(note[2] or "")
-        elif last is not None and last.takes(line, is_cut=is_cut):
+            continue
+        if last is not None and last.takes(line, is_cut=is_cut):
             last.add(line)
-        elif field_match := _FIELD.match(line):
+            continue
+        field_match = _FIELD.match(line)
+        if field_match:
             entries.append(_Entry(field_match[1].lower(), is_field=True))
             entries[-1].add(field_match[2])
-        elif line.strip("`~ ") and not (is_cut and number == len(lines) - 1 and _is_begun(line)):
+            continue
+        is_beginning = is_cut and number == len(lines) - 1 and _is_begun(line)
+        if line.strip("`~ ") and not is_beginning:
             unreadable.append(line.strip())
     return entries, unreadable
 

@@ -55,16 +55,17 @@ def with_valid_calls(content: Iterable[Block], earlier_ids: Set[str]) -> tuple[B
             blocks.append({**block, "id": new, "name": _valid_name(block.get("name"))})
         elif kind.endswith("_tool_result"):
             old = _text(block.get("tool_use_id"))
-            if old in new_ids:
-                new = new_ids[old]
-            elif _ID.fullmatch(old):
-                new = old
-            else:
-                new = _make_block_id(old, kind, 0)
+            new = new_ids.get(old) or _valid_id(old, kind)
             blocks.append({**block, "tool_use_id": new})
         else:
             blocks.append(block)
     return tuple(blocks)
+
+
+def _valid_id(old: str, kind: str) -> str:
+    if _ID.fullmatch(old):
+        return old
+    return _make_block_id(old, kind, 0)
 
 
 def _free_id(old: str, kind: str, used_ids: Set[str]) -> str:

@@ -10,7 +10,7 @@ import threading
 import time
 from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from math import inf
@@ -288,28 +288,37 @@ class ToolThreads:
         waiting = deque(calls)
         try:
             while waiting or self._running:
-                while waiting and len(self._running) < MAX_AT_ONCE:
-                    call = waiting.popleft()
-                    refusal = self._refusal(call)
-                    if refusal is not None:
-                        yield refusal
-                        continue
-                    on_start(call)
-                    self._start(call)
+                yield from self._start_calls(waiting, on_start)
                 try:
                     call_id, result = self._finished_calls.get(timeout=self._wait_s())
                 except Empty:
                     on_tick()
-                else:
-                    if self._running.pop(call_id, None) is None:
-                        continue  # the call was left behind
-                    if isinstance(result, BaseException):
-                        raise result
-                    yield result
+                    yield from self._too_slow()
+                    continue
+                if self._running.pop(call_id, None) is None:
+                    continue  # the call was left behind
+                if isinstance(result, BaseException):
+                    raise result
+                yield result
                 yield from self._too_slow()
         finally:
             for running in self._running.values():
                 _abandon(running)
+
+    def _start_calls(
+        self, waiting: deque[Block], on_start: Callable[[Block], None]
+    ) -> Iterator[ToolObserved]:
+        """Start waiting calls while there is room, and remove them from the queue. Yield the
+        result of each call that is refused.
+        """
+        while waiting and len(self._running) < MAX_AT_ONCE:
+            call = waiting.popleft()
+            refusal = self._refusal(call)
+            if refusal is not None:
+                yield refusal
+                continue
+            on_start(call)
+            self._start(call)
 
     def _refusal(self, call: Block) -> ToolObserved | None:
         """Return an error as the call's result if too many calls of its tool are abandoned.
@@ -341,7 +350,12 @@ class ToolThreads:
             daemon=True,
         )
         self._running[call["id"]] = _Running(
-            call, name, thread, time.monotonic() + timeout_s, timeout_s, abandonment
+            call=call,
+            tool_name=name,
+            thread=thread,
+            ends_at=time.monotonic() + timeout_s,
+            timeout_s=timeout_s,
+            abandoned=abandonment,
         )
         try:
             thread.start()

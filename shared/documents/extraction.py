@@ -157,23 +157,7 @@ def _outcomes(
     for request in requests:
         if isinstance(request, _OpenFile):
             files.append(request)
-    home = Path(__file__).parents[3]  # the folder of the package handoff_queue
-    command = [
-        sys.executable,
-        "-m",
-        "handoff_queue.shared.documents.extraction",
-        str(timeout_s),
-    ]
-    environment = {"PYTHONPATH": str(home), "PYTHONIOENCODING": "utf-8"}  # without secrets
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=home,
-        env=environment,
-        pass_fds=[file.descriptor for file in files],
-    ) as process:
+    with _start_reading_process(files, timeout_s) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -189,15 +173,32 @@ def _outcomes(
                 if not line.endswith(b"\n"):
                     yield _death_of(process.wait(), timeout_s)
                     return
-                answer = json.loads(line)
-                if "refused" in answer:
-                    yield DocumentRefused(answer["refused"])
-                else:
-                    yield visible(str(answer["text"]))
+                yield _outcome_in(json.loads(line))
         except BrokenPipeError:
             yield _death_of(process.wait(), timeout_s)
         finally:
             process.kill()
+
+
+def _start_reading_process(files: Sequence[_OpenFile], timeout_s: int) -> subprocess.Popen[bytes]:
+    """Start the process that reads these files, without the secrets of our environment."""
+    home = Path(__file__).parents[3]  # the folder of the package handoff_queue
+    return subprocess.Popen(
+        [sys.executable, "-m", "handoff_queue.shared.documents.extraction", str(timeout_s)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=home,
+        env={"PYTHONPATH": str(home), "PYTHONIOENCODING": "utf-8"},
+        pass_fds=[file.descriptor for file in files],
+    )
+
+
+def _outcome_in(answer: dict[str, str]) -> str | DocumentRefused:
+    """Return the text or the error in an answer of the reading process."""
+    if "refused" in answer:
+        return DocumentRefused(answer["refused"])
+    return visible(str(answer["text"]))
 
 
 def _death_of(code: int, timeout_s: int) -> DocumentRefused:

@@ -18,6 +18,7 @@ from handoff_queue.shared.documents.media_types import (
     media_type_of,
     what_to_do_with_binary,
 )
+from handoff_queue.shared.text.unicode_text import printable
 from handoff_queue.shared.types.errors import InvalidDocuments
 from handoff_queue.shared.types.handoff import MAX_PATH_CHARS, Document, Manifest
 from handoff_queue.shared.types.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENTS
@@ -151,10 +152,7 @@ def _walk_folder(root: Path, visible_path: Path) -> Iterator[tuple[str, Path | F
         for entry in entries:
             if entry.name.startswith(".") or entry.name in MACHINE_MADE:
                 continue
-            if below:
-                path = f"{below}/{entry.name}"
-            else:
-                path = entry.name
+            path = f"{below}/{entry.name}" if below else entry.name
             if entry.is_dir(follow_symlinks=False):
                 folders.append(path)
             elif not (entry.is_symlink() and _leads_to_own_folder(Path(entry.path), root)):
@@ -348,9 +346,9 @@ def _complaint(folder: Path, bad: list[str], count: int) -> str:
         count: number of all files.
     """
     if folder.is_file():
-        return _replace_unprintable(bad[0])
+        return printable(bad[0])
     if len(bad) == 1:
-        return _replace_unprintable(f"{bad[0]}, {_SKIP_HINT}")
+        return printable(f"{bad[0]}, {_SKIP_HINT}")
     return (
         f"{len(bad)} of {count} files in {folder} cannot be read:"
         f" {_list_first_texts(sorted(bad))}. Fix them, {_SKIP_HINT}"
@@ -362,26 +360,16 @@ def _list_first_texts(texts: list[str]) -> str:
     rest = ""
     if len(texts) > _NAMED:
         rest = f"; and {len(texts) - _NAMED} more"
-    return _replace_unprintable("; ".join(texts[:_NAMED]) + rest)
+    return printable("; ".join(texts[:_NAMED]) + rest)
 
 
 def _notes(bad: list[str], empty: list[str]) -> tuple[str, ...]:
     """Return the notes about files that were left out."""
     notes: list[str] = []
     for reason in sorted(bad)[:_NAMED]:
-        notes.append(_replace_unprintable(f"left out: {reason}"))
+        notes.append(printable(f"left out: {reason}"))
     if len(bad) > _NAMED:
         notes.append(f"left out: {len(bad) - _NAMED} more files that cannot be read")
     if empty:
         notes.append(f"left out as empty: {_list_first_texts(empty)}")
     return tuple(notes)
-
-
-def _replace_unprintable(text: str) -> str:
-    """Return a text with a replacement character for each character that is not printable.
-    File names may contain line breaks and terminal escapes.
-    """
-    characters: list[str] = []
-    for character in text:
-        characters.append(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}")
-    return "".join(characters)

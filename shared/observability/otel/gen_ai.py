@@ -17,6 +17,7 @@ from handoff_queue.shared.settings.settings import OFFLINE_MODEL, Settings
 from handoff_queue.shared.types.checkpoints import ToolObserved
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult
 from handoff_queue.shared.types.model import Block, ModelCall, ModelReply
+from handoff_queue.shared.types.usage import Usage
 
 Attributes = dict[str, str | bool | int | float | Sequence[str]]
 
@@ -76,16 +77,10 @@ DROPPED: Attributes = {"handoff.status": "dropped"}
 
 
 def result_attributes(result: HandoffResult) -> Attributes:
-    usage = result.usage
     return {
         **({"gen_ai.response.model": result.model} if result.model else {}),
         "gen_ai.response.finish_reasons": [result.stop_reason.value],
-        **_usage_attributes(
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_tokens,
-            usage.cache_write_tokens,
-        ),
+        **_usage_attributes(result.usage),
         "handoff.status": result.status.value,
         "handoff.turns": result.turns,
     }
@@ -116,17 +111,11 @@ def batched_call_attributes(call: ModelCall, provider: str, batch_id: str | None
 
 
 def reply_attributes(reply: ModelReply) -> Attributes:
-    usage = reply.usage
     return {
         "gen_ai.response.model": reply.model,
         "gen_ai.response.finish_reasons": [reply.stop_reason],
         **({"anthropic.request.id": reply.request_id} if reply.request_id else {}),
-        **_usage_attributes(
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_tokens,
-            usage.cache_write_tokens,
-        ),
+        **_usage_attributes(reply.usage),
     }
 
 
@@ -166,19 +155,12 @@ def content_of_tool_result(result: ToolObserved) -> Attributes:
     return {"gen_ai.tool.call.result": result.text}
 
 
-def _usage_attributes(
-    input_tokens: int, output_tokens: int, cache_read: int, cache_write: int
-) -> Attributes:
-    """Return the attributes of the token usage.
-
-    Args:
-        input_tokens: all input tokens, including cached ones, as the conventions require.
-    """
+def _usage_attributes(usage: Usage) -> Attributes:
     return {
-        "gen_ai.usage.input_tokens": input_tokens,
-        "gen_ai.usage.output_tokens": output_tokens,
-        "gen_ai.usage.cache_read.input_tokens": cache_read,
-        "gen_ai.usage.cache_creation.input_tokens": cache_write,
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cache_read_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
     }
 
 

@@ -308,11 +308,10 @@ def _raw_blocks(text: str) -> Iterator[_DocumentBlock]:
         item = _item_in(stripped)
         if lines and (not stripped or heading or underline or item or is_row(stripped)):
             folded = " ".join(" ".join(lines).split())
-            level = 0
             if underline and kind == "text" and len(lines) == 1:
-                kind = "heading"
-                level = 1 if stripped.startswith("=") else 2
-            yield _DocumentBlock(kind, folded, level=level)
+                yield _DocumentBlock("heading", folded, level=1 if stripped[0] == "=" else 2)
+            else:
+                yield _DocumentBlock(kind, folded)
             kind, lines = "text", []
         if heading:
             title = _without_closing_marks(heading[2])
