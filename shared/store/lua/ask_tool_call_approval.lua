@@ -7,8 +7,10 @@
 -- | 'cancelled'
 local job, handoff, FIRST = KEYS[1], ARGV[1], 7
 local due = due_of(job, handoff)
-local h, member = handoff_key(job, handoff), member_of(job, handoff)
-local kept_fence, state, asks_json = unpack(redis.call('HMGET', h, 'fence', 'state', 'asks'))
+local handoff_hash, member = handoff_key(job, handoff), member_of(job, handoff)
+local kept_fence, state, asks_json = unpack(
+  redis.call('HMGET', handoff_hash, 'fence', 'state', 'asks')
+)
 local version = job_of(job).version
 local refusal = fence_refusal(version, kept_fence, state, ARGV[2])
 if refusal then return refusal end
@@ -39,11 +41,11 @@ if #events > 0 then
   put_open_calls(job, open)
   make_due_soon(due, job, at)
 end
-give_back(h, 'asked')
+give_back(handoff_hash, 'asked')
 local MAX_WAIT_MS = 30 * 24 * 3600 * 1000
 local until_ms = tonumber(ARGV[4]) > 0 and tonumber(ARGV[4]) or at + MAX_WAIT_MS
 redis.call(
-  'HSET', h, 'waits', '1', 'deferred', integer(until_ms), 'doing', ARGV[5], 'asks',
+  'HSET', handoff_hash, 'waits', '1', 'deferred', integer(until_ms), 'doing', ARGV[5], 'asks',
   cjson.encode(asks), 'asks_since', integer(at)
 )
 redis.call('ZADD', due, integer(until_ms), member)

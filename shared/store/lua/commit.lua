@@ -106,16 +106,16 @@ local id, now = id_of(job), integer(at)
 -- the child has ended. Returns false if the parent no longer needs the handoff.
 local function claim_of_parent()
   local outer = key_of(decision.parent.job)
-  local h = handoff_key(outer, decision.parent.handoff)
-  local state, child = unpack(redis.call('HMGET', h, 'state', 'child'))
+  local handoff_hash = handoff_key(outer, decision.parent.handoff)
+  local state, child = unpack(redis.call('HMGET', handoff_hash, 'state', 'child'))
   local is_issued = state == 'issued' and child == id
   if not is_issued or redis.call('EXISTS', outer) == 0 or is_cancelled(outer) then return false end
   redis.call(
-    'HSET', h, 'state', 'running', 'fence', id, 'worker', id, 'claims', 1, 'started_at', at,
-    'claimed_at', at
+    'HSET', handoff_hash, 'state', 'running', 'fence', id, 'worker', id, 'claims', 1,
+    'started_at', at, 'claimed_at', at
   )
   local earlier = string.match(redis.call('HGET', job, 'parent') or '', '/(.+)$')
-  begin_amounts_for(h, job, earlier and handoff_key(outer, earlier))
+  begin_amounts_for(handoff_hash, job, earlier and handoff_key(outer, earlier))
   redis.call('HSET', job, 'parent', decision.parent.job .. '/' .. decision.parent.handoff)
   redis.call('HSETNX', job, 'submitted_at', at)
   return true
@@ -153,12 +153,12 @@ local function issue()
 
   -- Store an issued handoff, and its child job, if it has one.
   local function store_handoff(handoff, kept_ms)
-    local h, child = handoff_key(job, handoff.id), handoff.fields.child
+    local handoff_hash, child = handoff_key(job, handoff.id), handoff.fields.child
     handoff.fields.state, handoff.fields.issued_at = 'issued', now
     if messages then handoff.fields.messages = messages end -- its task names these messages
-    set_fields(h, handoff.fields)
-    redis.call('PEXPIRE', h, integer(kept_ms))
-    times_left[h] = kept_ms
+    set_fields(handoff_hash, handoff.fields)
+    redis.call('PEXPIRE', handoff_hash, integer(kept_ms))
+    times_left[handoff_hash] = kept_ms
     if child and not string.find(children or '', child, 1, true) then
       children = (children or '') .. ' ' .. child
       redis.call('HSET', job, 'children', children)
@@ -208,19 +208,19 @@ local function drop_all()
 
   -- Drop a handoff that no job needs. Returns whether it was still open.
   local function drop(handoff)
-    local h = handoff_key(job, handoff)
+    local handoff_hash = handoff_key(job, handoff)
     local queue, group, bucket, child, state, asks, run = unpack(redis.call(
-      'HMGET', h, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares'
+      'HMGET', handoff_hash, 'queue', 'group', 'bucket', 'child', 'state', 'asks', 'shares'
     ))
     local role, member = role_of(job, handoff), member_of(job, handoff)
     if not state or state == 'done' or state == 'dropped' then return false end
-    redis.call('HSET', h, 'state', 'dropped')
-    redis.call('HDEL', h, 'doing')
+    redis.call('HSET', handoff_hash, 'state', 'dropped')
+    redis.call('HDEL', handoff_hash, 'doing')
     if decision.claim and handoff == decision.claim[1] then to_claim = nil end
     local tenant_label = label('tenant', job_of(job).tenant)
     add_to_metric('1', 'handoffs', tenant_label, label('agent', role), 'dropped')
     redis.call('DEL', draft_key(job, handoff))
-    settle_unanswered(job, h, handoff)
+    settle_unanswered(job, handoff_hash, handoff)
     close_calls(job, asks)
     if run then leave_run(job, handoff, run, false, at) end
     redis.call('DEL', turns_key(job, handoff))

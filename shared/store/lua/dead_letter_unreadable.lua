@@ -7,17 +7,17 @@
 -- publishes it again) | 'dead' (waits until `handoff dead requeue`)
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
-local h, member = handoff_key(job, handoff), member_of(job, handoff)
+local handoff_hash, member = handoff_key(job, handoff), member_of(job, handoff)
 local state, digest, queue, unread_since = unpack(
-  redis.call('HMGET', h, 'state', 'digest', 'queue', 'unread')
+  redis.call('HMGET', handoff_hash, 'state', 'digest', 'queue', 'unread')
 )
 if digest ~= ARGV[2] or redis.call('EXISTS', job) == 0 then return 'unknown' end
 if state ~= 'issued' then return 'over' end
 local at = now_ms()
-if not unread_since then redis.call('HSET', h, 'unread', at) end
+if not unread_since then redis.call('HSET', handoff_hash, 'unread', at) end
 if at - (unread_since or at) < tonumber(ARGV[3]) then return 'left' end
-redis.call('HSET', h, 'waits', 1)
-redis.call('HDEL', h, 'lost', 'unread')
+redis.call('HSET', handoff_hash, 'waits', 1)
+redis.call('HDEL', handoff_hash, 'lost', 'unread')
 redis.call('ZREM', due, member)
 if queue then leave_queue(queue, member) end
 redis.call('LPUSH', KEYS[2], ARGV[4])

@@ -5,18 +5,18 @@
 -- lost, or no job needs the handoff)
 local job, handoff, why = KEYS[1], ARGV[1], ARGV[4]
 local due = due_of(job, handoff)
-local h, member = handoff_key(job, handoff), member_of(job, handoff)
-local kept_fence, state = unpack(redis.call('HMGET', h, 'fence', 'state'))
+local handoff_hash, member = handoff_key(job, handoff), member_of(job, handoff)
+local kept_fence, state = unpack(redis.call('HMGET', handoff_hash, 'fence', 'state'))
 if fence_refusal(job_of(job).version, kept_fence, state, ARGV[2]) then return 0 end
 local at = now_ms()
 local until_ms = at + tonumber(ARGV[3])
-give_back(h, 'deferred')
-redis.call('HSET', h, 'waits', 1, 'deferred', until_ms, 'doing', why)
-local is_batched = redis.call('HEXISTS', h, 'r_batch') == 1
-if is_batched then redis.call('HSET', h, 'batch_since', integer(at)) end
+give_back(handoff_hash, 'deferred')
+redis.call('HSET', handoff_hash, 'waits', 1, 'deferred', until_ms, 'doing', why)
+local is_batched = redis.call('HEXISTS', handoff_hash, 'r_batch') == 1
+if is_batched then redis.call('HSET', handoff_hash, 'batch_since', integer(at)) end
 redis.call('ZADD', due, until_ms, member)
 if ARGV[5] ~= '' then -- the handoff keeps its place in the line
-  redis.call('HSET', h, 'bucket', ARGV[5])
+  redis.call('HSET', handoff_hash, 'bucket', ARGV[5])
   local limiter = rate_limiter()
   local bucket = limiter.bucket_of(ARGV[5])
   if bucket.limited then

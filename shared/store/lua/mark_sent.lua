@@ -4,12 +4,12 @@
 local job = KEYS[1]
 if redis.call('EXISTS', job) == 0 then return 0 end
 for _, handoff in ipairs(ARGV) do
-  local h, member = handoff_key(job, handoff), member_of(job, handoff)
-  local state, lost, queue = unpack(redis.call('HMGET', h, 'state', 'lost', 'queue'))
+  local handoff_hash, member = handoff_key(job, handoff), member_of(job, handoff)
+  local state, lost, queue = unpack(redis.call('HMGET', handoff_hash, 'state', 'lost', 'queue'))
   if state == 'issued' and lost and queue then -- otherwise it was claimed in the meantime
     local role = role_of(job, handoff)
     if not OWN_ROLES[role] then queue = role end -- a worker may have written any name
-    redis.call('HDEL', h, 'lost')
+    redis.call('HDEL', handoff_hash, 'lost')
     redis.call('ZREM', due_of(job, handoff), member)
     record_waiting(queue, { integer(now_ms()), member }, 1, 2)
   end

@@ -4,15 +4,17 @@
 -- Returns 1 | 0 (another event ended the handoff, or it runs)
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
-local h, member = handoff_key(job, handoff), member_of(job, handoff)
+local handoff_hash, member = handoff_key(job, handoff), member_of(job, handoff)
 local state, end_version, group, counts_json, status = unpack(
-  redis.call('HMGET', h, 'state', 'end_version', 'group', 'counts', 'status')
+  redis.call('HMGET', handoff_hash, 'state', 'end_version', 'group', 'counts', 'status')
 )
 local is_ended_by_it = state == 'done' and end_version == ARGV[2]
 if not is_ended_by_it or redis.call('EXISTS', job) == 0 then return 0 end
-if redis.call('HEXISTS', h, 'r_batch') == 1 then settle(job, h, nil) end -- its turns are gone
-redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'lost', '1', 'claims', '0')
-redis.call('HDEL', h, 'fence', 'result', 'status', 'finished_at', 'end_version')
+if redis.call('HEXISTS', handoff_hash, 'r_batch') == 1 then
+  settle(job, handoff_hash, nil) -- its turns are gone
+end
+redis.call('HSET', handoff_hash, 'state', 'issued', 'lease', '0', 'lost', '1', 'claims', '0')
+redis.call('HDEL', handoff_hash, 'fence', 'result', 'status', 'finished_at', 'end_version')
 if group then add_to_figure(progress_of(job), 'g:' .. group, '1') end
 if status ~= 'failed' and status ~= 'needs_input' then
   -- a worker may have written another text

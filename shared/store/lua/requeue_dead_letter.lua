@@ -3,14 +3,14 @@
 -- KEYS job.  ARGV: handoff.  Returns 'ok' | 'unknown' | 'over' (it runs, or has ended)
 local job, handoff = KEYS[1], ARGV[1]
 local due = due_of(job, handoff)
-local h = handoff_key(job, handoff)
-local state, role = redis.call('HGET', h, 'state'), role_of(job, handoff)
+local handoff_hash = handoff_key(job, handoff)
+local state, role = redis.call('HGET', handoff_hash, 'state'), role_of(job, handoff)
 if not state or redis.call('EXISTS', job) == 0 then return 'unknown' end
 if state ~= 'issued' then return 'over' end
 local member = member_of(job, handoff)
 local is_paused = role and redis.call('ZSCORE', 'handoff:paused_handoffs:' .. role, member)
-if not is_paused and redis.call('HDEL', h, 'waits') == 1 then
-  redis.call('HSET', h, 'lost', 1)
+if not is_paused and redis.call('HDEL', handoff_hash, 'waits') == 1 then
+  redis.call('HSET', handoff_hash, 'lost', 1)
   redis.call('ZADD', due, now_ms(), member)
 end
 return 'ok'

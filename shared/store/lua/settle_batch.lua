@@ -2,8 +2,11 @@
 -- KEYS job.  ARGV: handoff, entry of `handoff:batches` ('': none, because the job is deleted), used
 -- (JSON; '': the upper bound)
 local job, handoff, entry = KEYS[1], ARGV[1], ARGV[2]
-local h = handoff_key(job, handoff)
+local handoff_hash = handoff_key(job, handoff)
 if entry ~= '' and redis.call('ZREM', 'handoff:batches', entry) == 0 then return end
-local batch = redis.call('HGET', h, 'batch') -- a handoff that was opened again may have another one
+-- a handoff that was opened again may have another one
+local batch = redis.call('HGET', handoff_hash, 'batch')
 if entry ~= '' and not (batch and string.find(entry, ' ' .. batch .. ' ', 1, true)) then return end
-if redis.call('HEXISTS', h, 'r_batch') == 1 then settle(job, h, from_json(ARGV[3])) end
+if redis.call('HEXISTS', handoff_hash, 'r_batch') == 1 then
+  settle(job, handoff_hash, from_json(ARGV[3]))
+end

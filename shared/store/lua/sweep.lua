@@ -20,14 +20,15 @@ local function find_handoff(member)
   local job, handoff = split_member(member)
   if not job then return nil end
   local key = key_of(job)
-  local h = handoff_key(key, handoff)
-  local state, stored_lease = unpack(redis.call('HMGET', h, 'state', 'lease'))
+  local handoff_hash = handoff_key(key, handoff)
+  local state, stored_lease = unpack(redis.call('HMGET', handoff_hash, 'state', 'lease'))
   local is_ended = not state or state == 'done' or state == 'dropped'
   local is_gone = is_ended or redis.call('EXISTS', key) == 0
+  local is_in_batch = state == 'done' and redis.call('HEXISTS', handoff_hash, 'r_batch') == 1
   local lease = lease_end(number_or(stored_lease, 0))
   return {
-    job = job, key = key, id = handoff, h = h, set = due_of(key, handoff), lease = lease,
-    is_gone = is_gone, is_in_batch = state == 'done' and redis.call('HEXISTS', h, 'r_batch') == 1,
+    job = job, key = key, id = handoff, hash = handoff_hash, set = due_of(key, handoff),
+    lease = lease, is_gone = is_gone, is_in_batch = is_in_batch,
     has_lapsed = not is_gone and state == 'running' and lease <= at,
     is_issued = not is_gone and state == 'issued',
   }
@@ -37,11 +38,11 @@ end
 -- upper bound, so that other handoffs no longer wait for the budget. The old claim is refused from
 -- now on.
 local function abandon(handoff)
-  settle_lost(handoff.key, handoff.h)
-  count_lost(handoff.key, handoff.h)
+  settle_lost(handoff.key, handoff.hash)
+  count_lost(handoff.key, handoff.hash)
   add_to_metric('1', 'sweeper_recoveries', 'lease')
-  redis.call('HDEL', handoff.h, 'fence')
-  redis.call('HSET', handoff.h, 'state', 'issued', 'lease', 0, 'lost', 1)
+  redis.call('HDEL', handoff.hash, 'fence')
+  redis.call('HSET', handoff.hash, 'state', 'issued', 'lease', 0, 'lost', 1)
   handoff.is_issued = true
 end
 
@@ -175,7 +176,7 @@ local function evaluate_entry(set, role, member)
   end
   if handoff.is_gone or handoff.set ~= set then
     redis.call('ZREM', set, member)
-    if handoff.is_in_batch then settle_unanswered(handoff.key, handoff.h, handoff.id) end
+    if handoff.is_in_batch then settle_unanswered(handoff.key, handoff.hash, handoff.id) end
     return
   end
   if handoff.has_lapsed then abandon(handoff) end
@@ -186,8 +187,8 @@ local function evaluate_entry(set, role, member)
   end
   redis.call('ZADD', set, at + bump, member)
   if may_wake(handoff.job) then
-    redis.call('HSET', handoff.h, 'lost', 1)
-    redis.call('HDEL', handoff.h, 'waits', 'deferred') -- the deferral is over
+    redis.call('HSET', handoff.hash, 'lost', 1)
+    redis.call('HDEL', handoff.hash, 'waits', 'deferred') -- the deferral is over
     overdue[#overdue + 1] = member
   end
 end
@@ -223,7 +224,7 @@ for _, queue in ipairs(redis.call('HKEYS', queues)) do
     if not handoff or not handoff.is_issued or not may_wait_in(queue, handoff) then
       leave_queue(queue, member)
     elseif may_wake(handoff.job) then
-      redis.call('HSET', handoff.h, 'lost', 1)
+      redis.call('HSET', handoff.hash, 'lost', 1)
       leave_queue(queue, member)
       add_to_metric('1', 'sweeper_recoveries', 'message')
       redis.call('ZADD', handoff.set, at + bump, member)

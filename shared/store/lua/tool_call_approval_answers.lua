@@ -4,8 +4,10 @@
 -- Returns {'ok', then for each answer: id of the call, `decided` (see
 -- `parts/tool_call_approvals.lua`), compressed note (''), compressed arguments ('')} | {'lost'} |
 -- {'dropped'}
-local job, h = KEYS[1], handoff_key(KEYS[1], ARGV[1])
-local kept_fence, state, asks_json = unpack(redis.call('HMGET', h, 'fence', 'state', 'asks'))
+local job, handoff_hash = KEYS[1], handoff_key(KEYS[1], ARGV[1])
+local kept_fence, state, asks_json = unpack(
+  redis.call('HMGET', handoff_hash, 'fence', 'state', 'asks')
+)
 local refusal = fence_refusal(job_of(job).version, kept_fence, state, ARGV[2])
 if refusal then return { refusal } end
 local answer = { 'ok' }

@@ -23,60 +23,63 @@ local known = tonumber(ARGV[9])
 local tools = tonumber(ARGV[10])
 local gets_further, batch_id = ARGV[11] == '1', ARGV[12]
 local new = #ARGV - FIRST + 1
-local h, t = handoff_key(job, handoff), turns_key(job, handoff)
+local handoff_hash, turns_list = handoff_key(job, handoff), turns_key(job, handoff)
 local member = id_of(job) .. '/' .. handoff
 
 local fields = redis.call(
-  'HMGET', h, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages', unpack(RESERVATION)
+  'HMGET', handoff_hash, 'fence', 'state', 'role', 'lost', 'claims', 'turn_at', 'messages',
+  unpack(RESERVATION)
 )
 local kept_fence, state, role, lost, claims, turn_at, messages = unpack(fields, 1, 7)
-remember_reservation(h, { unpack(fields, 8, 7 + #RESERVATION) })
+remember_reservation(handoff_hash, { unpack(fields, 8, 7 + #RESERVATION) })
 local refusal = fence_refusal(job_of(job).version, kept_fence, state, fence)
 if refusal then return { refusal } end
-local stored = redis.call('LLEN', t)
+local stored = redis.call('LLEN', turns_list)
 if stored ~= known and not (new > 0 and stored == known + new) then return { 'lost' } end
 if new > 0 and stored == known then
-  redis.call('RPUSH', t, unpack(ARGV, FIRST))
-  redis.call('PEXPIRE', t, integer(keep))
+  redis.call('RPUSH', turns_list, unpack(ARGV, FIRST))
+  redis.call('PEXPIRE', turns_list, integer(keep))
   -- Progress shows that this handoff did not cause the lost claims: a handoff that freezes its
   -- process writes nothing. A last reply is not progress, because reading it may freeze the
   -- process.
-  if claims ~= '1' and gets_further then redis.call('HSET', h, 'claims', '1') end
-  if tools > 0 then redis.call('HINCRBY', h, 'tools', tools) end
-  if batch_id ~= '' then redis.call('HSET', h, 'batch', batch_id) end
+  if claims ~= '1' and gets_further then redis.call('HSET', handoff_hash, 'claims', '1') end
+  if tools > 0 then redis.call('HINCRBY', handoff_hash, 'tools', tools) end
+  if batch_id ~= '' then redis.call('HSET', handoff_hash, 'batch', batch_id) end
   if used then
-    settle(job, h, used)
+    settle(job, handoff_hash, used)
     settle_share(used.share, member, now_ms())
   end
 end
 -- A turn ends when the next one asks for its call. A repeated request has its reservation already.
-if worst and turn_at and not reservation_of(h) then
+if worst and turn_at and not reservation_of(handoff_hash) then
   observe(now_ms() - tonumber(turn_at), 'turn_duration_seconds', label('agent', role or ''))
-  redis.call('HDEL', h, 'turn_at')
+  redis.call('HDEL', handoff_hash, 'turn_at')
 end
 if is_cancelled(job) then return { 'cancelled' } end
 local paused = worst and paused_role(role)
 if paused then -- between two turns: the claim ends here, and does not count
-  unreserve(job, h)
-  give_back(h, 'paused')
+  unreserve(job, handoff_hash)
+  give_back(handoff_hash, 'paused')
   pause_handoff(job, handoff, paused)
   return { 'paused' }
 end
 
 local at = now_ms()
 record_call(at, lease)
-redis.call('HSET', h, 'lease', integer(at + lease), 'heartbeat', integer(at), 'doing', doing)
-if lost then redis.call('HDEL', h, 'lost') end
-if worst and worst.takes_messages and #untaken(job, h, handoff, messages) > 0 then
+redis.call(
+  'HSET', handoff_hash, 'lease', integer(at + lease), 'heartbeat', integer(at), 'doing', doing
+)
+if lost then redis.call('HDEL', handoff_hash, 'lost') end
+if worst and worst.takes_messages and #untaken(job, handoff_hash, handoff, messages) > 0 then
   return { 'messages' }
 end
 if worst then -- at the old end of the lease, the sweeper reads the new end
-  local no, level_or_ms, why, taken = admit_call(job, h, worst, member, at)
+  local no, level_or_ms, why, taken = admit_call(job, handoff_hash, worst, member, at)
   if no == 'wait' then return { 'wait' } end
   if no == 'rate_limit' then return { 'rate_limit', level_or_ms, why } end
   if no then return { 'limit', level_or_ms, no } end
   -- no messages of users from now on
-  if worst.last then redis.call('HSET', h, 'takes_none', '1') end
+  if worst.last then redis.call('HSET', handoff_hash, 'takes_none', '1') end
   return { 'ok', unpack(taken or {}) }
 end
 return { 'ok' }

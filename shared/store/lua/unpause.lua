@@ -10,9 +10,9 @@ for _, member in ipairs(members) do
   -- change, and a handoff of another role.
   local job, handoff = split_member(member)
   if job and role_of(key_of(job), handoff) == ARGV[1] then
-    local h = handoff_key(key_of(job), handoff)
-    if redis.call('HDEL', h, 'waits') == 1 then
-      redis.call('HSET', h, 'lost', 1)
+    local handoff_hash = handoff_key(key_of(job), handoff)
+    if redis.call('HDEL', handoff_hash, 'waits') == 1 then
+      redis.call('HSET', handoff_hash, 'lost', 1)
       redis.call('ZADD', due_of(key_of(job), handoff), at, member)
     end
   end

@@ -3,11 +3,13 @@
 -- Returns {'ok', number of all messages of the job, then id, digest, stored text and step ('': all)
 -- of each} | {'lost'} | {'dropped'}
 local job, handoff = KEYS[1], ARGV[1]
-local h = handoff_key(job, handoff)
-local kept_fence, state, known = unpack(redis.call('HMGET', h, 'fence', 'state', 'messages'))
+local handoff_hash = handoff_key(job, handoff)
+local kept_fence, state, known = unpack(
+  redis.call('HMGET', handoff_hash, 'fence', 'state', 'messages')
+)
 local refusal = fence_refusal(job_of(job).version, kept_fence, state, ARGV[2])
 if refusal then return { refusal } end
-local messages, count = untaken(job, h, handoff, known)
+local messages, count = untaken(job, handoff_hash, handoff, known)
 local answer = { 'ok', count }
 for _, message in ipairs(messages) do
   local text = redis.call('HGET', job .. ':blob', message.digest)

@@ -34,19 +34,19 @@ RESERVATION[#RESERVATION + 1] = 'r_day'
 -- if the caller has the fields and passes them to `remember_reservation`, in the order of
 -- RESERVATION.
 local reservations = {}
-local function remember_reservation(h, fields)
-  reservations[h] = false
+local function remember_reservation(handoff_hash, fields)
+  reservations[handoff_hash] = false
   local day = fields[#RESERVATION]
   if not fields[1] or not day then return false end -- a worker may have written one of them
   local worst = { cut = true, day = day }
   for i, amount in ipairs(AMOUNTS) do worst[amount.name] = number_or(fields[i], 0) end
-  reservations[h] = worst
+  reservations[handoff_hash] = worst
   return worst
 end
 
-local function reservation_of(h)
-  if reservations[h] ~= nil then return reservations[h] end
-  return remember_reservation(h, redis.call('HMGET', h, unpack(RESERVATION)))
+local function reservation_of(handoff_hash)
+  if reservations[handoff_hash] ~= nil then return reservations[handoff_hash] end
+  return remember_reservation(handoff_hash, redis.call('HMGET', handoff_hash, unpack(RESERVATION)))
 end
 
 -- Return the number of today in days since 1970 (UTC), by Redis's clock.
@@ -56,11 +56,11 @@ end
 
 -- Return the pairs of job and handoff that a call is charged to, the innermost first. Each further
 -- pair is the parent of the job before it, and the parent's handoff that this job does.
-local function levels_of(job, h)
+local function levels_of(job, handoff_hash)
   local levels = {}
   while job and #levels <= MAX_LEVELS do
-    levels[#levels + 1] = { job = job, h = h }
-    job, h = parent_of(job)
+    levels[#levels + 1] = { job = job, handoff_hash = handoff_hash }
+    job, handoff_hash = parent_of(job)
   end
   return levels
 end
@@ -158,12 +158,12 @@ end
 -- Return the amounts that a child job has spent for a handoff of its parent, by their names. An
 -- earlier handoff may have used the same child job: `before_` fields hold the amounts until then.
 -- A worker that was taken over may lower the counters below these amounts.
-local function amounts_for(h, child)
+local function amounts_for(handoff_hash, child)
   local amounts = {}
   local now = redis.call('HMGET', progress_of(child), unpack(SPENT_FIELDS))
   for i, name in ipairs(SPENT_FIELDS) do
     if now[i] then
-      local before = number_or(redis.call('HGET', h, 'before_' .. name), 0)
+      local before = number_or(redis.call('HGET', handoff_hash, 'before_' .. name), 0)
       amounts[name] = integer(math.max(0, number_or(now[i], 0) - before))
     end
   end
@@ -172,37 +172,39 @@ end
 
 -- A handoff of the parent begins to use a child job. If an earlier handoff has used it, store the
 -- amounts of the earlier handoff there.
-local function begin_amounts_for(h, child, earlier)
-  if earlier and earlier ~= h and redis.call('EXISTS', earlier) == 1 then
+local function begin_amounts_for(handoff_hash, child, earlier)
+  if earlier and earlier ~= handoff_hash and redis.call('EXISTS', earlier) == 1 then
     for name, amount in pairs(amounts_for(earlier, child)) do
       redis.call('HSET', earlier, name, amount)
     end
   end
   local now = redis.call('HMGET', progress_of(child), unpack(SPENT_FIELDS))
   for i, name in ipairs(SPENT_FIELDS) do
-    if now[i] then redis.call('HSET', h, 'before_' .. name, now[i]) end
+    if now[i] then redis.call('HSET', handoff_hash, 'before_' .. name, now[i]) end
   end
 end
 
-local function forget_reservation(h)
-  redis.call('HDEL', h, 'r_model', 'r_batch', 'batch', unpack(RESERVATION))
-  reservations[h] = false
+local function forget_reservation(handoff_hash)
+  redis.call('HDEL', handoff_hash, 'r_model', 'r_batch', 'batch', unpack(RESERVATION))
+  reservations[handoff_hash] = false
 end
 
 -- Release a handoff's reservation, if there is one.
-local function unreserve(job, h)
-  local worst = reservation_of(h)
+local function unreserve(job, handoff_hash)
+  local worst = reservation_of(handoff_hash)
   if not worst then return end
-  local accounts = accounts_of_call(levels_of(job, h), days(job, worst.day))
+  local accounts = accounts_of_call(levels_of(job, handoff_hash), days(job, worst.day))
   add_to_accounts(accounts, reservation_changes(worst, -1))
-  forget_reservation(h)
-  redis.call('HDEL', h, 'turn_at') -- the call is not made, so the turn has not begun
+  forget_reservation(handoff_hash)
+  redis.call('HDEL', handoff_hash, 'turn_at') -- the call is not made, so the turn has not begun
 end
 
 -- Count a model call for `/metrics`. `is_open`: the call was in flight, and its end is unknown.
 -- Returns the labels of the role and of the model.
-local function count_call(job, h, used, is_open)
-  local role, model, turn_at = unpack(redis.call('HMGET', h, 'role', 'r_model', 'turn_at'))
+local function count_call(job, handoff_hash, used, is_open)
+  local role, model, turn_at = unpack(
+    redis.call('HMGET', handoff_hash, 'role', 'r_model', 'turn_at')
+  )
   if not model or model == '' then model = 'unknown' end
   model = label('model', model)
   role = label('agent', role or '')
@@ -268,8 +270,8 @@ local function add_to_month(job, usd)
 end
 
 -- Add the amounts that a sample of the role has to a handoff and to the jobs that it belongs to.
-local function add_sample_amounts(h, levels, used)
-  local keys = { h }
+local function add_sample_amounts(handoff_hash, levels, used)
+  local keys = { handoff_hash }
   for _, level in ipairs(levels) do keys[#keys + 1] = progress_of(level.job) end
   for _, name in ipairs(FIELDS_OF_SAMPLES) do
     local more = used[name] or 0
@@ -280,13 +282,13 @@ end
 -- Replace a handoff's reservation by the used amounts, in the budget of the day of the reservation.
 -- `used` nil: the upper bound is charged, because the call was in flight. `used.turns` 0: nothing
 -- is charged, because the call was never made.
-local function settle(job, h, used)
-  local worst, is_open = reservation_of(h), not used
+local function settle(job, handoff_hash, used)
+  local worst, is_open = reservation_of(handoff_hash), not used
   used = used or worst
   if not used then return end
-  if used.turns == 0 then return unreserve(job, h) end
-  local role, model = count_call(job, h, used, is_open)
-  local levels = levels_of(job, h)
+  if used.turns == 0 then return unreserve(job, handoff_hash) end
+  local role, model = count_call(job, handoff_hash, used, is_open)
+  local levels = levels_of(job, handoff_hash)
   local users_job = levels[#levels].job -- it has no parent
   local day = worst and worst.day or today()
   local tenant = label('tenant', job_of(job).tenant)
@@ -294,23 +296,23 @@ local function settle(job, h, used)
   add_to_month(users_job, used.usd)
   local accounts = accounts_of_call(levels, days(job, day))
   local changes = usage_changes(used)
-  add_to_accounts({ h }, changes)
+  add_to_accounts({ handoff_hash }, changes)
   if worst then
     for _, change in ipairs(reservation_changes(worst, -1)) do changes[#changes + 1] = change end
   end
   add_to_accounts(accounts, changes)
-  add_sample_amounts(h, levels, used)
+  add_sample_amounts(handoff_hash, levels, used)
   if used.usd < 0 then
-    redis.call('HSET', h, 'unpriced', '1')
+    redis.call('HSET', handoff_hash, 'unpriced', '1')
     for _, key in ipairs(accounts) do redis.call('HSET', key, 'unpriced', '1') end
   end
-  if worst then forget_reservation(h) end
+  if worst then forget_reservation(handoff_hash) end
 end
 
 -- Settle the reservation of a claim that has ended without a result. A call in flight is charged at
 -- its upper bound. The reservation of a call in a batch stays: the next claim reads its reply.
-local function settle_lost(job, h)
-  if redis.call('HEXISTS', h, 'r_batch') == 0 then settle(job, h, nil) end
+local function settle_lost(job, handoff_hash)
+  if redis.call('HEXISTS', handoff_hash, 'r_batch') == 0 then settle(job, handoff_hash, nil) end
 end
 
 -- Settle the reservation of a handoff that has ended without the reply to its last call. If the
@@ -320,14 +322,14 @@ end
 -- A worker may have written any text as the batch. A text that is not UTF-8 is not noted, because
 -- no supervisor could remove it from the list. Only supervisors may write the list.
 local RESULTS_KEPT_MS = 29 * 24 * 3600 * 1000 -- the provider keeps the result of a batch so long
-local function settle_unanswered(job, h, handoff)
+local function settle_unanswered(job, handoff_hash, handoff)
   local MAX_BYTES = 400
-  local batch = redis.call('HGET', h, 'batch')
+  local batch = redis.call('HGET', handoff_hash, 'batch')
   local is_name = batch and #batch <= MAX_BYTES and string.find(batch, '^[!-~]+ [!-~]+$')
-  local is_short = is_name and redis.call('HSTRLEN', h, 'r_model') <= MAX_BYTES
-  local model = is_short and (redis.call('HGET', h, 'r_model') or '')
+  local is_short = is_name and redis.call('HSTRLEN', handoff_hash, 'r_model') <= MAX_BYTES
+  local model = is_short and (redis.call('HGET', handoff_hash, 'r_model') or '')
   local is_readable = model and string.find(model, '^[ -~]*$')
-  if not is_readable then return settle(job, h, nil) end
+  if not is_readable then return settle(job, handoff_hash, nil) end
   local entry = table.concat({ id_of(job), handoff, batch, model }, ' ')
   redis.call('ZADD', 'handoff:batches', integer(now_ms()), entry)
   redis.call('PEXPIRE', 'handoff:batches', integer(RESULTS_KEPT_MS))
@@ -376,8 +378,9 @@ end
 -- not fit either.
 -- Closing roles do not count: they read all results, and their calls are larger than those that
 -- start a job.
-local function record_need(day, h, closes, measure, wanted, left)
-  if wanted < 0 or closes or tonumber(redis.call('HGET', h, 'turns') or 0) > 0 then return end
+local function record_need(day, handoff_hash, closes, measure, wanted, left)
+  if wanted < 0 or closes then return end
+  if tonumber(redis.call('HGET', handoff_hash, 'turns') or 0) > 0 then return end
   local known = number_or(redis.call('HGET', day, measure.needed), 0)
   if known > left then wanted = math.min(known, wanted) end
   redis.call('HSET', day, measure.needed, integer(wanted))
@@ -410,11 +413,13 @@ end
 -- Check a call against the limits of the jobs that it is charged to. Returns the result of
 -- `check_level`, and the name of the level of a limit that the call can never keep. `closes`:
 -- whether the handoff is of a closing role.
-local function check_jobs(job, h, levels, worst, closes)
+local function check_jobs(job, handoff_hash, levels, worst, closes)
   local waits
   for _, level in ipairs(levels) do
     local may_use_reserve = closes
-    if level.h ~= h then may_use_reserve = redis.call('HEXISTS', level.h, 'closes') == 1 end
+    if level.handoff_hash ~= handoff_hash then
+      may_use_reserve = redis.call('HEXISTS', level.handoff_hash, 'closes') == 1
+    end
     local limits = limits_of(level.job, may_use_reserve)
     local refusal = check_level(progress_of(level.job), worst, limits, level.job)
     if is_final(refusal) then return refusal, level.job == job and 'job' or 'ancestor' end
@@ -425,7 +430,7 @@ end
 
 -- Check a call against the caps of a day, as `check_jobs` does. `tenant`, `installation`: keys of
 -- the budgets of the day.
-local function check_days(h, tenant, installation, worst, closes)
+local function check_days(handoff_hash, tenant, installation, worst, closes)
   local NAMES = { 'tenant', 'installation' }
   local caps = redis.call('HMGET', 'handoff:caps', unpack(CAPS))
   local waits
@@ -433,7 +438,7 @@ local function check_days(h, tenant, installation, worst, closes)
     local limits = { unpack(caps, 1 + (place - 1) * #MEASURES, place * #MEASURES) }
     local refusal, wanted, left = check_level(key, worst, limits, verified_key_of(key))
     if is_final(refusal) then
-      record_need(key, h, closes, refusal, wanted, left)
+      record_need(key, handoff_hash, closes, refusal, wanted, left)
       return refusal, NAMES[place]
     end
     waits = waits or refusal
@@ -442,7 +447,7 @@ local function check_days(h, tenant, installation, worst, closes)
 end
 
 -- Store the reservation of a call in the hash of its handoff.
-local function store_reservation(h, day, worst)
+local function store_reservation(handoff_hash, day, worst)
   local fields = { 'r_day', day, 'r_model', worst.model or '' }
   -- The wait for a batch counts neither for the turn nor for the call.
   if worst.batch then
@@ -453,34 +458,34 @@ local function store_reservation(h, day, worst)
   for _, amount in ipairs(AMOUNTS) do
     fields[#fields + 1], fields[#fields + 2] = amount.reserved, integer(worst[amount.name])
   end
-  redis.call('HSET', h, unpack(fields))
-  reservations[h] = nil -- the reservation has changed
+  redis.call('HSET', handoff_hash, unpack(fields))
+  reservations[handoff_hash] = nil -- the reservation has changed
 end
 
 -- Reserve the upper bound of the next call at every level or at none. Returns nil, or the refusal:
 -- 'wait', or the name of a limit and its level. A handoff has one call at a time: an unused earlier
 -- reservation is released first.
-local function reserve(job, h, worst)
-  unreserve(job, h)
+local function reserve(job, handoff_hash, worst)
+  unreserve(job, handoff_hash)
   worst.turns = 1
   local day = today()
-  local levels = levels_of(job, h)
+  local levels = levels_of(job, handoff_hash)
   local tenant, installation = days(job, day)
-  local own_limits = redis.call('HMGET', h, 'closes', unpack(LIMITS))
+  local own_limits = redis.call('HMGET', handoff_hash, 'closes', unpack(LIMITS))
   local closes = table.remove(own_limits, 1)
-  local refusal, level = check_level(h, worst, own_limits), 'handoff'
+  local refusal, level = check_level(handoff_hash, worst, own_limits), 'handoff'
   local waits = refusal
   if not is_final(refusal) then
-    refusal, level = check_jobs(job, h, levels, worst, closes)
+    refusal, level = check_jobs(job, handoff_hash, levels, worst, closes)
     waits = waits or refusal
   end
   if not is_final(refusal) then
-    refusal, level = check_days(h, tenant, installation, worst, closes)
+    refusal, level = check_days(handoff_hash, tenant, installation, worst, closes)
     waits = waits or refusal
   end
   if is_final(refusal) then return refusal.stored_limit, level end
   if waits then return 'wait' end
   add_to_accounts(accounts_of_call(levels, tenant, installation), reservation_changes(worst, 1))
-  store_reservation(h, day, worst)
+  store_reservation(handoff_hash, day, worst)
   return nil
 end

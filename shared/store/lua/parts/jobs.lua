@@ -137,9 +137,9 @@ local function parent_of(job)
   if known.parent then
     local id, handoff = split_member(known.parent)
     local outer = key_of(id)
-    local h = handoff_key(outer, handoff)
-    if redis.call('EXISTS', outer) + redis.call('EXISTS', h) == 2 then
-      known.outer, known.outer_h = outer, h
+    local handoff_hash = handoff_key(outer, handoff)
+    if redis.call('EXISTS', outer) + redis.call('EXISTS', handoff_hash) == 2 then
+      known.outer, known.outer_h = outer, handoff_hash
     end
     known.parent = nil
   end

@@ -9,11 +9,11 @@ end
 -- Pause a handoff until its role is unpaused. It waits in no queue, and the sweeper does not
 -- find it.
 local function pause_handoff(job, handoff, role)
-  local h, member = handoff_key(job, handoff), member_of(job, handoff)
-  redis.call('HSET', h, 'state', 'issued', 'lease', '0', 'waits', '1')
-  redis.call('HDEL', h, 'lost')
+  local handoff_hash, member = handoff_key(job, handoff), member_of(job, handoff)
+  redis.call('HSET', handoff_hash, 'state', 'issued', 'lease', '0', 'waits', '1')
+  redis.call('HDEL', handoff_hash, 'lost')
   redis.call('ZREM', due_of(job, handoff), member)
-  local queue = redis.call('HGET', h, 'queue')
+  local queue = redis.call('HGET', handoff_hash, 'queue')
   if queue then leave_queue(queue, member) end
   redis.call('ZADD', 'handoff:paused_handoffs:' .. role, now_ms(), member)
 end

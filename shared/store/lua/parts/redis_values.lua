@@ -25,8 +25,8 @@ end
 local read_ms
 local function now_ms()
   if not read_ms then
-    local t = redis.call('TIME')
-    read_ms = t[1] * 1000 + math.floor(t[2] / 1000)
+    local time = redis.call('TIME')
+    read_ms = time[1] * 1000 + math.floor(time[2] / 1000)
   end
   return read_ms
 end

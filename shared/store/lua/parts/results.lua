@@ -35,18 +35,19 @@ end
 -- saved, and those of the provider's tools. `child`: id of the child job that did the handoff, or
 -- nil.
 local MAX_SAMPLES = 200
-local function add_sample(h, role, child, bucket_use, at)
+local function add_sample(handoff_hash, role, child, bucket_use, at)
   local usd, unpriced, started_at, turns, asked_ms, batch_saved, server_tools = unpack(redis.call(
-    'HMGET', h, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms', 'batch_saved', 'server_tools'
+    'HMGET', handoff_hash, 'usd', 'unpriced', 'started_at', 'turns', 'asked_ms', 'batch_saved',
+    'server_tools'
   ))
   if child then
-    local amounts = amounts_for(h, key_of(child))
+    local amounts = amounts_for(handoff_hash, key_of(child))
     usd, unpriced, turns = amounts.usd, amounts.unpriced, amounts.turns
     batch_saved, server_tools = amounts.batch_saved, amounts.server_tools
   end
   local cost = unpriced and 'null' or usd or '0'
   local lasted_ms = at - tonumber(started_at or at) - tonumber(asked_ms or 0)
-  local waited_ms = waited(h, at)
+  local waited_ms = waited(handoff_hash, at)
   local sample = string.format(
     '{"at": %d, "usd": %s, "ms": %d, "waited_ms": %d, "turns": %d, "bucket": %s, "saved": %s, '
       .. '"server_tools": %s}',
@@ -74,17 +75,17 @@ local function finish(job, arguments)
     evaluation, status, bucket_use, checkpoints, takes_messages, sharing = unpack(
       arguments, 1, FIRST - 1
     )
-  local h, t = handoff_key(job, handoff), turns_key(job, handoff)
+  local handoff_hash, turns_list = handoff_key(job, handoff), turns_key(job, handoff)
   local fields = redis.call(
-    'HMGET', h, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns', 'turn_at',
-    'messages', 'asks', 'shares', 'r_batch', 'batch'
+    'HMGET', handoff_hash, 'fence', 'state', 'role', 'group', 'counts', 'child', 'r_turns',
+    'turn_at', 'messages', 'asks', 'shares', 'r_batch', 'batch'
   )
   local kept_fence, state, role, group, counts, child = unpack(fields, 1, 6)
   local reserved_turns, turn_at, messages, asks, run, r_batch, batch = unpack(fields, 7, 13)
   local is_urgent = urgent == '1'
   if state == 'done' and is_fence(kept_fence, fence) then
     local result, end_version, finished_at = unpack(
-      redis.call('HMGET', h, 'result', 'end_version', 'finished_at')
+      redis.call('HMGET', handoff_hash, 'result', 'end_version', 'finished_at')
     )
     if result == digest then -- repeated, because the answer was lost
       local left = group and redis.call('HGET', progress_of(job), 'g:' .. group) or -1
@@ -97,7 +98,7 @@ local function finish(job, arguments)
   local refusal = fence_refusal(job_of(job).version, kept_fence, state, fence)
   if refusal then return { refusal } end
   local may_wait = takes_messages == '1' and not is_cancelled(job)
-  if may_wait and #untaken(job, h, handoff, messages) > 0 then return { 'messages' } end
+  if may_wait and #untaken(job, handoff_hash, handoff, messages) > 0 then return { 'messages' } end
 
   local at = now_ms()
   local id = id_of(job)
@@ -107,14 +108,14 @@ local function finish(job, arguments)
   end
   -- The reservation of a call in a batch stays: the next sweep notes the batch.
   local is_in_batch = not used and r_batch and batch
-  if used or reserved_turns and not is_in_batch then settle(job, h, used) end
+  if used or reserved_turns and not is_in_batch then settle(job, handoff_hash, used) end
   settle_share(used and used.share, id .. '/' .. handoff, at)
   events = tonumber(events)
   checkpoints = tonumber(checkpoints)
   local first_checkpoint = FIRST + events
   local first_payload = first_checkpoint + checkpoints
   if checkpoints > 0 then
-    redis.call('RPUSH', t, unpack(arguments, first_checkpoint, first_payload - 1))
+    redis.call('RPUSH', turns_list, unpack(arguments, first_checkpoint, first_payload - 1))
   end
   -- Only supervisors end the handoffs of their own roles, and may replace a payload that a worker
   -- has stored in advance.
@@ -123,14 +124,14 @@ local function finish(job, arguments)
   local progress = progress_after(job, handoff, role, status)
   local version = append(job, arguments, FIRST, events, at, progress)
   redis.call(
-    'HSET', h, 'state', 'done', 'status', status, 'result', digest, 'finished_at', integer(at),
-    'end_version', integer(version)
+    'HSET', handoff_hash, 'state', 'done', 'status', status, 'result', digest,
+    'finished_at', integer(at), 'end_version', integer(version)
   )
-  redis.call('HDEL', h, 'lease', 'doing', 'turn_at')
+  redis.call('HDEL', handoff_hash, 'lease', 'doing', 'turn_at')
   close_calls(job, asks)
   -- A person who was asked about a call has decided for this job only.
   local proof = not asks and string.match(sharing, '^run(.*)$')
-  if proof then redis.call('HSET', h, 'proof', proof) end
+  if proof then redis.call('HSET', handoff_hash, 'proof', proof) end
   local copy = string.match(sharing, '^copy(.*)$')
   if copy then count_copy(job, role or '', copy, at) end
   if run then leave_run(job, handoff, run, proof, at) end
@@ -138,7 +139,11 @@ local function finish(job, arguments)
     '1', 'handoffs', label('tenant', job_of(job).tenant), label('agent', role or ''), status
   )
   redis.call('DEL', draft_key(job, handoff))
-  if keeps_turns == '1' then redis.call('PEXPIRE', t, keep_ms) else redis.call('DEL', t) end
+  if keeps_turns == '1' then
+    redis.call('PEXPIRE', turns_list, keep_ms)
+  else
+    redis.call('DEL', turns_list)
+  end
   local due = due_of(job, handoff)
   if is_in_batch then
     redis.call('ZADD', due, integer(at), id .. '/' .. handoff)
@@ -146,7 +151,7 @@ local function finish(job, arguments)
     redis.call('ZREM', due, id .. '/' .. handoff)
   end
   begin_evaluation(job, evaluation, at)
-  if role and not copy then add_sample(h, role, child, bucket_use, at) end
+  if role and not copy then add_sample(handoff_hash, role, child, bucket_use, at) end
   -- An urgent result is not usable, and no fan-in counts it.
   local wakes = is_urgent or has_enough(job, counts, 1)
   local left = -1

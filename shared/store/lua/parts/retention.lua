@@ -28,7 +28,7 @@ end
 
 -- Extend the time to live of a job and of one of its handoffs (nil: none). Journal, payloads,
 -- roles and progress live as long as the job's hash.
-local function extend_job(job, h, ms)
+local function extend_job(job, handoff_hash, ms)
   if extend_key(job, ms) then
     redis.call('PEXPIRE', log_of(job), integer(ms))
     redis.call('PEXPIRE', job .. ':newest', integer(ms))
@@ -37,7 +37,7 @@ local function extend_job(job, h, ms)
     redis.call('PEXPIRE', title_key(job), integer(ms))
     redis.call('PEXPIRE', progress_of(job), integer(ms))
   end
-  if h then extend_key(h, ms) end
+  if handoff_hash then extend_key(handoff_hash, ms) end
 end
 
 -- Extend a job, all its child jobs at any depth, and their fetched pages. Only decisions do so: a

@@ -25,10 +25,10 @@ end
 
 -- Return the result of an ended run that may be copied: job, handoff, digest of the result, proof.
 local function result_of_run(job, member, role, name)
-  local h = sharing_handoff(job, member, role)
-  if not h then return nil end
+  local handoff_hash = sharing_handoff(job, member, role)
+  if not handoff_hash then return nil end
   local state, status, shares, result, proof = unpack(
-    redis.call('HMGET', h, 'state', 'status', 'shares', 'result', 'proof')
+    redis.call('HMGET', handoff_hash, 'state', 'status', 'shares', 'result', 'proof')
   )
   if state ~= 'done' or status ~= 'ok' or shares ~= name or not proof then return nil end
   local id, handoff = split_member(member)
@@ -37,9 +37,9 @@ end
 
 -- Return whether a member of the set runs, or will run again after a lost claim.
 local function is_running(job, member, role, name)
-  local h, other = sharing_handoff(job, member, role)
-  if not h or is_cancelled(other) then return false end
-  local state, shares = unpack(redis.call('HMGET', h, 'state', 'shares'))
+  local handoff_hash, other = sharing_handoff(job, member, role)
+  if not handoff_hash or is_cancelled(other) then return false end
+  local state, shares = unpack(redis.call('HMGET', handoff_hash, 'state', 'shares'))
   return (state == 'running' or state == 'issued') and shares == name
 end
 
@@ -57,12 +57,12 @@ end
 -- holds the handoff. Returns nil (it runs itself), 'following' (it waits now), or the result that
 -- it copies: see `result_of_run`.
 local function share_run(job, handoff, name, deadline, keep, may_wait, at)
-  local h = handoff_key(job, handoff)
+  local handoff_hash = handoff_key(job, handoff)
   local role = role_of(job, handoff)
   local member = member_of(job, handoff)
   if runs_alone(job) then return nil end
   local set = run_key(role, name)
-  local follows, since = unpack(redis.call('HMGET', h, 'follows', 'follows_since'))
+  local follows, since = unpack(redis.call('HMGET', handoff_hash, 'follows', 'follows_since'))
   local result = follows and result_of_run(job, follows, role, name)
   if result then
     redis.call('ZREM', set, member)
@@ -82,29 +82,29 @@ local function share_run(job, handoff, name, deadline, keep, may_wait, at)
     redis.call('ZADD', set, 'NX', integer(at), member)
     extend_key(set, keep)
     redis.call(
-      'HSET', h, 'shares', name, 'follows', first, 'follows_since', integer(since), 'waits', '1',
-      'deferred', integer(wait_until)
+      'HSET', handoff_hash, 'shares', name, 'follows', first, 'follows_since', integer(since),
+      'waits', '1', 'deferred', integer(wait_until)
     )
-    redis.call('HSET', h, 'doing', 'equal handoff ' .. string.gsub(first, '/', ' '))
+    redis.call('HSET', handoff_hash, 'doing', 'equal handoff ' .. string.gsub(first, '/', ' '))
     redis.call('ZADD', due_of(job, handoff), integer(wait_until), member)
     return 'following'
   end
   if has_runner then redis.call('ZREM', set, first) end
   redis.call('ZADD', set, '0', member)
   extend_key(set, keep)
-  redis.call('HSET', h, 'shares', name)
-  redis.call('HDEL', h, 'follows')
+  redis.call('HSET', handoff_hash, 'shares', name)
+  redis.call('HDEL', handoff_hash, 'follows')
   return nil
 end
 
 -- Make a waiting handoff due. Returns whether it waits. `ended`: the member whose result it copies,
 -- or nil.
 local function wake_follower(job, due, member, role, ended, at)
-  local h = sharing_handoff(job, member, role)
-  if not h or redis.call('HGET', h, 'state') ~= 'issued' then return false end
-  if ended then redis.call('HSET', h, 'follows', ended) end
-  redis.call('HDEL', h, 'waits', 'deferred')
-  redis.call('HSET', h, 'lost', '1')
+  local handoff_hash = sharing_handoff(job, member, role)
+  if not handoff_hash or redis.call('HGET', handoff_hash, 'state') ~= 'issued' then return false end
+  if ended then redis.call('HSET', handoff_hash, 'follows', ended) end
+  redis.call('HDEL', handoff_hash, 'waits', 'deferred')
+  redis.call('HSET', handoff_hash, 'lost', '1')
   redis.call('ZADD', due, integer(at), member)
   return true
 end

@@ -66,12 +66,13 @@ end
 -- Note the answer to a question, and make the handoff due if it waits for an answer. The next sweep
 -- finds the handoff. `answer`: see `decided` above.
 local function decide_call(job, handoff, version, answer, at)
-  local h = handoff_key(job, handoff)
+  local handoff_hash = handoff_key(job, handoff)
   redis.call('HSET', job, 'decided:' .. version, answer)
   close_call(job, version)
-  if redis.call('HGET', h, 'state') == 'issued' and redis.call('HEXISTS', h, 'asks_since') == 1 then
-    redis.call('HDEL', h, 'waits', 'deferred')
-    redis.call('HSET', h, 'lost', '1')
+  local is_issued = redis.call('HGET', handoff_hash, 'state') == 'issued'
+  if is_issued and redis.call('HEXISTS', handoff_hash, 'asks_since') == 1 then
+    redis.call('HDEL', handoff_hash, 'waits', 'deferred')
+    redis.call('HSET', handoff_hash, 'lost', '1')
     redis.call('ZADD', due_of(job, handoff), integer(at), member_of(job, handoff))
   end
 end

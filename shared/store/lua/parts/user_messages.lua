@@ -9,8 +9,8 @@ local function message_at(job, n)
 end
 
 -- Return whether a handoff is of a role: it has no chord, and no child job does it.
-local function is_role_handoff(h)
-  local group, child = unpack(redis.call('HMGET', h, 'group', 'child'))
+local function is_role_handoff(handoff_hash)
+  local group, child = unpack(redis.call('HMGET', handoff_hash, 'group', 'child'))
   return not group and not child
 end
 
@@ -19,7 +19,7 @@ end
 -- messages before its issue: its task names them. `knows` is the number of messages that it knows
 -- or has taken; a worker may have written any number. Without a message for it, `knows` grows at
 -- once.
-local function untaken(job, h, handoff, knows)
+local function untaken(job, handoff_hash, handoff, knows)
   local count, messages = tonumber(job_of(job).messages or 0), {}
   local known = math.max(0, number_or(knows, 0))
   if known >= count then return messages, count end
@@ -27,11 +27,11 @@ local function untaken(job, h, handoff, knows)
   for n = known + 1, count do
     local message = message_at(job, n)
     message.place = n
-    if not message.step or message.step == step or is_role_handoff(h) then
+    if not message.step or message.step == step or is_role_handoff(handoff_hash) then
       messages[#messages + 1] = message
     end
   end
-  if #messages == 0 then redis.call('HSET', h, 'messages', integer(count)) end
+  if #messages == 0 then redis.call('HSET', handoff_hash, 'messages', integer(count)) end
   return messages, count
 end
 
