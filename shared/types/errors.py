@@ -191,8 +191,8 @@ class UnreadableJob(Conflict):
     @classmethod
     def for_job(cls, job_id: str) -> UnreadableJob:
         return cls(
-            f"the record of {job_id} in Redis cannot be read: delete it with"
-            f" `handoff delete {job_id}`"
+            f"the record of {job_id} in Redis cannot be read: delete the job",
+            command=f"handoff delete {job_id}",
         )
 
 
@@ -214,8 +214,9 @@ class UnusableSubmission(MalformedMessage, Conflict):
     @classmethod
     def for_job(cls, job_id: str) -> UnusableSubmission:
         return cls(
-            f"the submission of {job_id} has no valid signature: delete the job with"
-            f" `handoff delete {job_id}`, and submit its request again"
+            f"the submission of {job_id} has no valid signature: delete the job, and submit its"
+            " request again",
+            command=f"handoff delete {job_id}",
         )
 
 

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_answer
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, follow
+from handoff_queue.supervisor.cli.display.remedies import with_remedy_in_place
 from handoff_queue.supervisor.cli.display.terminal import (
     BrokenPipe,
     line_of_terminal,
@@ -133,7 +134,7 @@ def follow_to_end(
         output: file that gets a row for each item of the workflow, instead of an answer on stdout.
         is_private: True if the Redis ends with this command, so that no other command reaches the
             job.
-        unserved: see `without_commands`.
+        unserved: see `with_remedies_in_place`.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, or stdout has no reader while the draft of the answer is printed.
@@ -151,7 +152,7 @@ def follow_to_end(
 
     def updates() -> Iterable[JobUpdate]:
         if is_private:
-            return without_commands(follow_updates(), unserved)
+            return with_remedies_in_place(follow_updates(), unserved)
         return follow_updates()
 
     answered_version = 0 if asks or is_private else None
@@ -186,10 +187,10 @@ class NoTerminal(Exception):
     """The job waits for a person, and there is no terminal to ask in."""
 
 
-def without_commands(
+def with_remedies_in_place(
     updates: Iterable[JobUpdate], unserved: Mapping[str, str]
 ) -> Iterator[JobUpdate]:
-    """Yield the updates of a job on a private Redis, without commands that could not reach it.
+    """Yield the updates of a job on a private Redis, with the remedies that reach it.
 
     Args:
         unserved: specialists that no worker of this run can serve, each with the reason.
@@ -197,10 +198,11 @@ def without_commands(
     for update in updates:
         reasons: list[WaitingReason] = []
         for reason in update.view.waiting_reasons:
-            fix = reason.fix_in_place or reason.fix
+            in_place = with_remedy_in_place(reason)
             if reason.specialists and all(name in unserved for name in reason.specialists):
                 fix = f"this run cannot serve it ({plain(unserved[reason.specialists[0]])})"
-            reasons.append(replace(reason, fix=fix))
+                in_place = replace(in_place, fix=fix)
+            reasons.append(in_place)
         yield replace(update, view=replace(update.view, waiting_reasons=tuple(reasons)))
 
 

@@ -15,6 +15,7 @@ from handoff_queue.shared.store.job_info import JobInfo
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.cli.connection import client_of_broker
+from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.terminal import (
     AT_MOST,
     clock,
@@ -40,6 +41,7 @@ from handoff_queue.supervisor.cli.options import (
     statuses_of,
 )
 from handoff_queue.supervisor.client.json_forms import job_info_as_json
+from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 
 LINE_COLUMNS = 120
 """Least width, in characters, for one line per job. A narrower screen has no room for the title."""
@@ -145,10 +147,11 @@ def list_jobs(
         mode=mode,
         priority=priority,
     )
-    job_infos = jobs.newest(count, where)
     if as_json:
-        write_as_json([job_info_as_json(info) for info in job_infos])
+        write_as_json([job_info_as_json(info) for info in jobs.newest(count, where)])
         return OK
+    stored_jobs = jobs.store.jobs.read(jobs.store.jobs.newest(count, where))
+    job_infos = with_waiting(jobs.store, stored_jobs, describe_with_command)
     if not job_infos:
         problem = "no job matches"
         if where == EVERY_JOB:

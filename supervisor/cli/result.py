@@ -53,8 +53,12 @@ def result(
     job_result = jobs.result(job_id, wait_s=wait)
     if as_json or job_result.status.has_ended:
         return print_outcome(job_result, as_json=as_json, allow_partial=allow_partial)
-    if job_result.waits_for:
-        print_message(f"{job_id} is {job_result.status.value}: {'; '.join(job_result.waits_for)}")
+    from handoff_queue.supervisor.cli.display.remedies import describe_with_command
+    from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for
+
+    waits_for = list(map(describe_with_command, answers_to_wait_for(jobs.info(job_id))))
+    if waits_for:
+        print_message(f"{job_id} is {job_result.status.value}: {'; '.join(waits_for)}")
     else:
         print_message(
             f"{job_id} is {job_result.status.value}: `--wait 10m` waits for its end,"

@@ -52,25 +52,28 @@ def show(
 def show_all(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print all data of a job."""
     from handoff_queue.supervisor.cli.display.job_report import print_everything
-    from handoff_queue.supervisor.client.job_result import letters_about
+    from handoff_queue.supervisor.cli.display.remedies import describe_with_command
+    from handoff_queue.supervisor.client.job_result import letters_about, report_on
 
-    result = jobs.result(job_id)
     if as_json:
-        write_json(result.to_json())
-    else:
-        print_everything(result, letters_about(jobs.store, job_id))
+        write_json(jobs.result(job_id).to_json())
+        return
+    result = report_on(jobs.store, job_id, describe_with_command)
+    print_everything(result, letters_about(jobs.store, job_id))
 
 
 def show_outline(jobs: Client, job_id: JobId, *, as_json: bool) -> None:
     """Print a job in brief."""
     from handoff_queue.supervisor.cli.display.job_report import print_outline
+    from handoff_queue.supervisor.cli.display.remedies import describe_with_command
+    from handoff_queue.supervisor.client.job_outline import outline_on
     from handoff_queue.supervisor.client.job_result import letters_about
 
-    outline = jobs.outline(job_id)
     if as_json:
-        write_json(outline.to_json())
-    else:
-        print_outline(outline, letters_about(jobs.store, job_id))
+        write_json(jobs.outline(job_id).to_json())
+        return
+    outline = outline_on(jobs.store, job_id, describe_with_command)
+    print_outline(outline, letters_about(jobs.store, job_id))
 
 
 def show_handoffs(

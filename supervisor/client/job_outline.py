@@ -28,7 +28,7 @@ from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.supervisor.client.job_lookup import get_job_info
 from handoff_queue.supervisor.client.json_forms import usage_of
-from handoff_queue.supervisor.client.waiting_reasons import waiting_reasons_in
+from handoff_queue.supervisor.client.waiting_reasons import Describe, waiting_reasons_in
 from handoff_queue.supervisor.lifecycle.plan_summary import FEW_STEPS
 
 MAX_NAMED = 20
@@ -108,8 +108,11 @@ def _summary(store: Store, job_id: JobId) -> JobSummary:
     return summary
 
 
-def outline_on(store: Store, job_id: JobId) -> JobOutline:
+def outline_on(store: Store, job_id: JobId, describe: Describe = str) -> JobOutline:
     """Return the summary of a job, in at most eight round trips for any number of steps.
+
+    Args:
+        describe: makes a note of a reason to wait.
 
     Raises:
         UnknownJob: there is no such job.
@@ -168,7 +171,7 @@ def outline_on(store: Store, job_id: JobId) -> JobOutline:
         answer=short_answer,
         usage=usage_of(job),
         wall_s=round(until - summary.first.at, 3),
-        notes=_notes(store, summary, end, loaded.answer),
+        notes=_notes(store, summary, end, loaded.answer, describe),
         left_out=tuple(_describe_omitted_parts(summary, unshown_end)),
     )
 
@@ -304,14 +307,18 @@ def _line(text: str | None, limit: int) -> str | None:
 
 
 def _notes(
-    store: Store, summary: JobSummary, end: JobEnded | None, answer: Answer | None
+    store: Store,
+    summary: JobSummary,
+    end: JobEnded | None,
+    answer: Answer | None,
+    describe: Describe,
 ) -> tuple[str, ...]:
     notes: list[str] = []
     if answer:
         notes += answer.notes[:MAX_NAMED]
     if end and end.reason:
         notes.append(end.reason)
-    notes += map(str, waiting_reasons_in(store, summary.job, MAX_WAITING))
+    notes += map(describe, waiting_reasons_in(store, summary.job, MAX_WAITING))
     return tuple(notes)
 
 

@@ -64,7 +64,11 @@ from handoff_queue.supervisor.client.repeated_step_rows import (
     rows_of,
 )
 from handoff_queue.supervisor.client.user_messages import messages_in, notes_on_missed_messages
-from handoff_queue.supervisor.client.waiting_reasons import answers_to_wait_for, waiting_reasons_for
+from handoff_queue.supervisor.client.waiting_reasons import (
+    Describe,
+    answers_to_wait_for,
+    waiting_reasons_for,
+)
 from handoff_queue.supervisor.lifecycle.answer import plan_notes
 from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
 from handoff_queue.supervisor.lifecycle.conflict_resolution import disputes_of
@@ -98,8 +102,11 @@ class JobRecord:
     """One line for each process or person that the job waits for."""
 
 
-def record_of(store: Store, job_id: JobId) -> JobRecord:
+def record_of(store: Store, job_id: JobId, describe: Describe = str) -> JobRecord:
     """Read the journal of a job and all its payloads.
+
+    Args:
+        describe: makes a line of a reason to wait.
 
     Raises:
         UnknownJob: there is no such job.
@@ -131,7 +138,7 @@ def record_of(store: Store, job_id: JobId) -> JobRecord:
         journal=journal,
         handoffs=store.jobs.handoffs(job_id, handoff_ids),
         payloads=store.payloads.get(job_id, other_digests, results=list(of_workers)),
-        waits=tuple(str(reason) for reason in waits),
+        waits=tuple(map(describe, waits)),
     )
 
 
@@ -325,17 +332,20 @@ class JobResult(Message):
         return [row for row in self.row_results if row.step in steps]
 
 
-def report_on(store: Store, job_id: JobId) -> JobResult:
+def report_on(store: Store, job_id: JobId, describe: Describe = str) -> JobResult:
     """Read the result of a job from the store.
+
+    Args:
+        describe: makes a line of a reason to wait.
 
     Raises:
         UnknownJob: there is no such job.
         StoreError: a payload is gone.
     """
-    return report_of(record_of(store, job_id))
+    return report_of(record_of(store, job_id, describe), describe)
 
 
-def report_of(record: JobRecord) -> JobResult:
+def report_of(record: JobRecord, describe: Describe = str) -> JobResult:
     """Return the report of a record. Pure."""
     events, info, payloads = record.journal, record.job, record.payloads
     texts = ResultTexts(payloads)
@@ -388,7 +398,7 @@ def report_of(record: JobRecord) -> JobResult:
         model=_models(events),
         notes=notes,
         waiting_since=info.asked_at,
-        waits_for=tuple(map(str, answers_to_wait_for(info))),
+        waits_for=tuple(map(describe, answers_to_wait_for(info))),
         has_open_points=answer is not None and bool(answer.open_points),
         row_results=rows,
         last_repeated=last_repeated,

@@ -167,7 +167,8 @@ def add_schedule(
 
 def _name_taken(name: str) -> ScheduleExists:
     return ScheduleExists(
-        f"there is a schedule {name} already: remove it first (`handoff schedule remove {name}`)"
+        f"there is a schedule {name} already: remove it first",
+        command=f"handoff schedule remove {name}",
     )
 
 
@@ -182,8 +183,11 @@ def find_schedule(store: Store, tenant: str, name: str) -> StoredSchedule:
     stored_schedule = store.schedules.find(tenant, name)
     if stored_schedule is None:
         known = sorted(schedule.name for schedule in store.schedules.all(tenant))
-        hint = suggestion(name, known) if known else "`handoff schedule list` lists all schedules"
-        raise UnknownSchedule(f"there is no schedule {name[:64]!r} of tenant {tenant}: {hint}")
+        hint = suggestion(name, known) if known else "the tenant has no schedules"
+        raise UnknownSchedule(
+            f"there is no schedule {name[:64]!r} of tenant {tenant}: {hint}",
+            command="handoff schedule list",
+        )
     return stored_schedule
 
 

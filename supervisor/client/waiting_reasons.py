@@ -9,9 +9,10 @@ claimed count as waiting when their leases have expired.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import Enum, auto
 
 from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.job_info import JobInfo
@@ -34,8 +35,26 @@ MISSPELLED = 0.85
 """Least similarity of a misspelled name, from 0 to 1. Two letters of `analyst` may be exchanged,
 and `writer` is not similar to `reviewer`.
 """
+START = "start one"
+DECIDE = "continue the job with a higher limit, or cancel the job"
+APPROVE = "approve it or reject it"
+APPROVE_CALL = "approve the call or reject it"
 MAX_NAMED = 5
 """Most steps that a line names. The line gives the number of the other steps."""
+
+
+class Remedy(Enum):
+    """The action that ends a wait. Each interface has its own way to it: a command, a route or a
+    button.
+    """
+
+    START_SUPERVISOR = auto()
+    START_WORKER = auto()
+    UNPAUSE = auto()
+    DECIDE = auto()
+    """Continue the job with a higher limit, or cancel the job."""
+    APPROVE = auto()
+    APPROVE_CALL = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +64,13 @@ class WaitingReason:
     awaited: str
     """The missing process or person in words, such as `a worker of ...`."""
     fix: str
-    """What to do, with the command that ends the wait."""
+    """What to do, in words for every interface."""
     steps: tuple[str, ...] = ()
     """The steps that wait. Empty: the whole job waits."""
-    fix_in_place: str = ""
-    """The command that ends the wait on the private Redis of `handoff run`. Empty: the same
-    command.
-    """
+    remedy: Remedy | None = None
+    """None: no action of this system helps."""
+    subject: str = ""
+    """The specialist to start (empty: any), the agent to unpause, or the job of the question."""
     are_all: bool = True
     """False if more steps may wait than `steps` has."""
     specialists: tuple[str, ...] = ()
@@ -73,6 +92,10 @@ class WaitingReason:
         return f"{waits} for {self.awaited}: {self.fix}"
 
 
+Describe = Callable[[WaitingReason], str]
+"""Returns a reason in words. `str` names no command of an interface."""
+
+
 def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ...]:
     """Return the processes and persons that the job needs now, and that are absent or paused.
     Pure.
@@ -81,7 +104,7 @@ def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ..
         return ()
     reasons: list[WaitingReason] = []
     if SUPERVISOR_QUEUE not in presence.queues:
-        reasons.append(_process("a supervisor", "supervisor"))
+        reasons.append(WaitingReason("a supervisor", START, remedy=Remedy.START_SUPERVISOR))
     reasons += answers_to_wait_for(job)
     waiting: dict[str, list[str]] = {}
     for handoff_id, agent in sorted(presence.unclaimed.get(job.job_id, {}).items()):
@@ -95,7 +118,8 @@ def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ..
         if job.specialists:
             reasons.append(_worker_of(job.specialists, presence))
         else:
-            reasons.append(_process("a worker of any specialist", "worker --all"))
+            worker = "a worker of any specialist"
+            reasons.append(WaitingReason(worker, START, remedy=Remedy.START_WORKER))
     return tuple(reasons)
 
 
@@ -109,17 +133,16 @@ def answers_to_wait_for(job: JobInfo) -> list[WaitingReason]:
     questions: list[WaitingReason] = []
     if job.asks:
         decision = f"a decision by a person{since}, because {job.asks}"
-        command = DECISION.format(job.job_id)
-        questions.append(WaitingReason(decision, command, fix_in_place=ANSWER_HERE))
+        questions.append(WaitingReason(decision, DECIDE, remedy=Remedy.DECIDE, subject=job.job_id))
     if job.approval:
         answer = describe_awaited_answer(job.approval)
-        command = APPROVAL.format(job.job_id)
+        fix, remedy = APPROVE, Remedy.APPROVE
         if job.approval == ApprovalOf.TOOLS:
             tools = ", ".join(dict.fromkeys(job.calls_to_approve))
             answer = f"an approval of a call of {tools}"
-            command = CALL_APPROVAL.format(job.job_id)
+            fix, remedy = APPROVE_CALL, Remedy.APPROVE_CALL
         approval = f"{answer} by a person{since}"
-        questions.append(WaitingReason(approval, command, fix_in_place=ANSWER_HERE))
+        questions.append(WaitingReason(approval, fix, remedy=remedy, subject=job.job_id))
     return questions
 
 
@@ -149,7 +172,7 @@ def waiting_reasons_in(store: Store, job: JobInfo, limit: int) -> tuple[WaitingR
     return tuple(replace(reason, are_all=len(reason.steps) < limit) for reason in reasons)
 
 
-def with_waiting(store: Store, jobs: Sequence[JobInfo]) -> list[JobInfo]:
+def with_waiting(store: Store, jobs: Sequence[JobInfo], describe: Describe = str) -> list[JobInfo]:
     """Return the jobs with their reasons to wait, in the same order.
 
     The client asks Redis once for all open jobs, and a second time if a job waits.
@@ -160,7 +183,7 @@ def with_waiting(store: Store, jobs: Sequence[JobInfo]) -> list[JobInfo]:
     reasons = _waiting_reasons(store, jobs, store.presence.presence(open_jobs))
     with_reasons: list[JobInfo] = []
     for job in jobs:
-        waiting_for = "; ".join(map(str, reasons[job.job_id]))
+        waiting_for = "; ".join(map(describe, reasons[job.job_id]))
         with_reasons.append(replace(job, waiting_for=waiting_for))
     return with_reasons
 
@@ -213,8 +236,14 @@ def _worker_of(specialists: Sequence[str], presence: Presence, *steps: str) -> W
     intended_name = find_intended_name(specialists[0], presence.queues)
     if intended_name:
         names += f" (did you mean `{intended_name}`?)"
-    reason = _process(f"a worker of {names}", f"worker {specialists[0]}", *steps)
-    return replace(reason, specialists=tuple(specialists))
+    return WaitingReason(
+        f"a worker of {names}",
+        START,
+        steps,
+        Remedy.START_WORKER,
+        specialists[0],
+        specialists=tuple(specialists),
+    )
 
 
 def find_intended_name(specialist: str, served: Collection[str]) -> str | None:
@@ -230,8 +259,10 @@ def _reason_of_pause(agent: str, pause: Pause, *steps: str) -> WaitingReason:
         why = f" ({pause.reason})"
     return WaitingReason(
         f"`{agent}`, which is paused{why}",
-        f"continue it with `handoff unpause {agent}`",
+        "unpause it",
         () if agent in ROLES else steps,
+        Remedy.UNPAUSE,
+        agent,
     )
 
 
@@ -246,36 +277,9 @@ def _natural_sort_key(name: str) -> list[tuple[int, str]]:
     return key
 
 
-def _process(awaited: str, command: str, *steps: str) -> WaitingReason:
-    """Return the reason for a process that is not running.
-
-    Args:
-        command: starts the process.
-    """
-    fix = f"start one with `handoff {command}`"
-    return WaitingReason(awaited, fix, steps, fix_in_place="this run starts it again")
-
-
 def _may_be_planned(job: JobInfo, presence: Presence) -> bool:
     """Return whether a worker serves a specialist that the job may use."""
     served = presence.queues - {SUPERVISOR_QUEUE}
     if job.specialists:
         served = served & set(job.specialists)
     return bool(served)
-
-
-ANSWER_HERE = "answer here"
-DECISION = (
-    "continue it with `handoff retry {0} --max-usd X` (or --max-turns N), or end it with"
-    " `handoff cancel {0}`"
-)
-APPROVAL = (
-    "`handoff approve {0}` or `handoff reject {0} --note TEXT` (`handoff show {0} --full` shows the"
-    " question)"
-)
-"""The commands that answer a question of the job {0}."""
-CALL_APPROVAL = (
-    "`handoff approve {0} --question N` or `handoff reject {0} --question N` (`handoff show {0}"
-    " --full` shows the call and N)"
-)
-"""The commands that answer a question about a call of a tool."""

@@ -133,7 +133,7 @@ class FailureGuard:
         evaluation executes the effects of the end.
         """
         now = self._store.connection.now()
-        advice = "see the supervisor's log; `handoff show --full` shows the results of the steps"
+        advice = "see the supervisor's log. The job keeps the results of its steps"
         end = JobEnded(status=JobStatus.FAILED, reason=f"{why}: {advice}")
         later = fold_on(state, [RecordedEvent(state.version + 1, now, end)])
         commit = Commit(

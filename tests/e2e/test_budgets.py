@@ -212,7 +212,7 @@ def test_a_job_that_asks_for_budget_waits_for_its_user_and_continues_with_more(
         timeout_s=60,
         expected="the question",
     )
-    assert f"handoff retry {job_id} --max-usd X" in jobs.info(job_id).waiting_for
+    assert "continue the job with a higher limit" in jobs.info(job_id).waiting_for
     assert greedy.paid["asking"] == 3
     jobs.retry(job_id, limits=NewLimits(max_turns=6))
     wait_until(

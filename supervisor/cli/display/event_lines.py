@@ -65,6 +65,7 @@ from handoff_queue.supervisor.cli.display.job_view import (
     collapse_steps,
     names,
 )
+from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.terminal import count_text, shorten
 from handoff_queue.supervisor.client.plan_changes import change_in_words, change_of
 from handoff_queue.supervisor.lifecycle.child_job_costs import bill_of, bill_text
@@ -173,7 +174,7 @@ def newly_missing(before: JobView, after: JobView) -> Iterator[str]:
     """Yield a line for each new reason why the job waits."""
     for reason in after.waiting_reasons:
         if reason not in before.waiting_reasons:
-            yield str(reason)
+            yield describe_with_command(reason)
 
 
 def lines_about_arrivals(before: JobView, after: JobView) -> Iterator[str]:

@@ -27,6 +27,7 @@ from handoff_queue.supervisor.cli.display.activity import (
 )
 from handoff_queue.supervisor.cli.display.job_status import headline, usage_and_quote
 from handoff_queue.supervisor.cli.display.job_view import MAX_ROWS, JobView
+from handoff_queue.supervisor.cli.display.remedies import describe_with_command
 from handoff_queue.supervisor.cli.display.tables import choose_rows, cut_name, cut_words
 from handoff_queue.supervisor.cli.display.terminal import count_text, money, shorten
 from handoff_queue.supervisor.client.plan_changes import change_in_words, change_of
@@ -246,7 +247,7 @@ def _missing(view: JobView) -> list[str]:
 
     They also say which child jobs get too small a part of the budget.
     """
-    reasons = list(map(str, view.waiting_reasons))
+    reasons = list(map(describe_with_command, view.waiting_reasons))
     if view.job and view.job.child_jobs_lack:
         reasons.append(f"its child jobs get {view.job.child_jobs_lack}")
     for child in view.children.values():

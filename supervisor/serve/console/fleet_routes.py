@@ -116,7 +116,7 @@ def _versions(processes: Iterable[LiveProcess]) -> dict[str, tuple[LiveProcess, 
 
 
 def _alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list[str]:
-    """Return the problems of the fleet, one text each, with the command that helps.
+    """Return the problems of the fleet, one text each, with the action that helps.
 
     Args:
         unplanned: number of jobs that wait for a worker of one of some specialists, by these.
@@ -124,23 +124,18 @@ def _alarms(stats: FleetStats, unplanned: Mapping[tuple[str, ...], int]) -> list
     alarms: list[str] = []
     for specialists, count in sorted(unplanned.items()):
         names = " or ".join(f"`{name}`" for name in specialists) or "any specialist"
-        command = f"worker {specialists[0]}" if specialists else "worker --all"
-        alarms.append(
-            f"Jobs that wait for a worker of {names}: {count:,}. Start a worker with"
-            f" `handoff {command}`."
-        )
+        alarms.append(f"Jobs that wait for a worker of {names}: {count:,}. Start a worker.")
     for agent in stats.agents:
         if agent.queued and not agent.workers and not agent.is_paused:
             alarms.append(
                 f"No worker serves {agent.agent}, and {agent.queued:,} handoffs wait for it: start"
-                f" one with `handoff worker {agent.agent}`."
+                " a worker."
             )
     queued = stats.supervisor_roles.queued
     if (stats.open_jobs or queued) and not stats.supervisors:
         waiting = f" Handoffs of roles that wait: {queued:,}." if queued else ""
         alarms.append(
-            f"No supervisor runs. Open jobs: {stats.open_jobs:,}.{waiting} Start a supervisor"
-            " with `handoff supervisor`."
+            f"No supervisor runs. Open jobs: {stats.open_jobs:,}.{waiting} Start a supervisor."
         )
     return alarms
 

@@ -24,7 +24,7 @@ from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.usage import cost_usd
 from handoff_queue.supervisor.client.waiting_reasons import with_waiting
 from handoff_queue.supervisor.serve.authentication import Access, check_visible
-from handoff_queue.supervisor.serve.console.pages import environment, render, without_commands
+from handoff_queue.supervisor.serve.console.pages import environment, render
 from handoff_queue.supervisor.serve.console.session import Operates, Reads
 from handoff_queue.supervisor.serve.job_routes import cursor_of, is_cursor, place_of
 from handoff_queue.supervisor.serve.problem_documents import Problem
@@ -52,11 +52,6 @@ class JobRow:
     @property
     def usd(self) -> float | None:
         return cost_usd(self.job.cost_microusd)
-
-    @property
-    def waits_for(self) -> str:
-        """Return the reasons to wait. The row has a link instead of the commands to decide."""
-        return without_commands(self.job.waiting_for, self.job.job_id)
 
     @property
     def tokens(self) -> int:

@@ -28,7 +28,7 @@ from handoff_queue.supervisor.client.tool_call_approvals import subject_of
 from handoff_queue.supervisor.quoting.quote_history import working_seconds
 from handoff_queue.supervisor.serve.approval_questions import arguments_of, open_questions
 from handoff_queue.supervisor.serve.console.document_routes import document_link
-from handoff_queue.supervisor.serve.console.pages import duration, without_commands
+from handoff_queue.supervisor.serve.console.pages import duration
 from handoff_queue.supervisor.text.sanitizing import plain
 from handoff_queue.supervisor.tracing.page import answer_html, report_sections, sources_html
 from handoff_queue.supervisor.tracing.timeline import steps_without_handoff, timeline_of
@@ -88,11 +88,6 @@ class JobPage:
         kinds = ["ended" if status.has_ended else "open"]
         kinds.append("decision" if self.record.job.asks else status.value)
         return kinds
-
-    @property
-    def waits(self) -> list[str]:
-        """Return the reasons to wait. The page has buttons instead of the commands to decide."""
-        return [without_commands(line, self.record.job.job_id) for line in self.record.waits]
 
     @property
     def failed_handoffs(self) -> list[tuple[str, str, str]]:

@@ -7,7 +7,6 @@ style. So a text that became markup by mistake still runs no script.
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from functools import cache
 from http import HTTPStatus
@@ -20,8 +19,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from handoff_queue.shared.types.ids import JobId
-from handoff_queue.supervisor.client.waiting_reasons import APPROVAL, CALL_APPROVAL, DECISION
 from handoff_queue.supervisor.serve.console.session import (
     BROWSER_COOKIE,
     Visit,
@@ -174,16 +171,6 @@ def render(
     if request.cookies.get(BROWSER_COOKIE) != browser:
         set_cookie(request, response, BROWSER_COOKIE, browser)
     return response
-
-
-_UNPAUSE = re.compile(r"continue it with `handoff unpause [^`]+`")
-
-
-def without_commands(reasons: str, job_id: JobId) -> str:
-    """Return reasons to wait with the way in the console in place of commands."""
-    for commands in (APPROVAL, CALL_APPROVAL, DECISION):
-        reasons = reasons.replace(f": {commands.format(job_id)}", "")
-    return _UNPAUSE.sub("unpause it on the page Fleet", reasons)
 
 
 def go_to(path: str) -> RedirectResponse:

@@ -12,7 +12,8 @@ from handoff_queue.shared.types.events import JobStatus
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.shared.types.names import SUPERVISOR_QUEUE
 from handoff_queue.supervisor.cli.display.job_view import JobUpdate, JobView
-from handoff_queue.supervisor.cli.follow_job import without_commands
+from handoff_queue.supervisor.cli.display.remedies import describe_with_command
+from handoff_queue.supervisor.cli.follow_job import with_remedies_in_place
 from handoff_queue.supervisor.client.waiting_reasons import WaitingReason, waiting_reasons
 
 JOB = JobInfo(JobId("j-0123456789ab"), JobStatus.WAITING, 1, "What is HNSW?", 0.0, cancelled=False)
@@ -21,7 +22,7 @@ UNSERVED = {"coder": "no sandbox: bubblewrap is not installed"}
 
 
 def shown_reasons(*entries: WaitingReason) -> str:
-    (moment,) = without_commands(
+    (moment,) = with_remedies_in_place(
         [JobUpdate(JobView(JOB.job_id, waiting_reasons=entries))], UNSERVED
     )
     return "; ".join(map(str, moment.view.waiting_reasons))
@@ -39,7 +40,7 @@ def shown_reasons(*entries: WaitingReason) -> str:
 def test_no_entry_names_a_command(job: JobInfo) -> None:
     entries = waiting_reasons(job, Presence(frozenset(), {}, {}))
 
-    assert all("`handoff" in str(entry) for entry in entries)
+    assert all("`handoff" in describe_with_command(entry) for entry in entries)
     assert "`handoff" not in shown_reasons(*entries)
     assert "here" in shown_reasons(*entries) or "starts it again" in shown_reasons(*entries)
 

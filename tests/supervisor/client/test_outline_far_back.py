@@ -53,7 +53,7 @@ def test_a_question_is_shown_after_any_number_of_later_events(shell: Shell, tmp_
     outline = outline_on(shell.store, job_id)
 
     assert not any(event.type == "approval_asked" for event in shell.events(job_id)[-TAIL_EVENTS:])
-    assert any("handoff approve" in note for note in outline.notes)
+    assert any("approve it or reject it" in note for note in outline.notes)
     assert any("waits for an approval" in line for line in outline.left_out)
 
 

@@ -137,7 +137,7 @@ def test_jobs_whose_specialists_have_no_worker_are_an_alarm(
 
     page = local.get("/fleet").text
 
-    assert "Jobs that wait for a worker of `nosuch`: 2. Start a worker with" in page
+    assert "Jobs that wait for a worker of `nosuch`: 2. Start a worker.<" in page
     assert "Jobs that wait for a worker of `writer`" not in page
 
 

@@ -97,8 +97,7 @@ def test_a_step_names_its_specialist_that_no_worker_serves(
 
     assert why(local, job_id, issued) == f"queued: waits for {role}, which no worker serves"
     assert waits(local, job_id) == [
-        f"step {issued.step_id} waits for a worker of `{role}`: start one with `handoff worker"
-        f" {role}`"
+        f"step {issued.step_id} waits for a worker of `{role}`: start one"
     ]
 
 
@@ -129,21 +128,19 @@ def test_a_step_whose_tool_call_needs_an_approval_names_the_tool(
 
     assert why(local, job_id, issued) == "queued: waits for approval of send_mail"
     assert waits(local, job_id) == [
-        "the job waits for an approval of a call of send_mail by a person since TIME"
+        "the job waits for an approval of a call of send_mail by a person since TIME:"
+        " approve the call or reject it"
     ]
 
 
-def test_a_step_of_a_paused_specialist_names_the_reason_and_the_page_that_ends_the_pause(
+def test_a_step_of_a_paused_specialist_names_the_reason_of_the_pause(
     shell: Shell, local: Visitor, tmp_path: Path
 ) -> None:
     job_id, issued = open_step(shell, tmp_path)
     role = issued.assigned_to
     shell.store.pauses.pause(role, "bad key")
     shell.claim(job_id, issued)
-    line = (
-        f"step {issued.step_id} waits for `{role}`, which is paused (bad key): unpause it on the"
-        " page Fleet"
-    )
+    line = f"step {issued.step_id} waits for `{role}`, which is paused (bad key): unpause it"
 
     assert why(local, job_id, issued) == f"queued: waits for {role}, which is paused"
     assert waits(local, job_id) == [line]
@@ -197,9 +194,7 @@ def test_a_role_without_a_supervisor_says_so(shell: Shell, local: Visitor) -> No
     job_id, issued = open_role(shell, "planner")
 
     assert why(local, job_id, issued) == "queued: waits for a supervisor, and none runs"
-    assert waits(local, job_id) == [
-        "the job waits for a supervisor: start one with `handoff supervisor`"
-    ]
+    assert waits(local, job_id) == ["the job waits for a supervisor: start one"]
 
 
 def test_a_step_of_a_sub_supervisor_waits_for_its_child_job(shell: Shell) -> None:
@@ -229,7 +224,9 @@ def test_a_job_names_the_answer_that_a_person_must_give(
     asked = {"asked_last": "7", "approval:7": what.value}
     jobs.store.connection.redis.hset(keys.progress(job_id), mapping=asked)
 
-    assert waits(local, job_id) == [f"the job waits for {answer} by a person since TIME"]
+    assert waits(local, job_id) == [
+        f"the job waits for {answer} by a person since TIME: approve it or reject it"
+    ]
 
 
 def test_a_job_names_the_spent_budget_that_a_person_must_decide_about(
@@ -240,15 +237,16 @@ def test_a_job_names_the_spent_budget_that_a_person_must_decide_about(
     jobs.store.connection.redis.hset(keys.job(job_id), "asks", "its budget is spent")
 
     assert waits(local, job_id) == [
-        "the job waits for a decision by a person since TIME, because its budget is spent"
+        "the job waits for a decision by a person since TIME, because its budget is spent:"
+        " continue the job with a higher limit, or cancel the job"
     ]
 
 
 @pytest.mark.parametrize(
     ("specialists", "reason"),
     [
-        ((), "a worker of any specialist: start one with `handoff worker --all`"),
-        (("poet", "clerk"), "a worker of `poet` or `clerk`: start one with `handoff worker poet`"),
+        ((), "a worker of any specialist: start one"),
+        (("poet", "clerk"), "a worker of `poet` or `clerk`: start one"),
     ],
 )
 def test_a_job_that_no_worker_can_begin_names_the_specialists(
