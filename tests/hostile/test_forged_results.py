@@ -297,14 +297,18 @@ def test_a_worker_cannot_hide_a_result_of_another_role_behind_an_event_of_its_ow
     signed.jobs.cancel(unserved)
 
 
-@pytest.mark.parametrize("identity", [None, "worker-analyst"], ids=["unsigned", "unreadable"])
+@pytest.mark.parametrize(
+    ("identity", "origins"),
+    [(None, 100), ("worker-analyst", 100), ("worker-analyst", 10_000)],
+    ids=["unsigned", "unreadable", "too long to be read"],
+)
 def test_a_handoff_is_open_again_after_a_long_forged_end(
-    signed: SignedSystem, unserved: JobId, identity: str | None
+    signed: SignedSystem, unserved: JobId, identity: str | None, origins: int
 ) -> None:
     """No version can read an event with so many origins."""
     forged = forged_result(signed.store, unserved)
     attacker = signed.store_of(identity) if identity else signed.store
-    end(claim_of(attacker, unserved), forged, (DOCUMENT,) * 100)
+    end(claim_of(attacker, unserved), forged, (DOCUMENT,) * origins)
     signed.wait_for_letter(f"of {unserved}")
 
     key = handoff_key(signed.store, unserved, forged.handoff_id)
