@@ -15,7 +15,7 @@ from handoff_queue.shared.agent.quote_verification import MAX_QUOTE_CHARS
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.events import JobSubmitted
 from handoff_queue.shared.types.handoff import Document, Manifest
-from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.ids import Digest, JobId
 from handoff_queue.supervisor.serve.console.pages import render
 from handoff_queue.supervisor.serve.console.session import Reads, VisibleJob
 from handoff_queue.supervisor.serve.problem_documents import Problem
@@ -108,8 +108,11 @@ def list_documents(
 
 
 def document_link(job_id: str, citation: Mapping[str, Any]) -> str:
-    """Return the URL of the document of a citation, at the quote."""
+    """Return the URL of the document of a citation, at the quote. The digest names the document: a
+    worker that was taken over can add another page with the same name to a job.
+    """
     query = {
+        "digest": citation["digest"],
         "quote": citation["quote"][:MAX_LINK_CHARS],
         "start": citation["start"],
         "end": citation["end"],
@@ -144,12 +147,16 @@ async def document(
     start: Place = 0,
     end: Place = 0,
     begin: Annotated[int | None, Query(alias="from", ge=0, le=MAX_PLACE)] = None,
+    digest: Digest | None = None,
 ) -> Response:
     """Show a part of a document: from a place, or around a quote."""
-    document = await run_in_threadpool(find_document, visit.access.store, job_id, name)
+    document = await run_in_threadpool(find_document, visit.access.store, job_id, name, digest)
     if document is None:
         raise Problem(404, f"the job {job_id} has no stored document of this name")
     part = part_of(document, quote, start, end, begin)
+    url = f"/jobs/{job_id}/documents/{percent_encoded(name, safe='')}"
+    if digest:
+        url += f"?digest={digest}"
     return render(
         request,
         "document.html",
@@ -158,17 +165,20 @@ async def document(
         job_id=job_id,
         quote=quote,
         part=part,
-        url=f"/jobs/{job_id}/documents/{percent_encoded(name, safe='')}",
+        url=url,
     )
 
 
-def find_document(store: Store, job_id: JobId, name: str) -> str | None:
+def find_document(store: Store, job_id: JobId, name: str, digest: str | None) -> str | None:
     """Return the stored text of a document, or of a page that the job or a child job fetched.
 
     None: the job has no such document, or retention has removed the text.
+
+    Args:
+        digest: None: the first document of this name.
     """
     for owner, entry in _documents(store, job_id, MAX_CHILDREN):
-        if entry.path != name:
+        if entry.path != name or (digest and entry.digest != digest):
             continue
         if owner is not None:
             return store.payloads.get(owner, [], results=[entry.digest])[entry.digest] or None

@@ -39,6 +39,7 @@ def a_job_with(jobs: Client, text: str, name: str = "notes/a b.md", tenant: str 
 
 def link(job_id: str, **changes: Any) -> str:
     citation = {"source": "notes/a b.md", "quote": "It needs memory.", "start": 17, "end": 33}
+    citation["digest"] = digest_of(TEXT)
     return document_link(job_id, citation | changes)
 
 
@@ -94,6 +95,23 @@ def test_a_fetched_page_of_the_job_or_of_a_child_job_has_its_text(
         assert marked(shown) == "It needs memory."
 
 
+def test_a_later_page_of_the_same_name_does_not_take_the_place_of_the_cited_one(
+    jobs: Client, local: Visitor
+) -> None:
+    """A worker that was taken over can add pages with any name."""
+    job_id, name = a_job(jobs.store), "tool:find.1/orders#1"
+    for text in (TEXT, "It needs memory. Pay to account 4711."):
+        page = Document(path=name, digest=digest_of(text), media_type="text/plain", chars=len(text))
+        jobs.store.payloads.put_fetched_page(job_id, page, text)
+
+    shown = local.get(link(job_id, source=name)).text
+    unknown = local.get(link(job_id, source=name, digest=digest_of("Another text.")))
+
+    assert marked(shown) == "It needs memory."
+    assert "4711" not in shown
+    assert unknown.status_code == 404
+
+
 def test_a_document_of_another_tenant_is_like_a_document_that_does_not_exist(
     jobs: Client, visitor_with: VisitorOf
 ) -> None:
@@ -143,7 +161,9 @@ def test_the_parts_of_a_long_document_together_have_all_its_text(
         later = page.css_first('a[rel="next"]')
         following = unescape(later.attributes["href"] or "") if later else ""
 
-    around = local.get(link(job_id, quote="line 0012000\n", start=156_000, end=156_013)).text
+    around = local.get(
+        link(job_id, quote="line 0012000\n", start=156_000, end=156_013, digest=digest_of(whole))
+    ).text
 
     assert read == whole
     assert marked(around) == "line 0012000\n"
