@@ -191,18 +191,22 @@ def _apply_event(state: JobState, recorded: RecordedEvent) -> JobState:
 
 
 def _with_possible_time(state: JobState, recorded: RecordedEvent) -> RecordedEvent:
-    """Return an event with a time that does not make the job's waits longer. No signature holds for
-    the time of an event, and a worker that was taken over may write the times of its events.
+    """Return an event with a possible time. No signature holds for the time of an event, and a
+    worker that was taken over may write any time of its events.
 
-    An event of a worker is not older than the event before. The result of a handoff that is not
-    open has the time of the event before.
+    An event of a worker has the time of the event before it if its own time is earlier, or after
+    the deadline. So has a result of a handoff that is not open.
     """
     event, at = recorded.event, recorded.at
-    if isinstance(event, HandoffFinished) and event.handoff_id not in state.open:
-        at = state.as_of
-    elif isinstance(event, HandoffFinished | UserMessageTaken | ApprovalAsked):
-        at = max(at, state.as_of)
-    return recorded if at == recorded.at else replace(recorded, at=at)
+    if isinstance(event, HandoffFinished):
+        is_late = event.handoff_id not in state.open
+    elif isinstance(event, UserMessageTaken) or (isinstance(event, ApprovalAsked) and event.call):
+        is_late = False
+    else:
+        return recorded
+    if is_late or not state.as_of <= at <= state.deadline:
+        return replace(recorded, at=state.as_of)
+    return recorded
 
 
 def _changes_of(state: JobState, recorded: RecordedEvent) -> dict[str, Any]:

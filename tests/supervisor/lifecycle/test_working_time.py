@@ -15,6 +15,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf, Approvals
 from handoff_queue.shared.types.limits import JobLimits
+from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.quoting.quote_history import working_seconds
 from tests.doubles.simulated_job import SimulatedJob
@@ -133,3 +134,19 @@ def test_a_second_result_of_a_handoff_moves_no_deadline(at: float) -> None:
 
     assert job.state.waited_s == 5.0
     assert job.state.deadline == deadline + 5.0
+
+
+@pytest.mark.parametrize("at", [0.0, LATE_S])
+def test_a_result_with_a_false_time_counts_for_the_cap_of_the_day(at: float) -> None:
+    job, honest_job = SimulatedJob(JobLimits()), SimulatedJob(JobLimits())
+    usage = Usage(input_tokens=1_000, output_tokens=100)
+    for running_job in (job, honest_job):
+        running_job.advance()
+        running_job.make_plan(a="")
+        running_job.advance()
+    job.now = at
+    for running_job in (job, honest_job):
+        running_job.finish("a", usage=usage)
+
+    assert any(honest_job.state.verified_usage.today)
+    assert job.state.verified_usage == honest_job.state.verified_usage
