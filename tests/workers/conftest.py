@@ -6,7 +6,6 @@ Python warns about such connections only from version 3.13.
 from __future__ import annotations
 
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,6 @@ from typing import Any
 import pytest
 
 from handoff_queue.workers.index.index import DocumentIndex
-
-_opened: list[sqlite3.Connection] = []
-
-
-def _record_connection(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "sqlite3.connect/handle":
-        _opened.append(arguments[0])
-
-
-sys.addaudithook(_record_connection)
 
 
 def _is_open(connection: sqlite3.Connection) -> bool:
@@ -35,10 +24,21 @@ def _is_open(connection: sqlite3.Connection) -> bool:
 
 @pytest.fixture(autouse=True)
 def every_database_is_closed() -> Iterator[None]:
-    """Fail if the test leaves a database open. This fixture starts first and so checks last."""
-    _opened.clear()
-    yield
-    still_open, _opened[:] = [connection for connection in _opened if _is_open(connection)], []
+    """Fail if the test leaves a database open. This fixture starts first and so checks last.
+
+    An audit hook would see each connection, too. But it stays, and slows down all later tests.
+    """
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def connect_and_record(*arguments: Any, **more: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments, **more))
+        return opened[-1]
+
+    with pytest.MonkeyPatch.context() as changes:
+        changes.setattr(sqlite3, "connect", connect_and_record)
+        yield
+    still_open = [connection for connection in opened if _is_open(connection)]
     for connection in still_open:
         connection.close()
     assert not still_open, "a test left databases open: take `index` or `indexes`"
