@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("handoff_queue", "pyproject.toml", "README.md")
+SOURCES = ("handoff_queue", "pyproject.toml", "setup.py", "README.md")
 """Sources of a wheel."""
 EXTRAS = ("", "cli", "worker", "all")
 """Installs that `main` measures. The empty one is the client's."""
@@ -52,7 +52,12 @@ class Environment:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel in a copy of the sources, so that no old `build/` gets into it."""
+    """Build the wheel in a copy of the sources, so that the clone gets no new files."""
+    return build_wheel_of(copy_sources(folder), folder / "dist")
+
+
+def copy_sources(folder: Path) -> Path:
+    """Copy the sources of a wheel to a new folder in this folder, and return the new folder."""
     copy = folder / "sources"
     copy.mkdir()
     for name in SOURCES:
@@ -61,8 +66,13 @@ def build_wheel(folder: Path) -> Path:
             shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, copy / name)
-    run_uv("build", "--wheel", "--out-dir", str(folder / "dist"), str(copy))
-    (wheel,) = (folder / "dist").glob("*.whl")
+    return copy
+
+
+def build_wheel_of(sources: Path, target: Path) -> Path:
+    """Build the wheel of these sources into the folder `target`."""
+    run_uv("build", "--wheel", "--out-dir", str(target), str(sources))
+    (wheel,) = target.glob("*.whl")
     return wheel
 
 
