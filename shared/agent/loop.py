@@ -58,6 +58,7 @@ from handoff_queue.shared.types.errors import (
     StoreError,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, StopReason
+from handoff_queue.shared.types.model import CONTEXT_FULL, CUT_OFF
 from handoff_queue.shared.types.names import TAKES_NO_MESSAGES
 from handoff_queue.shared.types.specialist import SpecialistSpec
 
@@ -69,8 +70,6 @@ limit, and a model that writes too much twice writes too much again.
 """
 MAX_CALLS_AFTER_LAST_TURN = 2
 """Replies with calls of tools after the last turn. A model that calls once more may answer then."""
-LENGTH_LIMIT, CONTEXT_FULL = "max_tokens", "model_context_window_exceeded"
-"""Stop reasons of the Messages API for a reply that was cut off."""
 REPEATS_PROMPTS = Defect("the answer only repeats its instructions", "give the work itself")
 _log = log_of(__name__)
 
@@ -339,7 +338,7 @@ class Agent:
             return self._result_builder.build_failed_result(
                 self._conversation, StopReason.REFUSED, why_declined(self._conversation, text)
             )
-        was_cut = reply.stop_reason in (LENGTH_LIMIT, CONTEXT_FULL)
+        was_cut = reply.stop_reason in CUT_OFF
         may_repair = self._may_repair(was_cut=was_cut)
         if may_repair and reply.stop_reason == CONTEXT_FULL:
             may_repair = self._clear_refused_results()
@@ -348,7 +347,7 @@ class Agent:
             return self._result_builder.build_from_answer(answer, self._conversation)
         except InvalidAnswer as problem:
             if not may_repair:
-                return self._end_without_answer(str(problem), was_cut=was_cut)
+                return self._end_without_answer(str(problem), reply)
             if was_cut:
                 advice = shortening_advice(self._dependencies.answer_format)
                 text = too_long_prompt(reply.usage.output_tokens, advice)
@@ -401,13 +400,14 @@ class Agent:
             checkpoints.append(observe_no_result(call, NoResult.NOTHING_DONE))
         self._transcript.store(*checkpoints, AgentPrompted(reason=reason, text=text))
 
-    def _end_without_answer(self, problem: str, *, was_cut: bool) -> HandoffResult:
+    def _end_without_answer(self, problem: str, reply: ModelReplied) -> HandoffResult:
         """Return the result of an invalid answer that the model may not fix any more."""
-        if was_cut:
+        if reply.stop_reason in CUT_OFF:
+            limit = f"at its limit of {self._limits.max_output_tokens:,} tokens"
+            if reply.stop_reason == CONTEXT_FULL:
+                limit = "because the context window of the model was full"
             return self._result_builder.build_stopped_result(
-                self._conversation,
-                StopReason.MAX_TOKENS,
-                f"the answer was cut off at its limit of {self._limits.max_output_tokens:,} tokens",
+                self._conversation, StopReason.MAX_TOKENS, f"the answer was cut off {limit}"
             )
         if self._conversation.turns >= self._limits.max_turns and self._conversation.repairs == 0:
             return self._result_builder.build_stopped_result(

@@ -35,7 +35,7 @@ from handoff_queue.shared.types.errors import (
     LimitReached,
 )
 from handoff_queue.shared.types.handoff import AgentHandoff, StopReason
-from handoff_queue.shared.types.model import Block
+from handoff_queue.shared.types.model import CUT_OFF, Block
 
 MIN_SAME_CHARS = 200
 """Characters of the shortest result that is not shown a second time."""
@@ -131,7 +131,7 @@ class ToolCallRunner:
         conversation = self._transcript.conversation
         if conversation.turns >= self._handoff.limits.max_turns:
             return NoResult.NO_TURNS_LEFT
-        if reply.stop_reason == "max_tokens" and call is reply.content[-1]:
+        if reply.stop_reason in CUT_OFF and call is reply.content[-1]:
             return NoResult.CUT_CALL
         if call["id"] in conversation.started_ids or conversation.may_have_run(call):
             return NoResult.MAY_HAVE_RUN

@@ -33,6 +33,10 @@ MessageParam = dict[str, Any]
 
 COMPACTION = "compaction"
 """Type of the block with a summary that the provider has written and signed."""
+CONTEXT_FULL = "model_context_window_exceeded"
+"""Stop reason of a reply that has filled the context window of the model."""
+CUT_OFF = ("max_tokens", CONTEXT_FULL)
+"""Stop reasons of the Messages API for a reply that was cut off. Its last call is not complete."""
 
 
 class Effort(StrEnum):

@@ -289,7 +289,8 @@ def test_an_answer_that_stays_too_long_is_salvaged() -> None:
     assert result.output.startswith("Rust")
 
 
-def test_a_call_that_was_cut_is_not_run() -> None:
+@pytest.mark.parametrize("stop_reason", ["max_tokens", "model_context_window_exceeded"])
+def test_a_call_that_was_cut_is_not_run(stop_reason: str) -> None:
     ran: list[str] = []
 
     def note(arguments: dict[str, Any]) -> str:
@@ -298,7 +299,7 @@ def test_a_call_that_was_cut_is_not_run() -> None:
 
     cut = Reply(
         blocks=({"type": "tool_use", "id": "t", "name": "look", "input": {"q": "half"}},),
-        stop_reason="max_tokens",
+        stop_reason=stop_reason,
     )
     run = run_with_replies(cut, answer_reply(), tools=(a_tool("look", note),))
     run.go()

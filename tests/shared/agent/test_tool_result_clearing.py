@@ -335,6 +335,15 @@ def test_a_reply_that_fills_the_window_is_asked_again_with_a_shorter_context() -
     assert len(clearings_in(run.checkpoints)) == 1
 
 
+def test_a_reply_that_fills_the_window_without_results_to_clear_names_the_window() -> None:
+    full = Reply(
+        blocks=({"type": "text", "text": '{"status": "ok", "out'},),
+        stop_reason="model_context_window_exceeded",
+    )
+    result = small_run(full).go()
+    assert result.error == "the answer was cut off because the context window of the model was full"
+
+
 def test_a_context_without_long_results_ends_as_before() -> None:
     run = small_run(calls_of_tools(call(1, "none", {})), answer_reply())
     assert run.go().status is ResultStatus.OK
