@@ -37,8 +37,7 @@ MIN_SCORES = 12
 """Least number of scores with which figures are scaled. LEVEL needs at least 11."""
 MAX_ERROR = 100
 """A quote that is wrong by a larger factor has no score, because the scores scale the quotes of all
-jobs. A worker that was taken over may write any samples
-of its specialists.
+jobs. A worker that was taken over may write any samples of its specialists.
 """
 COLD = 1.5
 """Factor of the simulated `most` until there are `MIN_SCORES` scores."""

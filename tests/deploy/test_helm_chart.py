@@ -409,9 +409,7 @@ def test_keda_scales_each_role_on_the_wanted_slots_of_the_server(helm: Helm, job
     asked = trigger["metadata"]
 
     host, port, path = re.fullmatch(r"http://(.+)\.agents\.svc:(\d+)(/.+)", asked["url"]).groups()  # type: ignore[union-attr]
-    place = re.fullmatch(
-        r'agents\.#\(agent=="(.+)"\)\.(\w+)', asked["valueLocation"]
-    )
+    place = re.fullmatch(r'agents\.#\(agent=="(.+)"\)\.(\w+)', asked["valueLocation"])
     agent, field = place.groups()  # type: ignore[union-attr]
     with TestClient(app, base_url=URL, client=LOCAL) as http:
         stats = http.get(path).json()

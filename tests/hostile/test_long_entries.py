@@ -22,7 +22,7 @@ from handoff_queue.shared.store.journal_signature_check import (
 )
 from handoff_queue.shared.store.payloads import MAX_DRAFT_BYTES, pack
 from handoff_queue.shared.store.store import Store
-from handoff_queue.shared.types.checkpoints import AgentPrompted
+from handoff_queue.shared.types.checkpoints import AgentPrompted, PromptReason
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.events import EventRefused, StepsAbandoned
 from handoff_queue.shared.types.ids import HandoffId, JobId
@@ -155,10 +155,15 @@ def test_long_entries_are_no_reason_to_leave_out_a_job_of_a_list(store: Store) -
     assert store.job_summaries.read_routing_decision(job_id) is None
 
 
+def packed_prompt(text: str) -> bytes:
+    """Return a stored message of the agent loop."""
+    return pack(AgentPrompted(reason=PromptReason.LAST_TURN, text=text).to_json())
+
+
 TURNS = [
-    [pack(AgentPrompted(text="first").to_json()), b"=" + b"x" * MAX_TURNS_BYTES],
+    [packed_prompt("first"), b"=" + b"x" * MAX_TURNS_BYTES],
     [b"=x"] * (MAX_TURNS_BYTES // 100),
-    [pack(AgentPrompted(text="x" * (MAX_TURNS_BYTES // 2)).to_json())] * 3,
+    [packed_prompt("x" * (MAX_TURNS_BYTES // 2))] * 3,
 ]
 
 
