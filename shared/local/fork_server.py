@@ -257,8 +257,11 @@ class ForkServer:
         return (
             _module_index(command) is not None
             and _startup_variables(environment) == _startup_variables(self._environment)
-            and self._process.poll() is None
+            and self._is_running()
         )
+
+    def _is_running(self) -> bool:
+        return self._process.poll() is None
 
     def fork(
         self,

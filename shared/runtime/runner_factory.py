@@ -108,8 +108,8 @@ def _select_shown_documents(
 
 
 def _with_external_model(dependencies: RunDependencies, external: ExternalModel) -> RunDependencies:
-    """Return the dependencies of an agent with an external model. Its calls go through no batch,
-    and the provider shortens none of its requests.
+    """Return the dependencies of an agent with an external model. The calls of this agent go
+    through no batch, and the provider shortens no request.
     """
     return replace(
         dependencies,
