@@ -86,7 +86,7 @@ def test_a_method_refuses_a_wrong_argument_in_words(name: str, jobs: Client) -> 
         "path": "a/b",
         "request": Request("Compare."),
         "requests": [],
-        "role": "writer",
+        "agent": "writer",
         "text": "x",
         "token_id": "0123abcd",
         "wait_s": 0.0,
