@@ -18,6 +18,11 @@ from handoff_queue.shared.store.commit import with_versions
 from handoff_queue.shared.store.encryption_at_rest import draft_place, turns_place
 from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, payload_arguments, verify_payload
+from handoff_queue.shared.store.positional_arguments import (
+    FinishArguments,
+    TakeMessagesArguments,
+    TurnArguments,
+)
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import Connection, retry_until_answered
 from handoff_queue.shared.store.script_arguments import (
@@ -342,18 +347,19 @@ class HandoffClaim:
         """
         with self._lock:
             self._check_claim()
-            arguments = [
-                self.handoff_id,
-                self.fence,
-                int(self.lease_s * 1000),
-                *retention_arguments(self.keep_s, self.deadline),
-                self._stored_count,
-                known,
-                len(events),
-                *events,
-                *(self._pack_checkpoint(prompt)[1] for prompt in prompts),
-            ]
-            answer = self._run_until_answered("take_messages", arguments)
+            keep_ms, deadline = retention_arguments(self.keep_s, self.deadline)
+            arguments = TakeMessagesArguments(
+                handoff=self.handoff_id,
+                fence=self.fence,
+                lease_ms=int(self.lease_s * 1000),
+                keep_ms=keep_ms,
+                deadline=deadline,
+                known=self._stored_count,
+                knows=known,
+                events=len(events),
+            )
+            stored_forms = [self._pack_checkpoint(prompt)[1] for prompt in prompts]
+            answer = self._run_until_answered("take_messages", [*arguments, *events, *stored_forms])
             if answer == b"ok":
                 self._stored_count += len(prompts)
             self.apply_answer(answer)
@@ -466,27 +472,29 @@ class HandoffClaim:
         digest = ref(text).digest
         unwritten, stored_forms = _unzip_checkpoints(self._unwritten)
         kept_forms = stored_forms if self.keeps_turns else []
-        arguments = [
-            self.handoff_id,
-            self.fence,
-            self.keep_s * 1000,
-            int(CHORD_SILENCE_S * 1000),
-            digest,
-            self._usage_argument(unwritten) or self._open_charge,
-            len(events),
-            int(result.status in URGENT),
-            int(self.keeps_turns),
-            self.evaluation_id,
-            result.status.value,
-            self.limiter.usage_of_bucket(result.usage),
-            len(kept_forms),
-            int(takes_messages),
-            self._sharing_argument(result, digest),
+        arguments = FinishArguments(
+            handoff=self.handoff_id,
+            fence=self.fence,
+            keep_ms=self.keep_s * 1000,
+            silence_ms=int(CHORD_SILENCE_S * 1000),
+            digest=digest,
+            used_json=self._usage_argument(unwritten) or self._open_charge,
+            events=len(events),
+            urgent=int(result.status in URGENT),
+            keeps_turns=int(self.keeps_turns),
+            evaluation=self.evaluation_id,
+            status=result.status.value,
+            bucket_use=self.limiter.usage_of_bucket(result.usage),
+            checkpoints=len(kept_forms),
+            takes_messages=int(takes_messages),
+            sharing=self._sharing_argument(result, digest),
+        )
+        lists = (
             *sign_events(self.trust, self.job_id, events, word=self.fence),
             *kept_forms,
             *payload_arguments(self.connection.sealing, self.job_id, (text, *payloads)),
-        ]
-        return FinishRequest(events, tuple(arguments))
+        )
+        return FinishRequest(events, (*arguments, *lists))
 
     def _sharing_argument(self, result: HandoffResult, digest: Digest) -> str:
         """Return how this handoff shares its run, for `parts/results.lua`. The value is `copy` with
@@ -606,21 +614,24 @@ class HandoffClaim:
             )
             usage_json = self._usage_argument(checkpoints)
             call = self.limiter.admission_arguments(expected)
-            arguments = [
-                self.handoff_id,
-                self.fence,
-                int(self.lease_s * 1000),
-                *retention_arguments(self.keep_s, self.deadline),
-                usage_json,
-                worst_case_argument(worst, call, takes_messages=takes_messages, is_last=is_last),
-                self._doing,
-                self._stored_count,
-                sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
-                int(gets_further),
-                _batch_in(checkpoints),
-                *stored_forms,
-            ]
-            answer: list[Any] = self._run_until_answered("turn", arguments)
+            keep_ms, deadline = retention_arguments(self.keep_s, self.deadline)
+            arguments = TurnArguments(
+                handoff=self.handoff_id,
+                fence=self.fence,
+                lease_ms=int(self.lease_s * 1000),
+                keep_ms=keep_ms,
+                deadline=deadline,
+                used_json=usage_json,
+                worst_json=worst_case_argument(
+                    worst, call, takes_messages=takes_messages, is_last=is_last
+                ),
+                doing=self._doing,
+                known=self._stored_count,
+                tools=sum(isinstance(checkpoint, ToolObserved) for checkpoint in checkpoints),
+                gets_further=int(gets_further),
+                batch_id=_batch_in(checkpoints),
+            )
+            answer: list[Any] = self._run_until_answered("turn", [*arguments, *stored_forms])
             if answer[0] not in (b"lost", b"dropped"):
                 self._stored_count += len(checkpoints)
                 self._unwritten.clear()

@@ -28,6 +28,7 @@ from handoff_queue.shared.store.graceful_shutdown import Drain
 from handoff_queue.shared.store.handoff_info import roles_of
 from handoff_queue.shared.store.journal import Journal
 from handoff_queue.shared.store.payloads import unpack
+from handoff_queue.shared.store.positional_arguments import ClaimArguments
 from handoff_queue.shared.store.rate_limiter import RateLimiter
 from handoff_queue.shared.store.redis.connection import (
     Connection,
@@ -139,9 +140,10 @@ class Claims:
         """
         asked_at = time.monotonic()
         until = asked_at + CLAIM_PATIENCE_S
-        arguments = [[keys.job(request.job_id)], self._arguments(request)]
+        script_keys, arguments = [keys.job(request.job_id)], list(self._arguments(request))
         answer = retry_until_answered(
-            lambda: self._connection.script("claim", *arguments), lambda: time.monotonic() < until
+            lambda: self._connection.script("claim", script_keys, arguments),
+            lambda: time.monotonic() < until,
         )
         return self._claim(request, answer, asked_at)
 
@@ -238,21 +240,22 @@ class Claims:
             return (), type(error).__name__
         return tuple(checkpoints), None
 
-    def _arguments(self, request: ClaimRequest) -> list[Any]:
-        """Return the arguments of `claim` in `parts/claims.lua`."""
+    def _arguments(self, request: ClaimRequest) -> ClaimArguments:
         call = self._limiter(request).admission_arguments(request.expected)
-        return [
-            request.handoff_id,
-            request.digest,
-            request.worker,
-            int(self._settings.lease_s * 1000),
-            MAX_CLAIMS,
-            *retention_arguments(self._settings.retention_s, request.deadline),
-            worst_case_argument(request.first, call, takes_messages=True),
-            request.fence,
-            request.max_microusd or "",
-            request.run_name,
-        ]
+        keep_ms, deadline = retention_arguments(self._settings.retention_s, request.deadline)
+        return ClaimArguments(
+            handoff=request.handoff_id,
+            digest=request.digest,
+            worker=request.worker,
+            lease_ms=int(self._settings.lease_s * 1000),
+            most_claims=MAX_CLAIMS,
+            keep_ms=keep_ms,
+            deadline=deadline,
+            worst_json=worst_case_argument(request.first, call, takes_messages=True),
+            fence=request.fence,
+            max_microusd=request.max_microusd or "",
+            run_name=request.run_name,
+        )
 
     def _limiter(self, request: ClaimRequest) -> RateLimiter:
         bucket = ""

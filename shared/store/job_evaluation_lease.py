@@ -45,6 +45,7 @@ from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.claim_requests import MAX_FAILED_EVALUATIONS
 from handoff_queue.shared.store.journal import MAX_EVENTS_A_READ, MAX_PAGE_BYTES, Journal
 from handoff_queue.shared.store.journal_signature_check import end_of
+from handoff_queue.shared.store.positional_arguments import BeginEvaluationArguments
 from handoff_queue.shared.store.redis.connection import Connection, ScriptCall
 from handoff_queue.shared.types.errors import PoisonJob, StoreUnavailable, TooManyEvaluators
 from handoff_queue.shared.types.events import RecordedEvent
@@ -87,17 +88,19 @@ class EvaluationLease:
                 recorded, and the job is due again soon.
         """
         frozen_s = self.lease_s * FROZEN_AFTER_LEASES
-        answer = self._evaluate(
-            "begin",
-            after,
-            MAX_EVENTS_A_READ,
-            MAX_FAILED_EVALUATIONS,
-            int(frozen_s * 1000),
-            int(COALESCING_S * 1000),
-            int(self.lease_s * 1000),
-            int(self.journal.checks_signatures),
-            MAX_PAGE_BYTES,
+        arguments = BeginEvaluationArguments(
+            name=self.name,
+            action="begin",
+            version=after,
+            most_events=MAX_EVENTS_A_READ,
+            most_evaluations=MAX_FAILED_EVALUATIONS,
+            frozen_ms=int(frozen_s * 1000),
+            together_ms=int(COALESCING_S * 1000),
+            lease_ms=int(self.lease_s * 1000),
+            wants_ends=int(self.journal.checks_signatures),
+            most_bytes=MAX_PAGE_BYTES,
         )
+        answer = self._evaluate(*arguments)
         verdict = answer[0]
         if verdict == b"frozen":
             raise PoisonJob(
@@ -123,12 +126,12 @@ class EvaluationLease:
         If Redis is unreachable, the note stays.
         """
         with suppress(StoreUnavailable):
-            self._evaluate("end")
+            self._evaluate(self.name, "end")
 
     def _evaluate(self, *arguments: Any) -> Sequence[Any]:
         """Run `lease_job_evaluation.lua` for this evaluation, and return its answer."""
         answer: Sequence[Any] = self.connection.script(
-            "lease_job_evaluation", self._keys, [self.name, *arguments]
+            "lease_job_evaluation", self._keys, list(arguments)
         )
         return answer
 

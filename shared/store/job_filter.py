@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from handoff_queue.shared.store.positional_arguments import JobFilterArguments
 from handoff_queue.shared.types.events import JobStatus
 
 
@@ -49,17 +50,17 @@ def list_arguments(where: JobFilter, place: str, jobs_read: int, count: int) -> 
     least: str | int = ""
     if where.min_microusd is not None:
         least = where.min_microusd
-    return [
-        place,
-        lowest,
-        jobs_read,
-        count,
-        where.tenant,
-        where.mode,
-        where.priority,
-        where.text.encode().lower().decode(),  # as Lua does: ASCII only
-        least,
-        where.specialist,
-        where.failed_specialist,
-        *sorted(where.statuses),
-    ]
+    arguments = JobFilterArguments(
+        place=place,
+        lowest=lowest,
+        most_read=jobs_read,
+        most=count,
+        tenant=where.tenant,
+        mode=where.mode,
+        priority=where.priority,
+        text=where.text.encode().lower().decode(),  # as Lua does: ASCII only
+        min_usd=least,
+        assigned=where.specialist,
+        failed=where.failed_specialist,
+    )
+    return [*arguments, *sorted(where.statuses)]

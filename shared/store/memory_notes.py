@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from handoff_queue.shared.store import keys
 from handoff_queue.shared.store.payloads import SHORT_BYTES, pack, unpack
+from handoff_queue.shared.store.positional_arguments import MemoryNoteArguments
 from handoff_queue.shared.store.redis.connection import Connection
 from handoff_queue.shared.store.script_arguments import rows
 from handoff_queue.shared.types.errors import MalformedMessage, NotesFull, StoreError
@@ -125,18 +126,18 @@ class Notes:
             new: the sealed text; empty to remove the note.
             moved: see `write`.
         """
-        arguments = [
-            path,
-            b"" if old is None else old.stored_bytes,
-            new,
-            int(self._connection.now() * 1000),
-            int(expires_at * 1000),
-            MAX_NOTES,
-            "" if moved is None else moved.note.path,
-            b"" if moved is None else moved.stored_bytes,
-        ]
+        arguments = MemoryNoteArguments(
+            path=path,
+            old=b"" if old is None else old.stored_bytes,
+            new=new,
+            now=int(self._connection.now() * 1000),
+            until_ms=int(expires_at * 1000),
+            most=MAX_NOTES,
+            moved_from="" if moved is None else moved.note.path,
+            moved=b"" if moved is None else moved.stored_bytes,
+        )
         script_keys = [keys.notes(tenant), keys.note_expiry(tenant)]
-        return int(self._connection.script("store_memory_note", script_keys, arguments))
+        return int(self._connection.script("store_memory_note", script_keys, list(arguments)))
 
     def _read(self, tenant: str, path: str, stored_bytes: bytes) -> Note | None:
         """Return a stored note, or None if it cannot be read, or belongs to another path."""

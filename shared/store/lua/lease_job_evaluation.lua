@@ -1,26 +1,24 @@
 -- Begin an evaluation of a job, and read the journal after a version; or end an evaluation that no
 -- other script ends; or store the heartbeat of a long evaluation.
--- KEYS job, due.  ARGV: evaluation, 'end'; or evaluation, 'heartbeat'; or evaluation, 'begin',
--- version, most events, most evaluations, frozen_ms, together_ms, lease_ms, wants ends (1|0), most
--- bytes.
+-- KEYS job, due.  ARGV: `BeginEvaluationArguments` in `positional_arguments.py`. The actions 'end'
+-- and 'heartbeat' have only the first two.
 -- Returns {verdict, entries, ends, version of the journal}: for each entry that ends a handoff, its
 -- place among the entries (from 1), and the fence and the version of the end in the handoff's hash.
 -- Verdicts: ok | frozen (too many evaluations never ended) | crowded (as many evaluations as may
 -- run have not ended, and the job is due again soon). Only `ok` has entries: see `entries_after`.
 local job, due = KEYS[1], KEYS[2]
-local name = ARGV[1]
-if ARGV[2] == 'end' then
+local name, action, version, most_events, most_evaluations, frozen_ms, together_ms, lease_ms,
+  wants_ends, most_bytes = unpack(ARGV, 1, 10)
+if action == 'end' then
   end_evaluation(job, name, redis.call('HGET', job, 'evaluations'))
   return { 'ok', {} }
 end
-if ARGV[2] == 'heartbeat' then
+if action == 'heartbeat' then
   store_heartbeat(job, name, now_ms())
   return { 'ok', {} }
 end
-local most = tonumber(ARGV[5])
-local frozen = tonumber(ARGV[6])
-local together = tonumber(ARGV[7])
-local lease = tonumber(ARGV[8])
+local most, frozen = tonumber(most_evaluations), tonumber(frozen_ms)
+local together, lease = tonumber(together_ms), tonumber(lease_ms)
 local at = now_ms()
 
 -- Return the number of groups of times. A time within `within` ms after the first time of a group
@@ -64,9 +62,9 @@ if status then
   begin_evaluation(job, name, at, evaluations)
   if verdict == 'frozen' then return { verdict, {} } end
 end
-local entries = entries_after(job, tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[10]))
+local entries = entries_after(job, tonumber(version), tonumber(most_events), tonumber(most_bytes))
 local ends = {}
-if ARGV[9] == '1' then
+if wants_ends == '1' then
   for place, entry in ipairs(entries) do
     local FINISHED = '^{"type":"handoff_finished","handoff_id":"([^"]+)"'
     local handoff = string.match(entry_event(entry), FINISHED)

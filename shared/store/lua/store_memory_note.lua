@@ -1,11 +1,8 @@
 -- Store or remove a note of a tenant, if it is still as the caller has read it.
--- KEYS notes, expiry.  ARGV: path, old value ('': it must not exist), new value ('': remove it),
--- Unix ms now, Unix ms of the note's expiry, most notes, path and value of a note that the new
--- value replaces at another path ('': none).
+-- KEYS notes, expiry.  ARGV: `MemoryNoteArguments` in `positional_arguments.py`.
 -- Returns 1; 0: the note has changed; -1: the tenant has too many notes.
 local notes, expiry = KEYS[1], KEYS[2]
-local path, old, new, now, until_ms, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-local moved_from, moved = ARGV[7], ARGV[8]
+local path, old, new, now, until_ms, most, moved_from, moved = unpack(ARGV, 1, 8)
 for _, expired in ipairs(redis.call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, 100)) do
   redis.call('HDEL', notes, expired)
   redis.call('ZREM', expiry, expired)

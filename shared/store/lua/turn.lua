@@ -1,27 +1,19 @@
 -- A turn in one round trip: store checkpoints, settle the last call, reserve the next one, renew
 -- the lease, and check for a cancel and a pause.
--- KEYS job.  ARGV: handoff, fence, lease_ms, keep_ms, deadline (Unix ms | 0), used (JSON or
--- ''), upper bound of the next call (JSON or ''; `takes_messages` and `last`: see
--- `HandoffClaim.reserve`), doing, number of checkpoints that the claim knows to be stored, number
--- of new checkpoints that are a tool's answer, 1 if the new checkpoints are progress after lost
--- claims (or 0), id of the batch that the reserved call is in and name of the call there ('':
--- unchanged), then the new checkpoints. A repeated call after a lost answer changes no budget (a
--- bucket may count one call too many). If the number of stored checkpoints is not the one that the
--- claim knows, Redis has restored older data, and the claim is lost. The next claim continues from
--- the stored checkpoints.
+-- KEYS job.  ARGV: `TurnArguments` in `positional_arguments.py`, then the new checkpoints. For
+-- `takes_messages` and `last` of the next call see `HandoffClaim.reserve`.
+-- A repeated call after a lost answer changes no budget (a bucket may count one call too many). If
+-- the number of stored checkpoints is not the one that the claim knows, Redis has restored older
+-- data, and the claim is lost. The next claim continues from the stored checkpoints.
 -- Returns {'ok', share that `admit` took...} | {'lost'} | {'dropped'} | {'cancelled'} | {'paused'}
 -- | {'wait'} | {'rate_limit', ms, why} | {'limit', level, name} | {'messages'}: the agent must
 -- first take messages of users, and nothing is reserved.
 local FIRST = 13 -- position of the first new checkpoint
-local job, handoff, fence = KEYS[1], ARGV[1], ARGV[2]
-local lease = tonumber(ARGV[3])
-local keep = keep_from_now(ARGV[4], ARGV[5])
-local used = from_json(ARGV[6])
-local worst = from_json(ARGV[7])
-local doing = ARGV[8]
-local known = tonumber(ARGV[9])
-local tools = tonumber(ARGV[10])
-local gets_further, batch_id = ARGV[11] == '1', ARGV[12]
+local handoff, fence, lease_ms, keep_ms, deadline, used_json, worst_json, doing, known, tools,
+  gets_further, batch_id = unpack(ARGV, 1, FIRST - 1)
+local job, lease, keep = KEYS[1], tonumber(lease_ms), keep_from_now(keep_ms, deadline)
+local used, worst = from_json(used_json), from_json(worst_json)
+known, tools = tonumber(known), tonumber(tools)
 local new = #ARGV - FIRST + 1
 local handoff_hash, turns_list = handoff_key(job, handoff), turns_key(job, handoff)
 local member = id_of(job) .. '/' .. handoff
@@ -42,7 +34,9 @@ if new > 0 and stored == known then
   -- Progress shows that this handoff did not cause the lost claims: a handoff that freezes its
   -- process writes nothing. A last reply is not progress, because reading it may freeze the
   -- process.
-  if claims ~= '1' and gets_further then redis.call('HSET', handoff_hash, 'claims', '1') end
+  if claims ~= '1' and gets_further == '1' then
+    redis.call('HSET', handoff_hash, 'claims', '1')
+  end
   if tools > 0 then redis.call('HINCRBY', handoff_hash, 'tools', tools) end
   if batch_id ~= '' then redis.call('HSET', handoff_hash, 'batch', batch_id) end
   if used then

@@ -35,11 +35,7 @@ local function read_checkpoints(turns_list)
 end
 
 -- Claim the exclusive right to run one handoff, for one lease.
--- Arguments: handoff, digest of the message, worker, lease_ms, max_claims, keep_ms, deadline (ms |
--- 0), upper bound of the first call (JSON or ''), fence: a random word that only this claim knows
--- (the store keeps its SHA-1),
--- most micro-dollars of the handoff by the file of this process ('': no limit),
--- name of the run that equal handoffs share ('': it shares none; see `parts/shared_runs.lua`).
+-- Arguments: `ClaimArguments` in `positional_arguments.py`. The store keeps the SHA-1 of the fence.
 -- A call that is repeated after a lost answer is the same claim.
 -- `fresh`: digest and role of a handoff that the same script issues. No other process can have
 -- touched that handoff.
@@ -50,7 +46,7 @@ end
 -- seven have only the first three values. Claims that were given back do not count.
 local function claim(job, arguments, fresh)
   local handoff, digest, worker, lease_ms, most_claims, keep_ms, deadline, worst_json, fence,
-    max_usd, run_name = unpack(arguments, 1, 11)
+    max_microusd, run_name = unpack(arguments, 1, 11)
   local lease = tonumber(lease_ms)
   local keep = keep_from_now(keep_ms, deadline)
   local worst = from_json(worst_json)
@@ -127,7 +123,7 @@ local function claim(job, arguments, fresh)
     'lease', until_ms, 'claims', integer(claims + 1), 'heartbeat', now, 'started_at', started_at,
     'claimed_at', now
   )
-  lower_max_usd(handoff_hash, tonumber(max_usd))
+  lower_max_usd(handoff_hash, tonumber(max_microusd))
   if not fresh then
     redis.call('HDEL', handoff_hash, 'lost', 'waits', 'unread', 'deferred', 'bucket')
   end

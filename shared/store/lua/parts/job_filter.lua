@@ -1,13 +1,12 @@
--- The filter of the list of jobs. ARGV: score to start from ('+inf', or '(' and a score to start
--- below), lowest score, most jobs to read, most jobs to return, then tenant, mode, priority, text
--- in the title or the id (lower case), least cost, assigned specialist and failed specialist, each
--- '' for any, then statuses (none: any).
+-- The filter of the list of jobs. ARGV: `JobFilterArguments` in `positional_arguments.py`, then
+-- statuses (none: any).
 
 local FIRST_STATUS = 12
 
 -- Return the filter by the names of its conditions. '': any. `statuses` is a set; nil: any.
 local function read_filter()
-  local tenant, mode, priority, text, min_usd, assigned, failed = unpack(ARGV, 5, 11)
+  local place, lowest, most_read, most, tenant, mode, priority, text, min_usd, assigned,
+    failed = unpack(ARGV, 1, FIRST_STATUS - 1)
   local filter = {
     tenant = tenant, mode = mode, priority = priority, text = text, min_usd = min_usd,
     assigned = assigned, failed = failed,

@@ -58,14 +58,7 @@ local function add_sample(handoff_hash, role, child, bucket_use, at)
 end
 
 -- End a handoff with a result.
--- Arguments: handoff, fence, keep_ms, silence_ms (time until the sweeper wakes a job whose chord
--- body did not come), result digest, used (JSON or ''), number of events, urgent (1|0), keeps its
--- turns (1|0), evaluation that continues after this end ('' none), the result's status, the tokens
--- that count for the bucket (JSON or 'null'), number of further checkpoints to keep, takes messages
--- (1|0),
--- how it shares its run ('': not; 'copy' and the argument of `count_copy`: this result is a copy;
--- 'run' and the proof: others may copy it),
--- then the events, the checkpoints, and pairs of digest and compressed payload.
+-- Arguments: `FinishArguments` in `positional_arguments.py`, and the lists that follow them.
 -- Returns {'ok', open parts of the group (-1: it has no group), version, Unix ms, wake the
 -- supervisor before the group is done (1|0)} | {'lost'} | {'dropped'} | {'messages'}: the agent
 -- must first take messages of users, and nothing is stored.
