@@ -16,7 +16,7 @@ WALKTHROUGHS = {
     if heading.startswith("Add a")
 }
 ROOMS = ("shared", "supervisor", "workers", "chaos", "tests")
-OF_THE_EXAMPLE = {"StepNoted"}
+OF_THE_EXAMPLE = {"StepNoted", "max_tool_calls"}
 """Names that the reader adds, or that the page gives as an example."""
 CODE = re.compile(r"`([^`\n]+)`")
 BLOCK = re.compile(r"^(?:\d+\. |- |\| |(?=[A-Z`])).*(?:\n(?!\n|\d+\. |- |\| |#).*)*", re.MULTILINE)
