@@ -180,7 +180,8 @@ def progress(job_id: JobId) -> str:
 
 def log(job_id: JobId) -> str:
     """list: the journal; entry n is event n: its time (Unix ms), a space, and the event as JSON.
-    Workers may only append to it.
+    Workers may only append to it. An entry with more than 65,536 bytes counts only if the field
+    `long_events` of the job has its number.
     """
     return f"{job(job_id)}:log"
 

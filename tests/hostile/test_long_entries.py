@@ -1,5 +1,6 @@
 """A worker that was taken over writes long values where other processes read. These processes read
-little of them. So the values take no memory of a supervisor, of the next worker, or of a client.
+only the beginnings of such values. So the values take little memory of a supervisor, of the next
+worker and of a client.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def test_without_keys_a_long_entry_of_a_worker_cannot_be_read(store: Store) -> N
         store.journal.read(job_id)
 
 
-def test_long_entries_are_no_reason_to_leave_out_a_job_of_a_list(store: Store) -> None:
+def test_a_list_of_jobs_reads_past_a_long_entry(store: Store) -> None:
     job_id = a_job(store)
     store.connection.redis.rpush(keys.log(job_id), LONG)
 

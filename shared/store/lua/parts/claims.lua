@@ -21,7 +21,7 @@ local function end_wait(handoff_hash, since, earlier_ms, at)
 end
 
 -- Return the checkpoints of a handoff; one empty text if they are too long. A worker of the same
--- role that was taken over may have written any number of checkpoints, and of any length.
+-- role that was taken over may have written any number of checkpoints, of any length.
 local MAX_TURNS_BYTES = 64 * 10 ^ 6 -- as in `claim_requests.py`
 local COST = 100 -- bytes besides the text
 local function read_checkpoints(turns_list)
