@@ -18,9 +18,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import HandoffFinished, RecordedEvent
 from handoff_queue.shared.types.handoff import AgentHandoff, HandoffResult, ref
-from handoff_queue.shared.types.message import digest_of
-from handoff_queue.shared.types.origins import tool_of_source
-from handoff_queue.shared.types.step_events import MAX_PASSAGES, Passage
+from handoff_queue.shared.types.step_events import MAX_PASSAGES, Passage, passage_of
 
 
 class AttemptEnd(StrEnum):
@@ -124,10 +122,7 @@ def passages_of(result: HandoffResult) -> tuple[Passage, ...]:
         if not claim.id.startswith(f"{result.step_id}."):
             continue
         for source in claim.sources:
-            place = f"{source.digest} {source.start}"
-            if tool_of_source(source.source) is not None:
-                place = f"{source.source} {place}"
-            passages[digest_of(place)[:12]] = None
+            passages[passage_of(source)] = None
     return tuple(passages)[:MAX_PASSAGES]
 
 

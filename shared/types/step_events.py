@@ -9,6 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt, StringConstraints
 
 from handoff_queue.shared.types.handoff import (
     BlobRef,
+    Citation,
     ClaimId,
     ResultStatus,
     SharedRun,
@@ -22,7 +23,7 @@ from handoff_queue.shared.types.ids import (
     StepIdField,
 )
 from handoff_queue.shared.types.limits import JobLimits
-from handoff_queue.shared.types.message import Message, OmitNone
+from handoff_queue.shared.types.message import Message, OmitNone, digest_of
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.origins import Origins
 from handoff_queue.shared.types.plan import Repeat, Synthesis
@@ -189,6 +190,11 @@ Passage = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")]
 """First digits of a hash of a document's digest and of the place of a quote in it."""
 MAX_PASSAGES = 32
 """Passages of one result that its event names."""
+
+
+def passage_of(citation: Citation) -> Passage:
+    """Return the passage that a citation is about."""
+    return digest_of(f"{citation.digest} {citation.start}")[:12]
 
 
 class HandoffFinished(Message):

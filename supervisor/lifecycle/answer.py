@@ -19,6 +19,7 @@ from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import is_private, is_untrusted
 from handoff_queue.shared.types.plan import Synthesis
+from handoff_queue.shared.types.step_events import passage_of
 from handoff_queue.supervisor.lifecycle.citation_numbers import (
     note_on_rest,
     notes_on_code,
@@ -267,7 +268,7 @@ def assemble(state: JobState, status: JobStatus, texts: ResultTexts, label: str 
         status=status,
         text=text,
         value=None if isinstance(content.value, str) else content.value,
-        citations=citations,
+        citations=_without_false_finders(state, citations),
         gaps=gaps,
         to_finish_microusd=to_finish(state),
         open_points=open_points,
@@ -285,6 +286,24 @@ def _text_with_disputes(
         disputes_section(disputes, content.body), claims, content.citations
     )
     return f"{content.text}{section}", citations
+
+
+def _without_false_finders(
+    state: JobState, citations: Iterable[NumberedCitation]
+) -> tuple[NumberedCitation, ...]:
+    """Return the citations, each without its step if no result of this step cites the place. The
+    worker of another step has then added the claim under the name of this step.
+    """
+    parts = sources_of_answer(state)
+    checked: list[NumberedCitation] = []
+    for item in citations:
+        finder = state.steps.get(item.step) if item.step and item.step not in parts else None
+        known = finder.all_passages if finder else None
+        if known is not None and passage_of(item.citation) not in known:
+            checked.append(item.model_copy(update={"step": None}))
+        else:
+            checked.append(item)
+    return tuple(checked)
 
 
 def body_of(state: JobState, parts: list[HandoffResult]) -> str:

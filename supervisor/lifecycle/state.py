@@ -258,6 +258,10 @@ class StepState(Message):
     """Number of its claims that can be compared with other claims."""
     passages: tuple[Passage, ...] = ()
     """Places in documents that its own claims cite."""
+    all_passages: tuple[Passage, ...] | None = ()
+    """Places that the own claims of its results cite, also those of earlier attempts. None:
+    unknown, because a result cites too many places, or is of a forked job.
+    """
     stop_reason: StopReason | None = None
     """Stop reason of its latest attempt; None: it runs, or was abandoned."""
     trouble: BlobRef | None = None

@@ -17,6 +17,7 @@ from handoff_queue.shared.types.events import (
 from handoff_queue.shared.types.handoff import UNREADABLE, BlobRef, ResultStatus, StopReason
 from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.job_options import ApprovalOf
+from handoff_queue.shared.types.step_events import MAX_PASSAGES, Passage
 from handoff_queue.supervisor.lifecycle.state import (
     AttemptFeedback,
     JobState,
@@ -65,6 +66,7 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "stop_reason": event.stop_reason,
             "comparable": event.comparable,
             "passages": event.passages or (),
+            "all_passages": _all_passages_after(step, event),
             "cost_microusd": event.usage.cost_microusd,
             "to_finish_microusd": event.to_finish_microusd,
             "trouble": trouble,
@@ -73,6 +75,14 @@ def with_result(step: StepState, event: HandoffFinished) -> StepState:
             "tried": tried_specialists,
         }
     )
+
+
+def _all_passages_after(step: StepState, event: HandoffFinished) -> tuple[Passage, ...] | None:
+    """Return the places that the own claims of all results of a step cite; None: unknown."""
+    passages = event.passages or ()
+    if step.all_passages is None or len(passages) >= MAX_PASSAGES:
+        return None
+    return tuple(dict.fromkeys((*step.all_passages, *passages)))
 
 
 def restore_earlier_result(

@@ -464,3 +464,58 @@ def test_the_gate_for_sources_replaces_the_open_point(gates: Gates, points: int)
     answer = answer_of(job, a_result("a", "2 USD [a.c1].", claims=FIGURES))
 
     assert len(answer.open_points) == points
+
+
+def finders(answer: Answer) -> dict[str, str | None]:
+    """Return the steps that the answer names for its sources."""
+    return {item.citation.source: item.step for item in answer.citations}
+
+
+def find_and_write(job: SimulatedJob, found: str, *cited: Claim) -> None:
+    """Let the step `find` cite a source, and the step `write` use these claims."""
+    job.finish("find", claims=(claim_of("find.c1", citation_of(found)),))
+    job.advance()
+    output = "".join(f"So it is [{claim.id}]. " for claim in cited)
+    job.finish("write", output=output, claims=cited)
+    job.advance()
+
+
+def test_a_source_that_no_result_of_its_step_cites_names_no_step() -> None:
+    """The worker of another step has added the claim."""
+    job = planned(find="", write="find")
+    true_claim = claim_of("find.c1", citation_of("one.md"))
+    forged = claim_of("find.c9", citation_of("forged.md"))
+    own = claim_of("write.c1", citation_of("own.md"))
+    find_and_write(job, "one.md", true_claim, forged, own)
+
+    answer = assemble(job.state, JobStatus.OK, job.texts, None)
+
+    assert finders(answer) == {"one.md": "find", "forged.md": None, "own.md": "write"}
+
+
+def test_a_source_of_an_earlier_attempt_names_its_step_and_a_forged_one_does_not() -> None:
+    job = planned(find="", write="find")
+    old = claim_of("find.c1", citation_of("old.md"))
+    find_and_write(job, "old.md", old)
+    job.review(find="Look again.", write="Write again.")
+    job.advance()
+    find_and_write(job, "new.md", old, claim_of("find.c9", citation_of("forged.md")))
+
+    answer = assemble(job.state, JobStatus.OK, job.texts, None)
+
+    assert finders(answer) == {"old.md": "find", "forged.md": None}
+
+
+def test_a_step_with_too_many_sources_for_its_event_is_named_for_each_source() -> None:
+    job = planned(find="", write="find")
+    claims = tuple(
+        claim_of(f"find.c{number}", citation_of(f"{number}.md")) for number in range(1, 41)
+    )
+    job.finish("find", claims=claims)
+    job.advance()
+    job.finish("write", output=f"So it is [{claims[-1].id}].", claims=(claims[-1],))
+    job.advance()
+
+    answer = assemble(job.state, JobStatus.OK, job.texts, None)
+
+    assert finders(answer) == {"40.md": "find"}
