@@ -350,8 +350,8 @@ def load_specialists(
     of a later folder replaces a specialist of the same name.
 
     Raises:
-        InvalidSpecialist: a folder is missing, a file has faults, or two files of one folder
-            have the same name.
+        InvalidSpecialist: a folder is missing or has no specialist, a file has faults, or two
+            files of one folder have the same name.
     """
     specialists: dict[str, SpecialistSpec] = {}
     for folder in folders:
@@ -390,12 +390,22 @@ def _resolve_alias(values: dict[str, Any]) -> None:
 
 
 def _files_of(folder: Path) -> Iterator[Path]:
-    """Yield the files of specialists in a folder, without hidden files and `NOT_SPECIALISTS`."""
+    """Yield the files of specialists in a folder, without hidden files and `NOT_SPECIALISTS`.
+
+    Raises:
+        InvalidSpecialist: there is no such folder, or it has no file of a specialist.
+    """
     if not folder.is_dir():
         raise InvalidSpecialist(f"{folder}: no such folder; name a folder of Markdown files")
+    has_specialists = False
     for path in files_with_suffix(folder, {".md"}):
         if not path.name.startswith(".") and path.name.lower() not in NOT_SPECIALISTS:
+            has_specialists = True
             yield path
+    if not has_specialists:
+        raise InvalidSpecialist(
+            f"{folder}: has no specialist: write a file NAME.md, or name another folder"
+        )
 
 
 def _wrong_keys(parts: FrontMatter) -> Iterator[_Fault]:

@@ -42,6 +42,10 @@ from handoff_queue.supervisor.text.plain_yaml import read_bounded
 MAX_BYTES = 5_000_000
 MAX_CASES = 1_000
 MAX_REFERENCE_CHARS = 10_000
+_NO_OBJECT = ("json_invalid", "model_type")
+"""Pydantic's types of the problem that a line is no JSON object."""
+_SAMPLE = '{"id": "a", "request": "...", "gates": {"min_words": 50}}'
+"""A valid line."""
 
 
 class GoldenCase(BaseModel):
@@ -74,7 +78,10 @@ class GoldenCase(BaseModel):
     @model_validator(mode="after")
     def _validate_measures(self) -> Self:
         if self.gates in (None, Gates()) and self.rubric is None:
-            raise ValueError("it has neither gates nor a rubric: nothing would measure its answer")
+            raise ValueError(
+                "it has neither gates nor a rubric, so nothing would measure its answer: add for"
+                ' example "gates": {"min_words": 50}'
+            )
         if self.gates and self.gates.fact_checker:
             raise ValueError(
                 "a fact-checker checks an answer while its job runs: leave gates.fact_checker out"
@@ -98,7 +105,7 @@ def read_golden(path: Path) -> tuple[GoldenCase, ...]:
         ) from error
     cases = list(_cases_in(path, lines))
     if not cases:
-        raise UserError(f"{path} holds no request: write one JSON object a line")
+        raise UserError(f"{path} holds no request: write one JSON object a line, such as {_SAMPLE}")
     if len(cases) > MAX_CASES:
         raise UserError(
             f"{path} holds more than {MAX_CASES:,} requests: split it into several golden sets"
@@ -121,10 +128,9 @@ def _cases_in(path: Path, lines: list[str]) -> Iterator[GoldenCase]:
             case = GoldenCase.model_validate_json(line)
         except ValidationError as error:
             problem = problems_of(error, kind=GoldenCase, shows_values=True)
-            raise UserError(
-                f'{path}:{number}: {problem}; write one JSON object a line, such as {{"id": "a",'
-                ' "request": "..."}'
-            ) from error
+            if error.errors()[0]["type"] in _NO_OBJECT:
+                problem += f"; write one JSON object a line, such as {_SAMPLE}"
+            raise UserError(f"{path}:{number}: {problem}") from error
         except (MalformedMessage, UserError) as error:
             raise UserError(f"{path}:{number}: {error}") from error
         if case.id in known:

@@ -65,18 +65,25 @@ def load_tools(folder: Path, on_load: Callable[[str], None] = _ignore) -> tuple[
         on_load: called with the path of each file before it is loaded.
 
     Raises:
-        InvalidTool: the folder is missing, a file does not load, a function has no docstring or
-            types, or two tools have the same name.
+        InvalidTool: the folder is missing or has no file of tools, a file does not load, a
+            function has no docstring or types, or two tools have the same name.
     """
     folder = expand_folder(folder, "--tools")
     if not folder.is_dir():
         raise InvalidTool(f"no such folder of tools: {folder} (give an existing folder to --tools)")
+    files = [
+        file for file in files_with_suffix(folder, {".py"}) if not file.name.startswith(("_", "."))
+    ]
+    if not files:
+        raise InvalidTool(
+            f"{folder}: has no file of tools: write a file NAME.py, or give another folder to"
+            " --tools"
+        )
     tools: list[tuple[str, UserTool]] = []
-    for file in files_with_suffix(folder, {".py"}):
-        if not file.name.startswith(("_", ".")):
-            on_load(str(file))
-            for name, function in _functions_of(_load(file)):
-                tools.append((str(file), _as_tool(function, name, str(file))))
+    for file in files:
+        on_load(str(file))
+        for name, function in _functions_of(_load(file)):
+            tools.append((str(file), _as_tool(function, name, str(file))))
     return _unique_tools(tools)
 
 

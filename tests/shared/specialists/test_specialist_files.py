@@ -392,7 +392,15 @@ def test_a_name_twice_within_a_folder_is_refused_with_both_files(tmp_path: Path)
 def test_a_readme_and_hidden_files_are_not_specialists(tmp_path: Path) -> None:
     write_specialist(tmp_path, "# About this folder", "README.md")
     write_specialist(tmp_path, "junk", ".hidden.md")
-    assert load_specialists(tmp_path) == {}
+    write_specialist(tmp_path, front(), "counter.md")
+    assert list(load_specialists(tmp_path)) == ["counter"]
+
+
+@pytest.mark.parametrize("name", ["README.md", ".hidden.md", "counter.txt"])
+def test_a_folder_without_a_specialist_is_refused(tmp_path: Path, name: str) -> None:
+    write_specialist(tmp_path, front(), name)
+    with pytest.raises(InvalidSpecialist, match=f"^{tmp_path}: has no specialist: write a file"):
+        load_specialists(tmp_path)
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:

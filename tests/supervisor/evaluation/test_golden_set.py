@@ -35,12 +35,16 @@ def read_lines(tmp_path: Path, *lines: object) -> tuple[GoldenCase, ...]:
             r"golden\.jsonl:2: 'gates' is given twice; remove one",
         ),
         ({**VALID_CASE, "id": "B C"}, "id: must be lower-case letters"),
-        ({"id": "b", "request": "What?"}, r"golden\.jsonl:2: it has neither gates nor a rubric"),
+        ("[]", r"golden\.jsonl:2: .*; write one JSON object a line, such as"),
+        (
+            {"id": "b", "request": "What?"},
+            r"golden\.jsonl:2: it has neither gates nor a rubric, .*: add .* \{.min_words.: 50\}$",
+        ),
         (
             {"id": "b", "request": "What?", "gates": {}},
             r"golden\.jsonl:2: it has neither gates nor a rubric",
         ),
-        ({**VALID_CASE, "id": "b", "gate": {}}, "gate: there is no such field"),
+        ({**VALID_CASE, "id": "b", "gate": {}}, r"gate: there is no such field[^{]*$"),
         ({**VALID_CASE, "id": "b", "gates": {"required": ["("]}}, "not a regular expression"),
         (
             {**VALID_CASE, "id": "b", "gates": {"fact_checker": "legal"}},
@@ -60,6 +64,16 @@ def test_an_invalid_line_is_reported_with_its_number(
 ) -> None:
     with pytest.raises(UserError, match=message):
         read_lines(tmp_path, VALID_CASE, line)
+
+
+@pytest.mark.parametrize("line", ["{", "[]"])
+def test_the_line_that_an_error_proposes_is_valid(tmp_path: Path, line: str) -> None:
+    with pytest.raises(UserError) as refused:
+        read_lines(tmp_path, line)
+
+    (case,) = read_lines(tmp_path, str(refused.value).partition("such as ")[2])
+
+    assert case.gates is not None
 
 
 def test_an_empty_golden_set_is_refused(tmp_path: Path) -> None:

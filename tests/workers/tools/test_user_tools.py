@@ -363,7 +363,13 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_with_a_leading_underscore_are_ignored(tmp_path: Path) -> None:
-    assert definitions(tmp_path, _draft="raise RuntimeError") == {}
+    text = "def same() -> str:\n    'Says.'\n    return ''\n"
+
+    assert set(definitions(tmp_path, _draft="raise RuntimeError", a=text)) == {"same"}
+
+
+def test_a_folder_without_a_file_of_tools_is_refused(tmp_path: Path) -> None:
+    assert "has no file of tools" in refusal(tmp_path, _draft="raise RuntimeError")
 
 
 def test_an_installed_package_offers_a_module_of_tools_or_one(
