@@ -212,12 +212,21 @@ class Tool:
     """Kind of data in the results."""
     acts: bool = False
     """True if a call changes something outside of the job, such as an order or a message."""
+    writes: bool = False
+    """True if a call changes data of the tenant in our store, such as a note of the memory."""
     sends: tuple[str, ...] = ()
     """Hosts that get data of the call; `ANY_HOST`: the model chooses the host."""
     url_argument: str | None = None
     """Argument that holds the URL that a call sends to. None: the hosts in `sends` are fixed."""
     origins: tuple[Origin, ...] | None = None
     """Origins of the results; None: see `result_origins`."""
+
+    @property
+    def changes_something(self) -> bool:
+        """Return whether a call may change something. The author of a tool that is not safe to
+        repeat may have left out `acts`.
+        """
+        return self.acts or self.writes or not self.repeatable
 
     @property
     def result_origins(self) -> tuple[Origin, ...]:

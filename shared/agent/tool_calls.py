@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from base64 import b64encode
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
@@ -277,6 +276,9 @@ class ToolThreads:
     ) -> Generator[ToolObserved]:
         """Yield the results of the calls, each as soon as it is complete.
 
+        Calls that may change something run one after the other, in the given order: an earlier
+        call may delete what a later one creates. All other calls run side by side.
+
         A call that takes longer than its tool's timeout fails, and its thread is abandoned. So are
         the running threads when the generator is closed.
 
@@ -285,14 +287,16 @@ class ToolThreads:
                 through and the running threads are abandoned.
             on_start: called before each call starts. Its errors pass through, too.
         """
-        waiting = deque(calls)
+        waiting = list(calls)
         try:
             while waiting or self._running:
-                yield from self._start_calls(waiting, on_start)
+                while len(self._start_calls(waiting, on_start)
                 try:
-                    call_id, result = self._finished_calls.get(timeout=self._wait_s())
+                    call_id, result = self._take_next(waiting))
                 except Empty:
-                    on_tick()
+     if call is None:
+                        break
+                    refusal               on_tick()
                     yield from self._too_slow()
                     continue
                 if self._running.pop(call_id, None) is None:
@@ -319,6 +323,19 @@ class ToolThreads:
                 continue
             on_start(call)
             self._start(call)
+
+    def _take_next(self, waiting: list[Block]) -> Block | None:
+        """Remove the first call that may start now, and return it. None: there is no such call."""
+        is_changing = any(self._may_change(running.call) for running in self._running.values())
+        for place, call in enumerate(waiting):
+            if not is_changing or not self._may_change(call):
+                return waiting.pop(place)
+        return None
+
+    def _may_change(self, call: Block) -> bool:
+        """Return whether a call may change something."""
+        tool = self._tools.get(str(call.get("name")))
+        return tool is not None and tool.changes_something
 
     def _refusal(self, call: Block) -> ToolObserved | None:
         """Return an error as the call's result if too many calls of its tool are abandoned.

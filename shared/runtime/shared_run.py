@@ -41,7 +41,6 @@ from handoff_queue.shared.types.handoff import (
     SharedRun,
 )
 from handoff_queue.shared.types.ids import StepId
-from handoff_queue.shared.types.memory_notes import MEMORY
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.origins import origins_or_unknown
 from handoff_queue.shared.types.specialist import SpecialistSpec
@@ -70,7 +69,7 @@ class WholeRequest:
         """Return whether the specialist shares its runs, and no tool changes anything."""
         if not self.spec.share or self.spec.ask:
             return False
-        return not any(_changes_something(tool) for tool in self.tools)
+        return not any(tool.changes_something for tool in self.tools)
 
     def digest(self, tenant: str, pages: Sequence[str]) -> str:
         """Return the digest of this request of a tenant.
@@ -206,7 +205,7 @@ def check_sharing(spec: SpecialistSpec, tools: Sequence[Tool]) -> None:
         InvalidSpecialist: a tool changes something.
     """
     for tool in tools:
-        if spec.share and _changes_something(tool):
+        if spec.share and tool.changes_something:
             raise InvalidSpecialist(
                 f"{spec.name}: share: its tool {tool.name} acts, or is not safe to repeat; remove"
                 " `share` or the tool"
@@ -257,10 +256,6 @@ def _with_renamed_markers(text: str, shared_step: StepId, own_step: StepId) -> s
     """Return a text whose markers name the own step in place of the equal handoff's step."""
     claim_of_step = re.compile(rf"(?<![\w-]){re.escape(shared_step)}\.(?=c\d)")
     return MARKER.sub(lambda marker: claim_of_step.sub(f"{own_step}.", marker[0]), text)
-
-
-def _changes_something(tool: Tool) -> bool:
-    return tool.acts or not tool.repeatable or tool.name == MEMORY
 
 
 def _definition(tool: Tool) -> list[Any]:

@@ -7,6 +7,7 @@ sends its own schema.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -60,4 +61,6 @@ def memory_tool() -> Tool:
         assert isinstance(reply, str)  # the commands return nothing else
         return ToolOutput(reply, origins=commands.origins)
 
-    return make_builtin_tool(MEMORY, _DESCRIPTION, _Memory, run, origins=(tool_origin(MEMORY),))
+    origins = (tool_origin(MEMORY),)
+    tool = make_builtin_tool(MEMORY, _DESCRIPTION, _Memory, run, origins=origins)
+    return replace(tool, writes=True)

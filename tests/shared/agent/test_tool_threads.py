@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,6 +131,48 @@ def test_endless_recursion_is_a_failed_call() -> None:
 
     assert result.is_error
     assert "RecursionError" in result.text
+
+
+@pytest.mark.parametrize("effect", [{"acts": True}, {"writes": True}, {"repeatable": False}])
+def test_calls_that_change_something_run_one_after_the_other_in_their_order(
+    effect: dict[str, Any],
+) -> None:
+    steps: list[str] = []
+    ticked = threading.Event()
+
+    def changes(arguments: dict[str, Any]) -> str:
+        assert ticked.wait(30)  # by then, all calls that may run side by side have started
+        steps.append(f"end {arguments['q']}")
+        return "done"
+
+    tool = replace(a_tool("changes", changes), **effect)
+    blocks = [
+        {"type": "tool_use", "id": str(number), "name": tool.name, "input": {"q": str(number)}}
+        for number in range(3)
+    ]
+    threads = ToolThreads({tool.name: tool}, a_tool_context())
+    list(threads.results_of(blocks, ticked.set, lambda call: steps.append(f"start {call['id']}")))
+    assert steps == ["start 0", "end 0", "start 1", "end 1", "start 2", "end 2"]
+
+
+def test_a_call_that_changes_nothing_does_not_wait_for_one_that_does() -> None:
+    looked = threading.Event()
+
+    def change(_arguments: dict[str, Any]) -> str:
+        assert looked.wait(30)
+        return "changed"
+
+    def look(_arguments: dict[str, Any]) -> str:
+        looked.set()
+        return "seen"
+
+    tools = {"change": a_tool("change", change, repeatable=False), "look": a_tool("look", look)}
+    blocks = [
+        {"type": "tool_use", "id": str(number), "name": name, "input": {"q": "x"}}
+        for number, name in enumerate(["change", "change", "look"])
+    ]
+    found = list(ToolThreads(tools, a_tool_context()).results_of(blocks, lambda: None))
+    assert sorted(result.text for result in found) == ["changed", "changed", "seen"]
 
 
 def test_the_number_of_concurrent_tool_calls_is_bounded() -> None:

@@ -307,7 +307,7 @@ def test_handoffs_of_a_specialist_that_does_not_share_run_at_once(bench: Bench) 
     assert bench.begin(bench.handoff(spec=a_spec()))[1].verdict is ClaimVerdict.GRANTED
 
 
-@pytest.mark.parametrize("change", [{"acts": True}, {"repeatable": False}, {"name": "memory"}])
+@pytest.mark.parametrize("change", [{"acts": True}, {"repeatable": False}, {"writes": True}])
 def test_a_run_with_a_tool_that_changes_something_is_not_shared(
     bench: Bench, change: dict[str, Any]
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from handoff_queue.shared.agent.quote_verification import Sources
 from handoff_queue.shared.agent.tool import ToolFailed
+from handoff_queue.shared.agent.tool_calls import ToolThreads
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.store import memory_notes
 from handoff_queue.shared.store.store import Store
@@ -97,6 +98,24 @@ def test_a_later_job_finds_the_note_with_its_evidence(
         "text": "Qdrant has the licence Apache 2.0.",
         "quote": "Its licence is Apache 2.0.",
     }
+
+
+def test_one_reply_can_delete_notes_and_write_them_anew(store: Store, first: ToolHarness) -> None:
+    arguments: list[dict[str, Any]] = []
+    for number in range(8):
+        note = {**NEW, "path": f"/memories/qdrant/{number}"}
+        first.call(TOOL, **note)
+        new_note = {**note, "file_text": "Qdrant is written in Rust."}
+        arguments += [{"command": "delete", "path": note["path"]}, new_note]
+    blocks = [
+        {"type": "tool_use", "id": str(number), "name": TOOL.name, "input": values}
+        for number, values in enumerate(arguments)
+    ]
+    list(ToolThreads({TOOL.name: TOOL}, first.context).results_of(blocks, lambda: None))
+
+    assert [entry.note.text for entry in store.notes.all("acme")] == [
+        "Qdrant is written in Rust."
+    ] * 8
 
 
 @pytest.mark.parametrize(
