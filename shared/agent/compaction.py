@@ -137,7 +137,7 @@ def _find_opened_documents(conversation: Conversation, context: ToolContext) -> 
     for document in (*context.manifest.documents, *context.load_fetched_pages()):
         quoted_path = json.dumps(document.path, ensure_ascii=False)
         if any(quoted_path in observed.text for observed in conversation.observed):
-            opened_documents[document.path] = document.digest
+            opened_documents.setdefault(document.path, document.digest)
     return opened_documents
 
 

@@ -17,8 +17,8 @@ from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice
 
 from handoff_queue.shared.agent.answer_format import Defect
+from handoff_queue.shared.agent.source_lookup import find_sources
 from handoff_queue.shared.agent.tool import ToolFailed
-from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.types.handoff import Citation, Document, Manifest
 from handoff_queue.shared.types.message import digest_of
 
@@ -70,6 +70,8 @@ _HYPHENATION = re.compile(
     r"|(?<=\w-)\s++(?=\w))"  # after a hyphen that stays: "2019-\n2020"
 )
 _ELLIPSIS = re.compile(r"\[?(?:\.{3,}|…)\]?")
+MAX_TEXTS_OF_SOURCE = 8
+"""Texts of one source in which a quote is searched, the newest first."""
 MAX_PASSAGE_CHARS = 600
 """Longest passage of which a quote has only the beginning and the end."""
 _MIN_SIDE_CHARS = 3
@@ -413,7 +415,8 @@ class Sources:
     """Returns the extracted text of the document with a digest. Raises ToolFailed."""
     manifest: Manifest = field(default_factory=Manifest)
     load_fetched_pages: Callable[[], Iterable[Document]] = tuple
-    """Returns the documents that tools have kept (`ToolContext.keep_document`)."""
+    """Returns the documents that tools have kept (`ToolContext.keep_document`), the newest first.
+    """
     results: Mapping[str, str] = field(default_factory=dict)
     """Results of the user's tools in this handoff as the model saw them, by
     `ToolObserved.source`.
@@ -425,33 +428,17 @@ class Sources:
     and the text.
     """
     _fold: Callable[[str], FoldedText] = field(
-        default_factory=lambda: lru_cache(maxsize=8)(FoldedText), repr=False, compare=False
+        default_factory=lambda: lru_cache(maxsize=MAX_TEXTS_OF_SOURCE)(FoldedText),
+        repr=False,
+        compare=False,
     )
     """Returns the `FoldedText` of a text. It is cached, because many quotes come from few
     documents.
     """
 
-    def document(self, source: str) -> Document | None:
-        """Return the document with this path or URL. None: there is no such document.
-
-        Without an equal path, return the only document whose path ends with `source`, or the
-        other way round. The source of a note may lack its document: `memory:a/b` for
-        `memory:a/b (guide.md)`.
-        """
-        documents = (*self.manifest.documents, *self.load_fetched_pages())
-        wanted_path = to_nfc(source.strip())
-        matches = dict[str, Document]()
-        for document in documents:
-            path = to_nfc(document.path)
-            if path == wanted_path:
-                return document
-            is_note = path.startswith(f"{wanted_path} (") and path.endswith(")")
-            has_end = path.endswith(f"/{wanted_path}") or wanted_path.endswith(f"/{path}")
-            if wanted_path and (is_note or has_end):
-                matches[document.digest] = document
-        if len(matches) == 1:
-            return next(iter(matches.values()))
-        return None
+    def documents(self, source: str) -> list[Document]:
+        """Return the documents with this name, the newest first. See `find_sources`."""
+        return find_sources(source, (*self.manifest.documents, *self.load_fetched_pages()))
 
     def citation(
         self, source: str, quote: str, *, may_be_abridged: bool = False
@@ -466,38 +453,48 @@ class Sources:
         Raises:
             StoreError: the cited result of a tool cannot be stored.
         """
-        cited = self._read_source(source)
-        if isinstance(cited, Defect):
-            return cited
-        folded = self._fold(cited.text)
-        span = folded.find(quote[: 2 * MAX_QUOTE_CHARS])
-        if span is None and may_be_abridged:
-            span = folded.find_passage(quote[: 2 * MAX_QUOTE_CHARS])
-        if span is None:
-            return self._defect_of_missing_quote(cited, quote)
-        document = cited.document
-        return Citation(
-            source=cited.path,
-            digest=document.digest if document else self._store_tool_result(cited),
-            start=span.start,
-            end=span.end,
-            quote=cited.text[span.start : span.end],
-        )
+        sources = self._read_sources(source)
+        if isinstance(sources, Defect):
+            return sources
+        for cited in sources:
+            folded = self._fold(cited.text)
+            span = folded.find(quote[: 2 * MAX_QUOTE_CHARS])
+            if span is None and may_be_abridged:
+                span = folded.find_passage(quote[: 2 * MAX_QUOTE_CHARS])
+            if span is None:
+                continue
+            document = cited.document
+            return Citation(
+                source=cited.path,
+                digest=document.digest if document else self._store_tool_result(cited),
+                start=span.start,
+                end=span.end,
+                quote=cited.text[span.start : span.end],
+            )
+        return self._defect_of_missing_quote(sources[0], quote)
 
-    def _read_source(self, source: str) -> _SourceText | Defect:
-        """Return the text of the tool result or of the document with this name, or the defect."""
+    def _read_sources(self, source: str) -> list[_SourceText] | Defect:
+        """Return the texts with this name, at least one, or the defect. A tool's result in this
+        handoff has one text. A page or a note may have changed: its newest texts come first.
+        """
         name = self._result_name(source)
         if name is not None:
-            return _SourceText(name, self.results[name], None)
-        document = self.document(source)
-        if document is None:
+            return [_SourceText(name, self.results[name], None)]
+        documents = self.documents(source)
+        if not documents:
             return Defect(
                 f'there is no source "{source[:200]}"', "name one exactly as it was given to you"
             )
-        try:
-            return _SourceText(document.path, self.text_of(document.digest), document)
-        except ToolFailed as error:
-            return Defect(f'the source "{document.path}" cannot be read: {error}')
+        texts: list[_SourceText] = []
+        why = ""
+        for document in documents[:MAX_TEXTS_OF_SOURCE]:
+            try:
+                texts.append(_SourceText(document.path, self.text_of(document.digest), document))
+            except ToolFailed as error:
+                why = why or str(error)
+        if not texts:
+            return Defect(f'the source "{documents[0].path}" cannot be read: {why}')
+        return texts
 
     def _defect_of_missing_quote(self, source: _SourceText, quote: str) -> Defect:
         short = " ".join(quote.split())[:120]

@@ -122,7 +122,7 @@ class ToolContext:
     remaining_s: Callable[[], float]
     """Returns the seconds until the handoff's deadline."""
     load_fetched_pages: Callable[[], tuple[Document, ...]] = tuple
-    """Returns the pages that were fetched for this job, as documents."""
+    """Returns the pages that were fetched for this job, as documents, the newest first."""
     call_id: str = ""
     """The `tool_use` id of the call that runs."""
     record_tool_result: Callable[[str, str], None] = lambda _source, _text: None

@@ -210,7 +210,7 @@ class _DocumentAccess:
 
     def load_fetched_pages(self) -> tuple[Document, ...]:
         """Return the pages that were fetched for the job, also by other handoffs and by earlier
-        claims of this handoff. The store is read once.
+        claims of this handoff, the newest first. The store is read once.
         """
         if not self._has_read_pages:
             self._pages.extend(self._store.payloads.load_fetched_pages(self._job_id))
@@ -222,7 +222,7 @@ class _DocumentAccess:
         page = Document(path=source, digest=digest_of(text), media_type=media_type, chars=len(text))
         self._store.payloads.put_fetched_page(self._job_id, page, text)
         self._cache.remember_document(text, self._scope)
-        self._pages.append(page)
+        self._pages.insert(0, page)
         return page
 
     def text_of(self, digest: str) -> str:

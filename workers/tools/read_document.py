@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from handoff_queue.shared.agent.prompt_documents import was_shown
+from handoff_queue.shared.agent.source_lookup import find_sources
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed, ToolOutput
 from handoff_queue.shared.agent.tool_calls import REPEATED_OUTPUT
 from handoff_queue.shared.text.unicode_text import to_nfc
@@ -31,6 +32,7 @@ MAX_CHARS = 12_000
 _DESCRIPTION = f"Reads a document, {MAX_CHARS:,} characters at a time."
 
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SIZE = re.compile(r" \([\d,]+ characters\).*\Z", re.DOTALL)
 """Text after a path in the list of documents (`prompt_documents`). Models copy the whole line."""
 
@@ -54,11 +56,7 @@ def read_document_tool() -> Tool:
 
 
 def _read(arguments: _Read, context: ToolContext) -> ToolOutput:
-    document = context.manifest.document_with_label(arguments.source.strip())
-    if document is None:
-        document = find_document(
-            arguments.source, (*context.manifest.documents, *context.load_fetched_pages())
-        )
+    document = open_source(arguments.source, context)
     text = context.text_of(document.digest)
     offset = min(max(arguments.offset, 0), len(text))
     piece = text[offset : offset + MAX_CHARS]
@@ -89,8 +87,28 @@ def _origins_of(document: Document, context: ToolContext) -> tuple[Origin, ...]:
     return (WEB,)
 
 
+def open_source(name: str, context: ToolContext) -> Document:
+    """Return the document or the fetched page with this label, path, URL or digest. Of several
+    pages with one name, it is the newest.
+
+    Raises:
+        ToolFailed: see `find_document`, or nothing has this digest.
+    """
+    name = name.strip()
+    labelled = context.manifest.document_with_label(name)
+    if labelled is not None:
+        return labelled
+    documents = (*context.manifest.documents, *context.load_fetched_pages())
+    if not _DIGEST.fullmatch(name):
+        return find_document(name, documents)
+    for document in documents:
+        if document.digest == name:
+            return document
+    raise ToolFailed(f"no document of this job has the digest {name}")
+
+
 def find_document(source: str, documents: Sequence[Document]) -> Document:
-    """Return the document with this path. Models add `./` and forget folders, so the only
+    """Return the first document with this path. Models add `./` and forget folders, so the only
     document with the same file name is accepted, too.
 
     Raises:
@@ -99,11 +117,12 @@ def find_document(source: str, documents: Sequence[Document]) -> Document:
     wanted_path = to_nfc(source.strip().removeprefix("./"))
     by_path: dict[str, Document] = {}
     for document in documents:
-        by_path[to_nfc(document.path)] = document
+        by_path.setdefault(to_nfc(document.path), document)
     if wanted_path not in by_path:
         wanted_path = _SIZE.sub("", wanted_path)
-    if wanted_path in by_path:
-        return by_path[wanted_path]
+    found = find_sources(wanted_path, documents)
+    if found:
+        return found[0]
     same_name: list[str] = []
     for path in by_path:
         if path.rpartition("/")[2].casefold() == wanted_path.rpartition("/")[2].casefold():

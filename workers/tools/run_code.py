@@ -15,9 +15,8 @@ from pydantic import Field
 
 from handoff_queue.shared.agent.tool import Tool, ToolContext, ToolFailed
 from handoff_queue.shared.documents.media_types import PLAIN
-from handoff_queue.shared.types.handoff import Document
 from handoff_queue.shared.types.origins import RUN_CODE, tool_origin
-from handoff_queue.workers.tools.read_document import find_document
+from handoff_queue.workers.tools.read_document import open_source
 from handoff_queue.workers.tools.sandbox import SandboxRun, run_in_sandbox
 from handoff_queue.workers.tools.sandbox_limits import SandboxLimits
 from handoff_queue.workers.tools.tool_arguments import Arguments, make_builtin_tool
@@ -40,7 +39,6 @@ MAX_PRINTED_CHARS = 8_000
 _ID_CHARS = 8
 _MAX_NAME_BYTES = 100
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[\w][\w .+-]{0,99}(/[\w][\w .+-]{0,99}){0,5}")
 """Paths of output files."""
 _STOPPED = {
@@ -92,7 +90,7 @@ def _inputs(sources: Sequence[str], context: ToolContext) -> dict[str, tuple[str
     """
     inputs: dict[str, tuple[str, str]] = {}
     for source in dict.fromkeys(sources):
-        document = _document(source.strip(), context)
+        document = open_source(source, context)
         name = _name_of_file(document.path)
         while name in inputs:
             name = f"{len(inputs)}-{name}"
@@ -105,24 +103,6 @@ def _name_of_file(path: str) -> str:
     name = _NOT_IN_A_NAME.sub("_", path.rstrip("/").rpartition("/")[2])
     end = name.encode()[-_MAX_NAME_BYTES:].decode(errors="ignore")
     return end.lstrip(".") or "input"
-
-
-def _document(source: str, context: ToolContext) -> Document:
-    """Return the document with this label, path or digest.
-
-    Raises:
-        ToolFailed: there is no such document.
-    """
-    labelled = context.manifest.document_with_label(source)
-    if labelled is not None:
-        return labelled
-    documents = (*context.manifest.documents, *context.load_fetched_pages())
-    if not _DIGEST.fullmatch(source):
-        return find_document(source, documents)
-    for document in documents:
-        if document.digest == source:
-            return document
-    raise ToolFailed(f"no document of this job has the digest {source}")
 
 
 def _answer(run: SandboxRun, context: ToolContext) -> dict[str, Any]:

@@ -352,8 +352,8 @@ def test_a_source_may_be_named_by_the_end_of_its_path() -> None:
         path="docs/sub/page.md", digest=digest_of("text"), media_type="text/plain", chars=4
     )
     sources = Sources(lambda _digest: "text", load_fetched_pages=lambda: (document,))
-    assert sources.document("page.md") == document
-    assert sources.document("age.md") is None
+    assert sources.documents("page.md") == [document]
+    assert sources.documents("age.md") == []
 
 
 def test_the_source_of_a_note_may_lack_its_document_if_only_one_note_fits() -> None:
@@ -362,9 +362,28 @@ def test_the_source_of_a_note_may_lack_its_document_if_only_one_note_fits() -> N
         digest = digest_of(path)
         pages.append(Document(path=path, digest=digest, media_type="text/plain", chars=4))
     sources = Sources(lambda _digest: "text", load_fetched_pages=lambda: tuple(pages))
-    assert sources.document("memory:qdrant/licence") == pages[0]
-    assert sources.document("memory:qdrant/lic") is None
-    assert sources.document("memory:a/b") is None
+    assert sources.documents("memory:qdrant/licence") == pages[:1]
+    assert sources.documents("memory:qdrant/lic") == []
+    assert sources.documents("memory:a/b") == []
+
+
+def test_a_quote_may_be_in_each_text_of_a_page_and_the_newest_comes_first() -> None:
+    texts = {
+        digest_of(text): text for text in ("It is open until 18. Call us.", "Until 20. Call us.")
+    }
+    old, new = (
+        Document(path="memory:hours", digest=digest, media_type="text/plain", chars=4)
+        for digest in texts
+    )
+    sources = Sources(texts.__getitem__, load_fetched_pages=lambda: (new, old))
+    quotes = ("Call us.", "Until 20.", "It is open until 18.")
+    assert [sources.prove("memory:hours", quote).digest for quote in quotes] == [
+        new.digest,
+        new.digest,
+        old.digest,
+    ]
+    with pytest.raises(ToolFailed, match="this quote is not in"):
+        sources.prove("memory:hours", "Until 22.")
 
 
 @pytest.mark.parametrize("name", ["caf\u00e9.md", "cafe\u0301.md", "sub/cafe\u0301.md"])
@@ -372,7 +391,7 @@ def test_the_source_of_a_note_may_lack_its_document_if_only_one_note_fits() -> N
 def test_a_source_may_be_named_in_another_normal_form(name: str, path: str) -> None:
     document = Document(path=path, digest=digest_of("t"), media_type="text/plain", chars=1)
     sources = Sources(lambda _digest: "t", load_fetched_pages=lambda: (document,))
-    assert sources.document(name) == document
+    assert sources.documents(name) == [document]
 
 
 def test_the_parts_of_a_claim_are_compared_in_one_normal_form() -> None:

@@ -22,3 +22,18 @@ def test_a_cleared_text_counts_as_seen_and_not_as_shown(store: Store) -> None:
 
     assert list(context.texts_shown()) == ["second"]
     assert list(seen()) == ["first", "second"]
+
+
+def test_the_pages_of_a_job_are_in_one_order_from_the_newest_to_the_oldest(store: Store) -> None:
+    job_id = a_job(store)
+    other = PayloadCache(store).of_job(job_id, handoff_id(StepId("other"), 1), Manifest(), None)
+    other.tool_context.keep_document("memory:a/b", "text/plain", "first")
+    own = PayloadCache(store).of_job(job_id, handoff_id(StepId("find"), 1), Manifest(), None)
+    texts = ["second", "third", "fourth"]
+    own.tool_context.keep_document("memory:a/b", "text/plain", texts[0])
+    own.tool_context.load_fetched_pages()
+    for text in texts[1:]:
+        own.tool_context.keep_document("memory:a/b", "text/plain", text)
+
+    digests = dict.fromkeys(page.digest for page in own.tool_context.load_fetched_pages())
+    assert [own.tool_context.text_of(digest) for digest in digests] == [*texts[::-1], "first"]

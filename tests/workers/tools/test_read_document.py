@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,16 @@ def test_a_source_may_be_named_in_another_normal_form() -> None:
     harness = ToolHarness({"cafe\u0301.md": "text"})
 
     assert page_in(harness.call(TOOL, source="caf\u00e9.md"))["source"] == "cafe\u0301.md"
+
+
+def test_the_newest_of_several_pages_with_one_name_is_opened_and_a_digest_opens_each() -> None:
+    harness = ToolHarness()
+    old = harness.context.keep_document("https://example.org/", "text/html", "Open until 18.")
+    new = harness.context.keep_document("https://example.org/", "text/html", "Open until 20.")
+    harness.context = replace(harness.context, load_fetched_pages=lambda: (new, old))
+
+    read = [page_in(harness.call(TOOL, source=name))["text"] for name in (old.path, old.digest)]
+    assert read == ["Open until 20.", "Open until 18."]
 
 
 def test_an_unknown_source_gets_suggestions() -> None:
