@@ -290,13 +290,11 @@ class ToolThreads:
         waiting = list(calls)
         try:
             while waiting or self._running:
-                while len(self._start_calls(waiting, on_start)
+                yield from self._start_calls(waiting, on_start)
                 try:
-                    call_id, result = self._take_next(waiting))
+                    call_id, result = self._finished_calls.get(timeout=self._wait_s())
                 except Empty:
-     if call is None:
-                        break
-                    refusal               on_tick()
+                    on_tick()
                     yield from self._too_slow()
                     continue
                 if self._running.pop(call_id, None) is None:
@@ -310,13 +308,15 @@ class ToolThreads:
                 _abandon(running)
 
     def _start_calls(
-        self, waiting: deque[Block], on_start: Callable[[Block], None]
+        self, waiting: list[Block], on_start: Callable[[Block], None]
     ) -> Iterator[ToolObserved]:
-        """Start waiting calls while there is room, and remove them from the queue. Yield the
+        """Start waiting calls while there is room, and remove them from the list. Yield the
         result of each call that is refused.
         """
-        while waiting and len(self._running) < MAX_AT_ONCE:
-            call = waiting.popleft()
+        while len(self._running) < MAX_AT_ONCE:
+            call = self._take_next(waiting)
+            if call is None:
+                return
             refusal = self._refusal(call)
             if refusal is not None:
                 yield refusal

@@ -114,8 +114,7 @@ def figures_of(
 
 def passages_of(result: HandoffResult) -> tuple[Passage, ...]:
     """Return the places that the step's own claims cite, each once. The claims of other steps are
-    left out: they say the same wherever they are used. Equal results of two tool calls are two
-    places, because each is about its own subject.
+    left out: they say the same wherever they are used.
     """
     passages: dict[Passage, None] = {}
     for claim in result.claims:

@@ -385,14 +385,14 @@ class Journal:
         """Return at most `count` entries after a version, which are not parsed. They have at most
         the size of a batch.
         """
-        entries: list[bytes] = []
+        all_entries: list[bytes] = []
         room = BatchRoom()
-        while (missing := count - len(entries) > 0:
-            more, _ = self._read_entries(job_id, after + len(entries), count - len(entries))
-            entries += more
-            if not more or not all(map(room.takes, more)):
+        while (missing := count - len(all_entries)) > 0:
+            entries, _ = self._read_entries(job_id, after + len(all_entries), missing)
+            all_entries += entries
+            if not entries or not all(map(room.takes, entries)):
                 break
-        return entries
+        return all_entries
 
     def parse(
         self, after: int, entries: Sequence[bytes], runs: Sequence[tuple[int, int]] = ()

@@ -243,8 +243,8 @@ NOTHING_SEEN = SeenBatches()
 
 @dataclass(frozen=True, slots=True)
 class RefusedEvent:
-    """The reason why no reader uses an event. A worker can cause any number of refused
-    events, so the whole does is the kept.
+    """The reason why no reader uses an event. A worker can cause any number of such events, so this
+    does not have the event itself.
     """
 
     version: int

@@ -154,5 +154,5 @@ def _without_refused(events: Sequence[RecordedEvent]) -> list[RecordedEvent]:
     """Return the events without refused ones, which only change the version of the state. The last
     event stays.
     """
-    valid = [event for event in events[:-1] if not isinstance(event.event, EventRefused)]
-    return [*valid, events[-1]]
+    valid_events = [event for event in events[:-1] if not isinstance(event.event, EventRefused)]
+    return [*valid_events, events[-1]]

@@ -159,6 +159,7 @@ def keep_results(
                 "result": kept_step.result,
                 "result_status": kept_step.status,
                 "comparable": kept_step.comparable,
+                "passages": kept_step.passages or (),
                 "all_passages": None,
                 "trouble": kept_step.trouble,
                 "given_to": kept_step.given_to,

@@ -74,10 +74,8 @@ local MAX_AT_ONCE = 1000
 
 -- Return an iterator over the entries of a list from position `first` to `last` (from 0), and
 -- their positions. Workers write the list. After a long entry, the script reads few entries at
--- once: a worker
--- that was taken over may have written entries of 500 MB. Otherwise it reads are read at once,
--- because
--- the search for each entry of a list of 100,000 would take 3 seconds.
+-- once: a worker that was taken over may have written entries of 500 MB. Otherwise it reads many,
+-- because the search for each entry of a list of 100,000 would take 3 seconds.
 local MAX_PART, LONG_BYTES = 128, 2 ^ 16
 local function each_entry(list, first, last)
   local size, part, n = 1, {}, 0
