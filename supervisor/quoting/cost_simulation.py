@@ -43,7 +43,7 @@ COLD = 1.5
 """Factor of the simulated `most` until there are `MIN_SCORES` scores."""
 
 
-class Prices(NamedTuple):
+class HandoffCost(NamedTuple):
     """The cost of a handoff in micro-dollars."""
 
     half_price: float
@@ -63,7 +63,7 @@ class CostSample(NamedTuple):
     server_tools_microusd: int = 0
     """The part of `microusd` for tools of the provider, which cost the full price in batches."""
 
-    def prices(self, *, is_batched: bool) -> Prices | None:
+    def prices(self, *, is_batched: bool) -> HandoffCost | None:
         """Return the cost if all its calls are live, or all are in batches. None: the price is not
         known.
         """
@@ -71,9 +71,9 @@ class CostSample(NamedTuple):
             return None
         live = float(self.microusd + self.batch_saved_microusd)
         if not is_batched:
-            return Prices(0.0, live)
+            return HandoffCost(0.0, live)
         full_price = float(min(self.server_tools_microusd, live))
-        return Prices((live - full_price) * float(BATCH_SHARE), full_price)
+        return HandoffCost((live - full_price) * float(BATCH_SHARE), full_price)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def _draw(
 ) -> _Draw:
     """Simulate the work once with unlimited slots."""
     ends: dict[StepId, float] = {}
-    prices: list[Prices | None] = []
+    prices: list[HandoffCost | None] = []
 
     def draw_seconds(name: str) -> float:
         """Draw a handoff, add its prices, and return its duration."""
