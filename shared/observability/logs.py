@@ -96,17 +96,8 @@ def configure_logging(
     if as_json is None:
         as_json = not is_terminal
     handler.setFormatter(_formatter(shared, as_json=as_json, in_colour=in_colour))
-    root = logging.getLogger()
-    for earlier in root.handlers:
-        if isinstance(earlier, logging.handlers.WatchedFileHandler):
-            earlier.close()
-    root.handlers = [handler]
-    root.setLevel(level)
-    for name in QUIET:
-        logging.getLogger(name).setLevel(max(level, logging.WARNING))
-    for name in COMMENTS:
-        shows_comments = level <= logging.DEBUG
-        logging.getLogger(name).setLevel(level if shows_comments else max(level, logging.WARNING))
+    _set_root_handler(handler)
+    _set_levels(level)
     logging.getLogger("celery.app.trace").addFilter(_is_no_requeue_warning)
     logging.captureWarnings(True)
     _chain[:] = [
@@ -121,6 +112,25 @@ def configure_logging(
         cache_logger_on_first_use=True,
     )
     _warn_of_unknown_variables()
+
+
+def _set_root_handler(handler: logging.Handler) -> None:
+    """Send all records to this handler only, and close the file of an earlier one."""
+    root = logging.getLogger()
+    for earlier in root.handlers:
+        if isinstance(earlier, logging.handlers.WatchedFileHandler):
+            earlier.close()
+    root.handlers = [handler]
+
+
+def _set_levels(level: int) -> None:
+    """Set the level of all loggers. Loggers with many lines get a higher one."""
+    quiet_level = max(level, logging.WARNING)
+    logging.getLogger().setLevel(level)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(quiet_level)
+    for name in COMMENTS:
+        logging.getLogger(name).setLevel(level if level <= logging.DEBUG else quiet_level)
 
 
 @cache

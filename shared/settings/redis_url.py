@@ -105,15 +105,9 @@ def read_address(url: str) -> RedisAddress:
     """
     if len(url) > MAX_URL_CHARS:
         raise ValueError(f"must have at most {MAX_URL_CHARS:,} characters; {URL_EXAMPLE}")
-    urls = url.split(";") if url.startswith("sentinel://") else [url]
-    parts = list(map(_split, urls))
+    parts = _parts_of(url)
     first = parts[0]
     scheme = first.scheme
-    for part in parts:
-        if part.scheme != scheme:
-            raise ValueError(
-                "each of its parts, also after a ;, must name a sentinel: sentinel://host:26379"
-            )
     if not re.fullmatch(r"/?[0-9]{0,9}", first.path):
         raise ValueError(f"its database, after the last slash, must be a number; {URL_EXAMPLE}")
     options = _options(scheme, first.query)
@@ -125,12 +119,8 @@ def read_address(url: str) -> RedisAddress:
     if scheme == "sentinel":
         default_port = SENTINEL_PORT
         master_name = options.get("master_name", SENTINEL_MASTER)
-    hosts: list[tuple[str, int]] = []
-    for part in parts:
-        hosts.append((part.hostname or "localhost", part.port or default_port))
-    prefix = ""
-    if "prefix" in options:
-        prefix = f"{options['prefix']}:"
+    hosts = [(part.hostname or "localhost", part.port or default_port) for part in parts]
+    prefix = f"{options['prefix']}:" if "prefix" in options else ""
     return RedisAddress(
         scheme=scheme,
         hosts=tuple(hosts),
@@ -143,6 +133,22 @@ def read_address(url: str) -> RedisAddress:
         sentinel_password=options.get("sentinel_password"),
         prefix=prefix,
     )
+
+
+def _parts_of(url: str) -> list[SplitResult]:
+    """Return the parts of each address in a URL. Only a URL of sentinels has several.
+
+    Raises:
+        ValueError: an address is invalid, or is not of a sentinel as the first one.
+    """
+    urls = url.split(";") if url.startswith("sentinel://") else [url]
+    parts = list(map(_split, urls))
+    for part in parts:
+        if part.scheme != parts[0].scheme:
+            raise ValueError(
+                "each of its parts, also after a ;, must name a sentinel: sentinel://host:26379"
+            )
+    return parts
 
 
 def _tls_of(scheme: str, options: Mapping[str, Any]) -> dict[str, Any] | None:

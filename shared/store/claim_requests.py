@@ -38,7 +38,7 @@ from handoff_queue.shared.store.redis.connection import (
 from handoff_queue.shared.store.script_arguments import retention_arguments, worst_case_argument
 from handoff_queue.shared.trust.signatures import NO_TRUST, Trust
 from handoff_queue.shared.types.checkpoints import Checkpoint, WorstCase, checkpoint_adapter
-from handoff_queue.shared.types.errors import StoreError, UnreadablePayload
+from handoff_queue.shared.types.errors import UnreadablePayload
 from handoff_queue.shared.types.events import RecordedEvent
 from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
 from handoff_queue.shared.types.message import problems_of
@@ -205,11 +205,9 @@ class Claims:
         calls: list[ScriptCall] = []
         for handoff_id, role in roles.items():
             calls.append(([keys.turns(job_id, role, handoff_id)], []))
-        answers = self._connection.script_for_each("read_checkpoints", calls)
+        answers = self._connection.script_for_all("read_checkpoints", calls)
         turns: dict[HandoffId, tuple[Checkpoint, ...]] = {}
         for handoff_id, answer in zip(roles, answers, strict=True):
-            if isinstance(answer, StoreError):
-                raise answer
             checkpoints, _ = self._read(job_id, handoff_id, answer)
             if checkpoints:
                 turns[handoff_id] = checkpoints
