@@ -48,7 +48,7 @@ pytestmark = pytest.mark.slow
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PANELS = json.loads((DEPLOY / "grafana" / "handoff-queue.json").read_text())
 RULES = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
-FILTERS = {"$tenant": ".*", "$role": ".*", "$__rate_interval": "5m"}
+FILTERS = {"$tenant": ".*", "$agent": ".*", "$__rate_interval": "5m"}
 """Variables of the dashboard -> a value for the test."""
 ADDED = {"le"}
 """Label that Prometheus's format adds to the buckets of a histogram."""
@@ -190,10 +190,10 @@ def test_a_panel_or_a_rule_names_metrics_and_labels_that_exist(
 
 def test_the_values_that_the_rules_filter_by_are_possible(seen: dict[Series, float]) -> None:
     outcomes = {dict(pairs)["outcome"] for name, pairs in seen if name == "handoff_handoffs_total"}
-    roles = {dict(pairs)["role"] for name, pairs in seen if name == "handoff_queue_depth"}
+    agents = {dict(pairs)["agent"] for name, pairs in seen if name == "handoff_queue_depth"}
 
     assert "ok" in outcomes
-    assert "roles" in roles
+    assert "roles" in agents
 
 
 def test_a_legend_or_a_text_shows_only_labels_that_its_expression_keeps() -> None:

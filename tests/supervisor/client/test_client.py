@@ -226,7 +226,7 @@ WRONG_TYPES: list[tuple[Callable[[Any], object], str]] = [
     (lambda jobs: jobs.first_clash(["Compare"]), "the request must be of type Request, not str"),
     (lambda jobs: jobs.submit(Request("x", after=7)), "after must be of type str, not int"),  # type: ignore[arg-type]
     (lambda jobs: jobs.submit(Request("x", documents=[])), "not list$"),  # type: ignore[arg-type]
-    (lambda jobs: jobs.pause(7), "role must be of type str, not 7"),
+    (lambda jobs: jobs.pause(7), "agent must be of type str, not 7"),
     (lambda jobs: jobs.pause("writer", 7), "reason must be of type str, not 7"),
     (lambda _: client.connect(7), "the Redis URL must be of type str, not int"),  # type: ignore[arg-type]
     (lambda _: client.connect(""), "the Redis URL is empty: leave it out"),
