@@ -120,7 +120,7 @@ def test_a_function_refuses_a_wrong_argument_in_words(name: str, tmp_path: Path)
     ("call", "words"),
     [
         (lambda jobs, _: jobs.retry("j-000000000000", limits=JobLimits()), "NewLimits, not Limits"),
-        (lambda jobs, job_id: list(jobs.events(job_id, after=-1)), "at least 0, not -1"),
+        (lambda jobs, job_id: list(jobs.events(job_id, after=-1)), "740,992, not -1"),
         (lambda jobs, _: jobs.pause("writer", 5), "reason must be of type str, not 5"),
         (lambda *_: RUBRIC(()), "Rubric: write the name of each field: Rubric(criteria=...)"),
         (lambda *_: LIMITS(3), "Limits: write the name of each field: Limits(max_turns=...)"),

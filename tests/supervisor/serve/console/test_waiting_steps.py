@@ -223,6 +223,7 @@ def test_a_job_names_the_answer_that_a_person_must_give(
     jobs.store.presence.announce_supervisor("s1")
     asked = {"asked_last": "7", "approval:7": what.value}
     jobs.store.connection.redis.hset(keys.progress(job_id), mapping=asked)
+    jobs.store.connection.redis.hset(keys.job(job_id), "asked_at", "1000")
 
     assert waits(local, job_id) == [
         f"the job waits for {answer} by a person since TIME: approve it or reject it"
@@ -234,7 +235,8 @@ def test_a_job_names_the_spent_budget_that_a_person_must_decide_about(
 ) -> None:
     job_id = a_job(jobs.store)
     jobs.store.presence.announce_supervisor("s1")
-    jobs.store.connection.redis.hset(keys.job(job_id), "asks", "its budget is spent")
+    asked = {"asks": "its budget is spent", "asked_at": "1000"}
+    jobs.store.connection.redis.hset(keys.job(job_id), mapping=asked)
 
     assert waits(local, job_id) == [
         "the job waits for a decision by a person since TIME, because its budget is spent:"
