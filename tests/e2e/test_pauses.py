@@ -52,7 +52,7 @@ def test_a_paused_role_stops_everywhere_after_its_turn_and_continues_without_rep
 
     assert (
         f"steps {', '.join(STEPS)} wait for `{SPECIALIST}`, which is paused (it cites nonsense):"
-        " continue it with" in reason
+        " unpause it" in reason
     )
     assert sum(fleet.model.calls.values()) == calls + 1, (
         "the plan of the other job, and no turn of the paused role"
@@ -101,8 +101,7 @@ def test_while_the_planner_is_paused_no_job_gets_a_plan(fleet: Fleet) -> None:
 
     assert (
         fleet.jobs.info(job_id).waiting_for
-        == "the job waits for `planner`, which is paused (wait for the new prompt): continue it"
-        " with `handoff unpause planner`"
+        == "the job waits for `planner`, which is paused (wait for the new prompt): unpause it"
     )
     assert fleet.model.calls["no-plan", "planner", 1] == 0
     fleet.admin.unpause("planner")
