@@ -289,6 +289,8 @@ def test_an_error_of_the_http_api_names_no_command() -> None:
     assert [error for error in named if error.startswith(ROOMS_OF_THE_API)] == []
 
 
+ROOMS_OF_THE_COMMANDS = ("supervisor/cli/", "supervisor/evaluation/")
+"""Folders whose messages only users of the commands read."""
 OPTION = re.compile(r"(?<![\w`-])--[a-z]")
 OPTION_OF_FIELD = re.compile(r" \((?:\w+ )?--[a-z][^()]*\)")
 """The form that `UserError` leaves out for programs and the HTTP API."""
@@ -314,16 +316,9 @@ def messages_of(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 def test_a_message_for_programs_names_no_option_of_a_command() -> None:
     """A field may have its option behind it, as in `deadline_s (--deadline)`."""
-    folders = {path.relative_to(ROOT).parts[1] for path in sources("supervisor")}
-    rooms = [f"supervisor/{name}" for name in sorted(folders - {"cli", "evaluation"})]
-    named: list[str] = []
-    for path in sources("shared", *rooms):
-        for line, text in messages_of(ast.parse(path.read_text())):
-            is_message = len(text.split()) >= MIN_WORDS
-            if is_message and OPTION.search(OPTION_OF_FIELD.sub("", COMMAND_IN_TEXT.sub("", text))):
-                named.append(f"{relative(path)}:{line}: {text}")
+    named = [*form("shared").messages_with_options, *form("supervisor").messages_with_options]
 
-    assert named == []
+    assert [message for message in named if not message.startswith(ROOMS_OF_THE_COMMANDS)] == []
 
 
 CHECK = re.compile(
@@ -463,6 +458,8 @@ class Form:
     """Functions whose docstring describes an argument outside of a section `Args:`."""
     errors_with_commands: list[str] = field(default_factory=list)
     """Errors whose text has a command."""
+    messages_with_options: list[str] = field(default_factory=list)
+    """Messages that name an option of a command."""
     _annotated: set[ast.AST] = field(default_factory=set)
     """Fields, and variables with a type."""
 
@@ -489,6 +486,12 @@ class Form:
             self.comprehensions += 1
             if len(node.generators) > 1:
                 self.comprehensions_with_two_loops.append(f"{relative(path)}:{node.lineno}")
+
+    def add_messages(self, tree: ast.Module, path: Path) -> None:
+        for line, text in messages_of(tree):
+            is_message = len(text.split()) >= MIN_WORDS
+            if is_message and OPTION.search(OPTION_OF_FIELD.sub("", COMMAND_IN_TEXT.sub("", text))):
+                self.messages_with_options.append(f"{relative(path)}:{line}: {text}")
 
     def _add_text(self, node: ast.stmt, path: Path) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -523,8 +526,10 @@ def form(room: str) -> Form:
     """Read the code of a room once for all rules of its form."""
     counted = Form()
     for path in sources(room):
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
             counted.add(node, path)
+        counted.add_messages(tree, path)
     return counted
 
 

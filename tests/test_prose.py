@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from inspect import cleandoc
 from pathlib import Path
 
@@ -204,8 +205,12 @@ def problems(sentence: str) -> list[str]:
     return names
 
 
-def problems_in(path: Path, source: str) -> Iterator[str]:
-    """Yield the problems of a file's text, each with its place and its sentence."""
+def problems_in(path: Path, source: str, tree: ast.Module | None = None) -> Iterator[str]:
+    """Yield the problems of a file's text, each with its place and its sentence.
+
+    Args:
+        tree: the parsed source of a module. None: parse it.
+    """
     if path.suffix == ".yaml":
         texts = list(yaml_texts(source))
     elif path.suffix == ".md":
@@ -213,15 +218,15 @@ def problems_in(path: Path, source: str) -> Iterator[str]:
         if source.startswith("---\n"):
             texts += yaml_texts(source)
     else:
-        texts = [*docstrings(ast.parse(source)), *comments(source)]
+        texts = [*docstrings(tree or ast.parse(source)), *comments(source)]
     for line, text in texts:
         for sentence in sentences(text):
             yield from described(path, line, sentence)
 
 
-def problems_in_messages(path: Path, source: str) -> Iterator[str]:
+def problems_in_messages(path: Path, tree: ast.Module) -> Iterator[str]:
     """Yield the problems of a module's messages, each with its place and its sentence."""
-    for line, text in messages(ast.parse(source)):
+    for line, text in messages(tree):
         for sentence in PART_END.split(" ".join(re.sub(r"`[^`]*`", "CODE", text).split())):
             yield from described(path, line, sentence)
 
@@ -249,11 +254,25 @@ def files_of(room: str) -> list[Path]:
     return sorted((ROOT / room).rglob("*.py"))
 
 
+@cache
+def problems_of(room: str) -> tuple[list[str], list[str]]:
+    """Read and parse each file of a room once. Return the problems of its texts, and of its
+    messages.
+    """
+    of_texts: list[str] = []
+    of_messages: list[str] = []
+    for path in files_of(room):
+        source = path.read_text()
+        tree = ast.parse(source) if path.suffix == ".py" else None
+        of_texts += problems_in(path, source, tree)
+        if tree is not None and room in PRODUCT:
+            of_messages += problems_in_messages(path, tree)
+    return of_texts, of_messages
+
+
 @pytest.mark.parametrize("room", [*ROOMS, "docs", "prompts"])
 def test_texts_are_plain_english(room: str) -> None:
-    problems_found = [
-        problem for path in files_of(room) for problem in problems_in(path, path.read_text())
-    ]
+    problems_found, _ = problems_of(room)
 
     assert not problems_found, "\n".join(problems_found)
 
@@ -261,9 +280,7 @@ def test_texts_are_plain_english(room: str) -> None:
 @pytest.mark.parametrize("room", PRODUCT)
 def test_messages_are_plain_english(room: str) -> None:
     """Error messages, log lines, help texts and prompts in the code."""
-    problems_found: list[str] = []
-    for path in files_of(room):
-        problems_found += problems_in_messages(path, path.read_text())
+    _, problems_found = problems_of(room)
 
     assert not problems_found, "\n".join(problems_found)
 
@@ -281,7 +298,7 @@ def test_messages_are_plain_english(room: str) -> None:
     ],
 )
 def test_a_bad_message_is_found(code: str, is_found: bool) -> None:
-    assert bool(list(problems_in_messages(ROOT / "a.py", code))) == is_found
+    assert bool(list(problems_in_messages(ROOT / "a.py", ast.parse(code)))) == is_found
 
 
 def test_the_texts_of_a_workflow_and_of_a_front_matter_are_read() -> None:
