@@ -245,6 +245,7 @@ def test_a_long_entry_is_not_validated_before_its_signature_is_checked(
     assert recorded.problem == LONG_EVENT
 
 
+@pytest.mark.slow
 def test_a_long_event_of_a_worker_that_cannot_be_read_is_refused(signed: SignedSystem) -> None:
     """Otherwise the job would wait for a supervisor of a newer version."""
     job_id = a_job(signed.jobs.store)
@@ -260,6 +261,7 @@ def test_a_long_event_of_a_worker_that_cannot_be_read_is_refused(signed: SignedS
     assert "cannot be read" in recorded.event.reason
 
 
+@pytest.mark.slow
 def test_a_worker_that_signs_many_long_wrong_events_costs_one_validation(
     signed: SignedSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +286,7 @@ def test_a_worker_that_signs_many_long_wrong_events_costs_one_validation(
     assert len(parsed) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("identity", "kind"), [("supervisor", "plan_made"), ("worker-researcher", "event_refused")]
 )

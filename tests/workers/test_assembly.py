@@ -262,6 +262,7 @@ def test_a_failed_announcement_is_repeated(
         wait_until(store.presence.announcements, expected="the announcement")
 
 
+@pytest.mark.slow
 def test_a_worker_does_not_start_with_shared_runs_that_have_effects(tmp_path: Path) -> None:
     tool = "from handoff_queue import tool\n\n\n@tool(repeatable=False)\n"
     tool += "def send_mail(to: str) -> str:\n    'Sends a mail.'\n    return to\n"

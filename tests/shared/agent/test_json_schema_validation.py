@@ -159,7 +159,7 @@ def test_a_pattern_that_re2_does_not_take_is_named(pattern: str, keyword: str) -
 @pytest.mark.parametrize(
     ("patterns", "fault"),
     [
-        ([f"^x{number}$" for number in range(3_000)], "3,000 different patterns are too many"),
+        ([f"^x{number}$" for number in range(300)], "300 different patterns are too many"),
         ([rf"\pL{{1,40}}{number}" for number in range(100)], "are too large together"),
     ],
     ids=["many", "large"],

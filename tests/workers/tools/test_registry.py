@@ -72,12 +72,14 @@ def test_web_search_is_the_providers_own_with_a_real_model(tmp_path: Path) -> No
     assert tool.server_param == {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
 
 
+@pytest.mark.slow
 def test_the_users_folders_add_tools(tmp_path: Path) -> None:
     folder = write_tool(tmp_path / "own", "greet")
 
     assert registry(tmp_path, folder).names == tuple(sorted([*BUILT_IN, "greet"]))
 
 
+@pytest.mark.slow
 def test_tools_of_folders_that_no_specialist_names_are_told(tmp_path: Path) -> None:
     folder = write_tool(write_tool(tmp_path / "own", "greet"), "wave").parent / "own"
     made = registry(tmp_path, folder)
