@@ -594,7 +594,8 @@ class Client:
         )
 
         check_is_request(request)
-        check_type("the options", options, ScheduleOptions)
+        hint = f"write ScheduleOptions({options!r:.80})" if isinstance(options, str) else ""
+        check_type("the options", options, ScheduleOptions, hint)
         check_options(name, request, options)
         self.check(request_to_check(request, options))
         check_room(self.store, self.settings.memory_mark)

@@ -138,6 +138,24 @@ class _TypedField(NamedTuple):
     may_be_none: bool = False
 
 
+def _hint_of(kind: type, value: object) -> str:
+    """Return what to write for a field of this type in place of a wrong value; empty if the type
+    alone says it.
+    """
+    file = "FILE"
+    if isinstance(value, str | Path):
+        file = str(value)
+    hints: dict[type, str] = {
+        Workflow: f"write read_workflow({file!r:.80})",
+        Items: f"write read_items({file!r:.80})",
+        FactTable: f"write read_facts({file!r:.80})",
+        Approvals: "write for example Approvals(what=(ApprovalOf.PLAN,))",
+        Gates: "write for example Gates(min_words=50)",
+        JobLimits: "write for example Limits(max_turns=40)",
+    }
+    return hints.get(kind, "")
+
+
 def check_types(request: Request) -> None:
     """Check the types and the bounds of the fields.
 
@@ -168,9 +186,9 @@ def check_types(request: Request) -> None:
         _TypedField("on_end", request.on_end, Mapping, may_be_none=True),
     )
     for typed_field in typed_fields:
-        value = typed_field.value
+        value, kind = typed_field.value, typed_field.kind
         if value is not None or not typed_field.may_be_none:
-            check_type(typed_field.label, value, typed_field.kind)
+            check_type(typed_field.label, value, kind, _hint_of(kind, value))
         if isinstance(value, Message):
             check_bounds(typed_field.label, value)
     names: object = request.specialists

@@ -33,6 +33,8 @@ def read_workflow(name_or_path: str | Path, dirs: Sequence[Path] = ()) -> Workfl
         raise UserError(f"dirs must be a list of folders, not {type(dirs).__name__}")
     folders = [path_of(folder) for folder in dirs]
     otherwise = "name a known workflow, or a .yaml file by its path"
+    if path.is_dir():
+        otherwise = "it is a folder: name a .yaml file in it by its path, or a known workflow"
     return workflow_named(str(name_or_path), folders, otherwise=otherwise)
 
 

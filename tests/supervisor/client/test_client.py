@@ -224,6 +224,10 @@ WRONG_TYPES: list[tuple[Callable[[Any], object], str]] = [
     (lambda jobs: jobs.submit(None), "the request must be of type Request, not NoneType"),
     (lambda jobs: list(jobs.submit_each([7])), "the request must be of type Request, not int"),
     (lambda jobs: jobs.first_clash(["Compare"]), "the request must be of type Request, not str"),
+    (
+        lambda jobs: jobs.add_schedule("daily", Request("x"), "0 9 * * *"),
+        r"not str: write ScheduleOptions\('0 9 \* \* \*'\)",
+    ),
     (lambda jobs: jobs.submit(Request("x", after=7)), "after must be of type str, not int"),  # type: ignore[arg-type]
     (lambda jobs: jobs.submit(Request("x", documents=[])), "not list$"),  # type: ignore[arg-type]
     (lambda jobs: jobs.pause(7), "agent must be of type str, not 7"),

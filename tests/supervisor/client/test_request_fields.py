@@ -89,11 +89,34 @@ def test_an_invalid_name_is_not_a_specialist(name: str) -> None:
         ({"specialists": (None,)}, "specialists must be a tuple of names"),
         ({"specialists": ("writer",) * 1_001}, "the job names 1,001 specialists, at most 1,000"),
         ({"idempotency_key": 7}, "the idempotency key must be of type str, not int"),
-        ({"approvals": True}, "the approvals must be of type Approvals, not bool"),
-        ({"items": None}, "the items must be of type Items, not NoneType"),
+        (
+            {"approvals": "plan"},
+            "the approvals must be of type Approvals, not str: write for example"
+            " Approvals(what=(ApprovalOf.PLAN,))",
+        ),
+        (
+            {"items": ["a"]},
+            "the items must be of type Items, not list: write read_items('FILE')",
+        ),
+        (
+            {"items": "rows.csv"},
+            "the items must be of type Items, not str: write read_items('rows.csv')",
+        ),
+        (
+            {"facts": Path("facts.csv")},
+            "the facts must be of type FactTable, not PosixPath: write read_facts('facts.csv')",
+        ),
         ({"gates": {"max_words": 3}}, "the gates must be of type Gates, not dict"),
         ({"rubric": "x"}, "the rubric must be of type Rubric, not str"),
-        ({"workflow": "brief"}, "the workflow must be of type Workflow, not str"),
+        (
+            {"workflow": "brief"},
+            "the workflow must be of type Workflow, not str: write read_workflow('brief')",
+        ),
+        (
+            {"workflow": Path("flow.yaml")},
+            "the workflow must be of type Workflow, not PosixPath: write"
+            " read_workflow('flow.yaml')",
+        ),
         ({"answer_schema": "x"}, "the answer schema must be of type Mapping, not str"),
     ],
 )

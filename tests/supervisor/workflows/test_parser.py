@@ -417,6 +417,10 @@ def test_an_unknown_name_gets_a_suggestion_or_the_list_of_workflows(tmp_path: Pa
         "there is no workflow 'poem': name a known workflow, or a .yaml file by its path"
         " (known: brief, digest, test)" in refusal("poem", tmp_path)
     )
+    assert (
+        "there is no workflow '.': it is a folder: name a .yaml file in it by its path"
+        in refusal(".", tmp_path)
+    )
 
 
 def test_a_folder_with_an_ambiguous_workflow_name_is_refused(tmp_path: Path) -> None:
