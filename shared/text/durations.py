@@ -19,6 +19,7 @@ _UNITS_MS = {
 """Milliseconds of each unit, the longest unit first."""
 _NUMBER = r"[0-9]{1,12}(?:\.[0-9]{1,6})?"
 _SECONDS = re.compile(_NUMBER)
+_NEGATIVE = re.compile(f"-{_NUMBER}")
 _WITH_UNITS = re.compile(
     r"\s*+".join(rf"(?:({_NUMBER})\s?{unit}(?![a-z]))?" for unit in _UNITS_MS), re.IGNORECASE
 )
@@ -74,6 +75,8 @@ def seconds_in(value: object) -> object:
     """
     if not isinstance(value, str):
         return value
+    if _NEGATIVE.fullmatch(value.strip()):
+        return float(value)  # the bounds of the field refuse it
     try:
         return seconds_of(value)
     except InvalidDuration:

@@ -16,7 +16,12 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
-from handoff_queue.shared.settings.file_permissions import check_folder, read_private, read_public
+from handoff_queue.shared.settings.file_permissions import (
+    MAX_FILE_BYTES,
+    check_folder,
+    read_private,
+    read_public,
+)
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.trust.keyring import (
     MAX_KEYS,
@@ -148,8 +153,13 @@ def read_private_keys(file: Path) -> tuple[PrivateKey, ...]:
     Raises:
         UserError: the file cannot be read, is open to other users, or has no key of Ed25519.
     """
+    no_key = f"{file} has no private key of Ed25519: name the key that `handoff keys init` makes"
     try:
         text = read_private(file)
+    except UserError:
+        if not _holds_pem(file):
+            raise UserError(no_key) from None
+        raise
     except OSError as error:
         raise UserError(
             f"the private key {file} cannot be read ({error.strerror}): name the key of this"
@@ -157,8 +167,14 @@ def read_private_keys(file: Path) -> tuple[PrivateKey, ...]:
         ) from error
     private_keys = private_keys_in(text)
     if not private_keys:
-        raise UserError(f"{file} has no private key of Ed25519: make it with `handoff keys init`")
+        raise UserError(no_key)
     return tuple(private_keys)
+
+
+def _holds_pem(file: Path) -> bool:
+    """Return whether a file looks like a key. A remedy must not change the mode of another file."""
+    with file.open("rb") as open_file:
+        return _PEM_BEGIN in open_file.read(MAX_FILE_BYTES)
 
 
 def private_keys_in(text: bytes) -> list[PrivateKey]:

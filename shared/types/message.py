@@ -162,7 +162,11 @@ MAX_FIELDS_SAMPLED = 12
 
 
 def each_problem(
-    error: ValidationError, kind: type[BaseModel] | None = None, *, shows_values: bool = False
+    error: ValidationError,
+    kind: type[BaseModel] | None = None,
+    *,
+    shows_values: bool = False,
+    is_json: bool = False,
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield each problem: its place, from the outermost field inwards, and its text. At most the
     first `MAX_PROBLEMS` are yielded.
@@ -175,6 +179,7 @@ def each_problem(
             known field, and the problem of a value without fields names its fields.
         shows_values: True if the text may contain the wrong value: see `with_value`. False for a
             value that may be a short password, or that a process received.
+        is_json: True if the user wrote JSON, and not YAML.
     """
     errors = error.errors(include_url=False, include_context=False, include_input=shows_values)
     errors = errors[:MAX_PROBLEMS]
@@ -184,6 +189,8 @@ def each_problem(
         if problem["type"] == "too_short" and _has_inner(place, places):
             continue
         message = problem_text(problem["type"], problem["msg"])
+        if problem["type"] in _NOT_FIELDS and is_json:
+            message = "must be a JSON object"
         if problem["type"] == "extra_forbidden" and kind is not None:
             message += _similar_field(str(place[-1]), _fields_at(kind, place[:-1]))
         if shows_values:
@@ -191,7 +198,8 @@ def each_problem(
         if problem["type"] == "missing" and kind is not None:
             message += ": add it"
         if problem["type"] in _NOT_FIELDS:
-            message += _sample_fields(_fields_at(kind, place) if kind else ())
+            fields = _fields_at(kind, place) if kind else ()
+            message += _sample_fields(fields, is_json=is_json)
         yield tuple(map(str, place)), message
 
 
@@ -210,8 +218,10 @@ def _similar_field(name: str, fields: Sequence[str]) -> str:
     return ""
 
 
-def _sample_fields(fields: Sequence[str]) -> str:
+def _sample_fields(fields: Sequence[str], *, is_json: bool) -> str:
     """Return the end of a message about a value that has no fields: the names of some fields."""
+    if not fields and is_json:
+        return ': write {"name": value}'
     if not fields:
         return ": write `name: value`"
     names = list(fields[:MAX_FIELDS_SAMPLED])

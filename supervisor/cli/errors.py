@@ -29,6 +29,8 @@ INTERNAL_ERROR = 70
 """Exit code of an internal error: EX_SOFTWARE of sysexits.h."""
 _SURPLUS = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", re.DOTALL)
 """Click's message about arguments that a command does not take."""
+_ALIKE = 0.65
+"""Least similarity of an option that an error proposes. `--facts` and `--gates` have 0.6."""
 DEBUG = "HANDOFF_DEBUG"
 """If this variable is set, an internal error prints its traceback."""
 
@@ -120,7 +122,7 @@ def _usage_problem(error: Any) -> str | None:
         for parameter in context.command.get_params(context):
             for option in parameter.opts:
                 options[option.lstrip("-")] = option
-        close = close_names(error.option_name.lstrip("-"), options)
+        close = close_names(error.option_name.lstrip("-"), options, alike=_ALIKE)
         if close:
             message += f": did you mean {options[close[0]]}?"
     else:

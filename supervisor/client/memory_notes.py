@@ -10,7 +10,7 @@ from handoff_queue.shared.store.memory_notes import StoredNote
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.actors import Actor
 from handoff_queue.shared.types.errors import Conflict, UserError
-from handoff_queue.shared.types.memory_notes import KEEP_S, NOTE_PATH, Note
+from handoff_queue.shared.types.memory_notes import KEEP_S, MAX_NOTE_CHARS, NOTE_PATH, Note
 from handoff_queue.shared.types.message import problems_of
 from handoff_queue.shared.types.origins import USER
 
@@ -44,6 +44,10 @@ def write_note(store: Store, path: str, text: str, tenant: str, actor: Actor | N
         raise UserError(
             f"{path[:140]!r} is not a path of a note: write SUBJECT/NAME in small letters, digits,"
             " - and _, such as qdrant/licence"
+        )
+    if not 1 <= len(text) <= MAX_NOTE_CHARS:
+        raise UserError(
+            f"the text of the note has {len(text):,} characters: write 1 to {MAX_NOTE_CHARS:,}"
         )
     now = store.connection.now()
     try:

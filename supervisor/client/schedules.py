@@ -100,10 +100,15 @@ def check_options(name: str, request: Request, options: ScheduleOptions) -> None
         raise UserError(
             f"max_microusd_per_month (--max-usd-per-month) must be above 0, not {limit!r:.40}"
         )
-    if request.after is not None or request.idempotency_key is not None:
+    if request.idempotency_key is not None:
         raise UserError(
-            "the request of a schedule has no idempotency key, and `after` names no job: use"
-            " follows_last (--after last)"
+            f"remove idempotency_key ({request.idempotency_key!r:.40}) from the request: a schedule"
+            " makes a key for each slot"
+        )
+    if request.after is not None:
+        raise UserError(
+            f"remove after ({request.after!r:.40}) from the request: a job of a schedule can follow"
+            " only the last one, with follows_last (--after last)"
         )
     if options.follows_last and request.workflow is not None:
         raise UserError(

@@ -130,7 +130,7 @@ def invalid(error: ValidationError, kind: type[BaseModel]) -> Problem:
     and plain: see `with_value`.
     """
     errors: list[tuple[str, str]] = []
-    for place, text in each_problem(error, kind, shows_values=True):
+    for place, text in each_problem(error, kind, shows_values=True, is_json=True):
         errors.append((pointer_to(*place), text))
     return _field_problem(errors)
 

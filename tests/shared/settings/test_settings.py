@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from pathlib import Path
 from typing import Any, get_args
@@ -167,6 +168,15 @@ def test_every_number_has_a_lower_and_an_upper_bound(variable: str) -> None:
 
     assert bounds & {Ge, Gt}
     assert Le in bounds
+
+
+@pytest.mark.parametrize("variable", ["HANDOFF_RETENTION_S", "HANDOFF_DRAIN_S"])
+def test_a_negative_number_of_seconds_is_refused_with_the_lower_bound(
+    monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "-1")
+
+    assert re.search(rf"{variable}: must be (at least|greater than) \d+, not -1$", refusal())
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e400", "-1", "9" * 23, "9" * 5_000, "x"])

@@ -200,6 +200,14 @@ def test_a_private_key_that_others_can_read_or_write_is_refused(keys: Path, mode
         Trust(keys, file).sign(Right.SUBMIT, "a job")
 
 
+def test_a_file_that_is_no_key_gets_no_advice_to_change_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("127.0.0.1 localhost")
+    file.chmod(0o644)
+    with pytest.raises(UserError, match=f"^{file} has no private key of Ed25519: name the key"):
+        read_private_keys(file)
+
+
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
 def test_keys_in_a_folder_that_others_can_write_are_refused(keys: Path, mode: int) -> None:
     keys.chmod(mode)

@@ -80,7 +80,7 @@ def test_every_error_is_one_line_and_an_exit_code(
         (errno.ENOENT, "make its folder first, or name another file"),
         (errno.EISDIR, "it is a folder, so name a file"),
         (errno.EACCES, "change the permissions, or name another file"),
-        (errno.ENOSPC, "free space on this disk, or name a file on another one"),
+        (errno.ENOSPC, "free space on this disk, or use another one"),
         (errno.EIO, "check the path and its permissions, or name another file"),
     ],
 )
@@ -143,6 +143,7 @@ def test_a_closed_output_stays_silent_and_the_exit_code_is_kept(closed: str) -> 
             "watch j-0 --reconect=3",
             "there is no option --reconect: did you mean --reconnect? (see `handoff watch --help`)",
         ),
+        ("run x --facts f", "there is no option --facts (see `handoff run --help`)"),
         ("list --colour", "there is no option --colour (see `handoff list --help`)"),
         (
             "run x --max-turns",

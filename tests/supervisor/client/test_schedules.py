@@ -397,7 +397,14 @@ def refusals() -> Iterator[tuple[str, str, Request, ScheduleOptions]]:
     yield "missed all needs overlap queue", "news", REQUEST, all_missed
     yield "max_microusd_per_month", "news", REQUEST, replace(YEARLY, max_microusd_per_month=0)
     yield "the request is empty", "news", Request(" "), YEARLY
-    yield "the request of a schedule", "news", replace(REQUEST, idempotency_key="k"), YEARLY
+    with_key = replace(REQUEST, idempotency_key="k")
+    yield r"remove idempotency_key \('k'\) from the request", "news", with_key, YEARLY
+    yield (
+        r"remove after \('a-job'\) from the request",
+        "news",
+        replace(REQUEST, after="a-job"),
+        YEARLY,
+    )
     yield "a schedule with a workflow", "news", workflow, replace(QUEUED, follows_last=True)
     yield "the price of unknown-model", "news", dear, replace(QUEUED, max_microusd_per_month=1)
 

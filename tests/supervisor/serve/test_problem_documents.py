@@ -133,8 +133,16 @@ def test_a_problem_leaves_out_a_value_that_is_secret_or_unreadable(
 def test_a_body_without_fields_is_refused_with_some_of_its_fields(http: TestClient) -> None:
     detail = http.post("/v1/jobs", json=[]).json()["detail"]
 
-    assert detail.startswith("the body must hold fields: use text, documents, ")
+    assert detail.startswith("the body must be a JSON object: use text, documents, ")
     assert detail.endswith(", ...")
+
+
+def test_a_text_in_place_of_documents_is_refused_with_the_form_of_an_object(
+    http: TestClient,
+) -> None:
+    detail = http.post("/v1/jobs", json={"text": "x", "documents": "a"}).json()["detail"]
+
+    assert detail == """documents: must be a JSON object, not 'a': write {"name": value}"""
 
 
 def test_a_field_that_no_known_field_resembles_is_refused_with_all_fields(

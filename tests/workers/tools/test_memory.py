@@ -16,6 +16,7 @@ from handoff_queue.shared.agent.tool_calls import ToolThreads
 from handoff_queue.shared.runtime.agent_memory import HandoffNotes
 from handoff_queue.shared.store import memory_notes
 from handoff_queue.shared.store.store import Store
+from handoff_queue.shared.types.errors import UserError
 from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.memory_notes import MAX_NOTE_CHARS, MEMORY_FULL, Note
 from handoff_queue.shared.types.origins import DOCUMENT, MODEL, USER
@@ -314,6 +315,15 @@ def test_an_agent_renames_and_deletes_a_note(first: ToolHarness) -> None:
 
 
 EVIDENCE = {"source": NEW["source"], "quote": NEW["quote"]}
+
+
+@pytest.mark.parametrize("size", [0, 100_000])
+def test_the_note_of_a_person_with_a_wrong_length_is_refused_with_both_lengths(
+    store: Store, size: int
+) -> None:
+    line = f"the text of the note has {size:,} characters: write 1 to 4,000"
+    with pytest.raises(UserError, match=line):
+        write_note(store, "a/b", "x" * size, "acme", None)
 
 
 @pytest.mark.parametrize(
