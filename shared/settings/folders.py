@@ -7,6 +7,9 @@ from pathlib import Path
 
 from handoff_queue.shared.types.errors import UserError
 
+LOADING = "still loading "
+"""Beginning of a worker's message that names a file of the user that takes long to load."""
+
 
 def expand_folder(folder: Path, setting: str) -> Path:
     """Return a folder with its `~` or `~NAME` replaced.

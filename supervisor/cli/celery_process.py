@@ -9,16 +9,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from importlib import import_module
 
 from handoff_queue.shared.broker.isolated_worker import limit_wait_for_threads
+from handoff_queue.shared.settings.folders import LOADING
 from handoff_queue.shared.settings.foreign_environment import (
     forget_celery_variables,
     forget_service_links,
 )
 from handoff_queue.shared.types.errors import UserError
-from handoff_queue.supervisor.cli.display.terminal import print_message, use_standard_streams
+from handoff_queue.supervisor.cli.display.terminal import (
+    print_message,
+    print_progress,
+    use_standard_streams,
+)
 
 LOADED_WITHIN_S = 120.0
 """Seconds in which a process must have made its app. Large libraries take up to 30 s to import
@@ -52,31 +58,61 @@ def check_app(
     Raises:
         UserError: the app refuses a file or cannot be created, or a file was not loaded in time.
     """
+    process = subprocess.Popen(
+        celery_command(app, "--version"),
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    is_late = threading.Event()
+
+    def end_late_process() -> None:
+        is_late.set()
+        process.kill()
+
+    limit = threading.Timer(within_s, end_late_process)
+    limit.start()
     try:
-        process = subprocess.run(
-            celery_command(app, "--version"),
-            env={**os.environ, **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=within_s,
-        )
-    except subprocess.TimeoutExpired as error:
+        log, loading = _read_log(process)
+    finally:
+        limit.cancel()
+        process.kill()
+        process.wait()
+    if is_late.is_set():
         raise UserError(
-            f"the files of your specialists and tools were not loaded within {within_s:g} s: "
-            "a file of tools must not block while it is imported"
-        ) from error
-    messages = messages_in(process.stderr)
+            f"{loading or 'the files of your specialists and tools'}: not loaded within"
+            f" {within_s:g} s: a file of tools must not block while it is imported"
+        )
+    messages = messages_in(log)
     if not process.returncode:
         for message in messages:
             print_message(message)
         return messages
-    problem = f"{app} cannot be started: {process.stderr.strip()[-1_500:]}"
+    problem = f"{app} cannot be started: {log.strip()[-1_500:]}"
     if messages:
         problem = messages[-1]
     raise UserError(problem)
+
+
+def _read_log(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Wait for the end of a process. Print its messages about files that take long to load at
+    once. Return the rest of its output, and the last such file, or "".
+    """
+    assert process.stderr is not None
+    loading = ""
+    lines: list[str] = []
+    with process.stderr as log:
+        for line in log:
+            if line.startswith(f"handoff: {LOADING}"):
+                loading = line.removeprefix(f"handoff: {LOADING}").strip()
+                print_progress(f"{LOADING}{loading}")
+            else:
+                lines.append(line)
+    process.wait()
+    return "".join(lines), loading
 
 
 def messages_in(log: str) -> list[str]:

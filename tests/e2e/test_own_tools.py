@@ -13,9 +13,13 @@ from typing import Any
 
 import pytest
 
-from handoff_queue.shared.types.errors import UserError
+from handoff_queue.shared.settings.settings import Settings
+from handoff_queue.shared.types.errors import InvalidTool, UserError
 from handoff_queue.supervisor.cli.celery_process import check_app
 from handoff_queue.testing import Json, Reply, first_message_text, tool_call_reply
+from handoff_queue.workers.tools import tool_host
+from handoff_queue.workers.tools.hosted_tools import host_tools
+from handoff_queue.workers.tools.tool_host import tool_limits_of
 from tests import forked_processes
 from tests.e2e.breaker_fleet import SLOTS, start_breaker_fleet
 from tests.e2e.fleet import Fleet, Script
@@ -63,6 +67,18 @@ async def never_end_a_thread() -> str:
     await asyncio.to_thread(threading.Event().wait)
     return "never"
 '''
+
+
+SLOW_APP = """
+import sys
+import threading
+
+sys.stderr.write("handoff: still loading /t/busy.py\\n")
+sys.stderr.flush()
+threading.Event().wait()
+"""
+BEGUN_WITHIN_S = 10.0
+"""Seconds within which a process begins to load a file, on a slow machine, too."""
 
 
 class BreakingModel(Script):
@@ -124,12 +140,27 @@ def test_a_file_of_tools_may_start_a_thread_while_it_is_imported(
     assert refusal_of(check_app, "handoff_queue.workers.app", folders) is None
 
 
-def test_a_tools_file_that_blocks_at_import_is_reported_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_tools_file_that_blocks_at_import_is_named_early_and_in_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "busy.py").write_text(TOOLS + "\nthreading.Event().wait()\n")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setattr(sys, "executable", forked_processes.python())
+    monkeypatch.setattr(tool_host, "_SLOW_LOAD_S", BEGUN_WITHIN_S)
+    monkeypatch.setattr(tool_host, "LOADED_WITHIN_S", BEGUN_WITHIN_S + 0.1)
 
-    with pytest.raises(UserError, match="must not block while it is imported"):
-        check_app("handoff_queue.workers.app", {"HANDOFF_TOOLS_DIRS": str(tmp_path)}, within_s=1.0)
+    with pytest.raises(InvalidTool, match=rf"^{tmp_path}/busy\.py: not loaded within"):
+        host_tools((tmp_path,), tool_limits_of(Settings()))
+
+    assert f"handoff: still loading {tmp_path}/busy.py\n" in capsys.readouterr().err
+
+
+def test_the_check_of_an_app_names_a_file_that_takes_long_at_once_and_in_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "slow_app.py").write_text(SLOW_APP)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(tmp_path))))
+
+    with pytest.raises(UserError, match=r"^/t/busy\.py: not loaded within .* must not block"):
+        check_app("slow_app", {}, within_s=BEGUN_WITHIN_S)
+
+    assert capsys.readouterr().err == "still loading /t/busy.py\n"

@@ -21,6 +21,7 @@ from handoff_queue.shared.agent.tool import ToolFailed
 from handoff_queue.shared.local.fork_server import ForkServer, is_supported
 from handoff_queue.shared.local.parent_death_guard import guarded_command
 from handoff_queue.shared.observability.logs import log_of
+from handoff_queue.shared.settings.folders import LOADING
 from handoff_queue.shared.settings.settings import Settings
 from handoff_queue.shared.types.errors import InvalidTool
 from handoff_queue.workers.tools.tool_confinement import can_separate_processes
@@ -40,6 +41,8 @@ in its own calls only.
 """
 LOADED_WITHIN_S = 120.0
 """Seconds in which the host must have loaded all tools."""
+_SLOW_LOAD_S = 5.0
+"""Seconds after which a message names the file that is being loaded."""
 MAX_OUTPUT_CHARS = 4_000
 """Characters of the output of a call, or of a host while it loads, that are logged."""
 _STOPS_WITHIN_S = 2.0
@@ -155,7 +158,12 @@ class RunningHost(threading.Thread):
         Raises:
             InvalidTool: a tool cannot be loaded, or the host ended, or was not ready in time.
         """
-        if not self._is_loaded.wait(LOADED_WITHIN_S):
+        is_loaded = self._is_loaded.wait(_SLOW_LOAD_S)
+        if not is_loaded:
+            sys.stderr.write(f"handoff: {LOADING}{self._place or 'the tools'}\n")
+            sys.stderr.flush()
+            is_loaded = self._is_loaded.wait(LOADED_WITHIN_S - _SLOW_LOAD_S)
+        if not is_loaded:
             self.close()
             raise InvalidTool(
                 f"{self._place or 'the tools'}: not loaded within {LOADED_WITHIN_S:g} s: a file of"
