@@ -65,7 +65,7 @@ def load_tools(folder: Path, on_load: Callable[[str], None] = _ignore) -> tuple[
         on_load: called with the path of each file before it is loaded.
 
     Raises:
-        InvalidTool: the folder is missing or has no file of tools, a file does not load, a
+        InvalidTool: the folder is missing or has no file of tools, or a file does not load. Or a
             function has no docstring or types, or two tools have the same name.
     """
     folder = expand_folder(folder, "--tools")

@@ -200,7 +200,7 @@ def test_a_private_key_that_others_can_read_or_write_is_refused(keys: Path, mode
         Trust(keys, file).sign(Right.SUBMIT, "a job")
 
 
-def test_a_file_that_is_no_key_gets_no_advice_to_change_its_mode(tmp_path: Path) -> None:
+def test_a_file_without_a_key_gets_no_advice_to_change_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("127.0.0.1 localhost")
     file.chmod(0o644)
