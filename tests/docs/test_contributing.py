@@ -16,6 +16,8 @@ WALKTHROUGHS = {
     if heading.startswith("Add a")
 }
 ROOMS = ("shared", "supervisor", "workers", "chaos", "tests")
+READS_NEEDS = re.compile(r"\.needs\b")
+"""Code that reads the field of a result that the page takes as its example."""
 OF_THE_EXAMPLE = {"StepNoted", "max_tool_calls"}
 """Names that the reader adds, or that the page gives as an example."""
 CODE = re.compile(r"`([^`\n]+)`")
@@ -79,7 +81,7 @@ def text_in(paths: list[Path]) -> str:
 
 
 def test_each_walkthrough_has_steps() -> None:
-    assert len(WALKTHROUGHS) == 5
+    assert len(WALKTHROUGHS) == 6
     assert len(blocks()) > 40
 
 
@@ -90,6 +92,19 @@ def test_a_step_names_existing_files_and_their_contents(block: str) -> None:
 
     assert [span for span, paths in files.items() if not paths] == []
     assert {name for name in names_of(block) if not re.search(rf"\b{name}\b", text)} == set()
+
+
+def test_the_guide_to_a_field_of_a_result_names_each_file_that_reads_its_example() -> None:
+    readers: set[str] = set()
+    for room in ("shared", "supervisor", "workers"):
+        for path in (ROOT / room).rglob("*"):
+            if path.suffix in {".py", ".js"} and READS_NEEDS.search(path.read_text()):
+                readers.add(str(path.relative_to(ROOT)))
+
+    named = set(CODE.findall(WALKTHROUGHS["Add a field to a result"]))
+
+    assert len(readers) > 8
+    assert readers - named == set()
 
 
 def names_in_files() -> Iterator[tuple[str, str, list[Path]]]:
