@@ -40,10 +40,11 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
     SharedRun,
 )
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import HandoffId, StepId
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.origins import origins_or_unknown
 from handoff_queue.shared.types.specialist import SpecialistSpec
+from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.shared.types.usage import NOTHING_USED
 
 log = log_of(__name__)
@@ -184,7 +185,9 @@ class SharedRequest:
         return result
 
     def _keep_pages(self, run: EndedRun, result: HandoffResult) -> None:
-        """Store the fetched pages that the result cites as pages of this job, too."""
+        """Store the fetched pages that the result cites as pages of this job, too. Results of the
+        equal handoff's tools get the name of this handoff.
+        """
         context = self.documents.tool_context
         cited_digests: set[str] = set()
         for claim in result.claims:
@@ -195,7 +198,8 @@ class SharedRequest:
         for page in self.store.payloads.load_fetched_pages(run.job_id):
             if page.digest in cited_digests:
                 text = self.payload_cache.payloads(run.job_id, [page.digest])[page.digest]
-                context.keep_document(page.path, page.media_type, text)
+                path = _with_own_sources(page.path, run.handoff_id, self.handoff)
+                context.keep_document(path, page.media_type, text)
 
 
 def check_sharing(spec: SpecialistSpec, tools: Sequence[Tool]) -> None:
@@ -214,12 +218,16 @@ def check_sharing(spec: SpecialistSpec, tools: Sequence[Tool]) -> None:
 
 def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
     """Return the result of an equal handoff as the result of this one, which has used nothing.
-    Claims get the ids of this step.
+    Claims get the ids of this step, and results of tools get the name of this handoff.
     """
     shared_step = result.step_id
     own_step = handoff.step_id
-    output = result.output
-    claims = result.claims
+
+    def rename(text: str) -> str:
+        return _with_own_sources(text, result.handoff_id, handoff)
+
+    output = map_texts(result.output, rename)
+    claims = tuple(rename_sources_of(claim, rename) for claim in result.claims)
     if shared_step != own_step:
         output = map_texts(output, lambda text: _with_renamed_markers(text, shared_step, own_step))
         claims = tuple(_rename_claim(claim, shared_step, own_step) for claim in claims)
@@ -242,6 +250,19 @@ def copy_of(result: HandoffResult, handoff: AgentHandoff) -> HandoffResult:
             "shared": shared,
         }
     )
+
+
+def _with_own_sources(text: str, equal: HandoffId, own: AgentHandoff) -> str:
+    """Return a text in which the results of the equal handoff's tools have the name of the own
+    handoff.
+    """
+
+    def rename(handoffs: str) -> str:
+        if handoffs == equal:
+            return own.handoff_id
+        return handoffs
+
+    return rename_tool_sources(text, rename)
 
 
 def _rename_claim(claim: Claim, shared_step: StepId, own_step: StepId) -> Claim:

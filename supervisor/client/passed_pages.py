@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from handoff_queue.shared.store.script_arguments import rows
@@ -39,7 +39,12 @@ class PassedPages:
 NO_PAGES = PassedPages()
 
 
-def load_passed_pages(store: Store, job_id: JobId, results: Iterable[str]) -> PassedPages:
+def load_passed_pages(
+    store: Store,
+    job_id: JobId,
+    results: Iterable[str],
+    rename: Callable[[str], str] = lambda name: name,
+) -> PassedPages:
     """Return the fetched pages of a job that some of its results cite or name.
 
     A worker may write any entry into the list of pages. So only a page is passed that a result
@@ -47,7 +52,9 @@ def load_passed_pages(store: Store, job_id: JobId, results: Iterable[str]) -> Pa
     has another digest is left out, and so is a page after the first `MAX_PASSED_CHARS`.
 
     Args:
-        results: results of the job as JSON. Texts that are not a result are left out.
+        results: results of the job as JSON, as the other job gets them. Texts that are not a
+            result are left out.
+        rename: returns the name of a page in the other job.
 
     Raises:
         StoreUnavailable: Redis is unreachable.
@@ -57,7 +64,8 @@ def load_passed_pages(store: Store, job_id: JobId, results: Iterable[str]) -> Pa
     if names.is_empty:
         return NO_PAGES
     named_pages: list[Document] = []
-    for page in reversed(store.payloads.load_fetched_pages(job_id)):  # the oldest first
+    for own_page in reversed(store.payloads.load_fetched_pages(job_id)):  # the oldest first
+        page = own_page.model_copy(update={"path": rename(own_page.path)})
         if names.has(page):
             named_pages.append(page)
     pages: list[Document] = []

@@ -55,7 +55,11 @@ from handoff_queue.supervisor.client.celery_signatures import end_task_of
 from handoff_queue.supervisor.client.handoff_publishing import Dispatcher
 from handoff_queue.supervisor.client.passed_pages import load_passed_pages
 from handoff_queue.supervisor.client.request import Request, answer_gates, check_documents
-from handoff_queue.supervisor.lifecycle.follow_up import copy_results, results_to_give
+from handoff_queue.supervisor.lifecycle.follow_up import (
+    copy_results,
+    results_to_give,
+    source_in_later_job,
+)
 from handoff_queue.supervisor.lifecycle.reduce import fold
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -127,7 +131,7 @@ def follow_on(store: Store, job_id: JobId, request: Request) -> EarlierWork:
     texts = store.payloads.get(job_id, digests, results=result_digests)
     given_results, payloads = copy_results(state, ResultTexts(texts))
     taken_over = [texts[digest] for digest in digests]
-    passed = load_passed_pages(store, job_id, [texts[digest] for digest in result_digests])
+    passed = load_passed_pages(store, job_id, payloads, source_in_later_job)
     return EarlierWork(
         job=EarlierJob(job_id=job_id, request=state.submitted.request),
         given_results=given_results,

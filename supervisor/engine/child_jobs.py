@@ -71,12 +71,17 @@ from handoff_queue.supervisor.lifecycle.child_job_assignment import (
     has_gaps_alone,
 )
 from handoff_queue.supervisor.lifecycle.child_job_budgets import child_seconds
-from handoff_queue.supervisor.lifecycle.child_results import ChildUsage, result_for_parent
+from handoff_queue.supervisor.lifecycle.child_results import (
+    ChildUsage,
+    result_for_parent,
+    source_in_parent,
+)
 from handoff_queue.supervisor.lifecycle.commands import StartChild
 from handoff_queue.supervisor.lifecycle.follow_up import (
     name_in_later_job,
     results_as_given,
     results_to_give,
+    source_in_later_job,
 )
 from handoff_queue.supervisor.lifecycle.gaps import gaps_in_words
 from handoff_queue.supervisor.lifecycle.handoffs import step_handoff
@@ -259,10 +264,10 @@ class ChildJobs:
         for context_result in handoff.context:
             context[context_result.step_id] = context_result.result
         context_texts = self._texts(state, context.values())
-        passed = load_passed_pages(self._store, state.job_id, context_texts.values())
         given_results, given_texts = results_as_given(
             state, context, [*context.values()], ResultTexts(context_texts)
         )
+        passed = load_passed_pages(self._store, state.job_id, given_texts, source_in_later_job)
         earlier = self._earlier_child(state, handoff, {result.step for result in given_results})
         request = f"{request_of(handoff)}{earlier.gaps_note}"
         form = handoff.expected_output_format
@@ -365,8 +370,7 @@ class ChildJobs:
         given_results, payloads = results_as_given(
             child, results, parts_of(child), ResultTexts(texts)
         )
-        result_texts = [texts[result.digest] for result in results.values()]
-        passed = load_passed_pages(self._store, child.job_id, result_texts)
+        passed = load_passed_pages(self._store, child.job_id, payloads, source_in_later_job)
         return EarlierChild(given_results, payloads, gaps_note=gaps_note, passed=passed)
 
     def tell(self, state: JobState) -> None:
@@ -380,7 +384,9 @@ class ChildJobs:
         parent = state.submitted.parent
         claim = self._store.claims.claim_of_child(parent.job_id, parent.handoff_id, state.job_id)
         result = self._result(state)
-        passed = load_passed_pages(self._store, state.job_id, [result.to_json()])
+        passed = load_passed_pages(
+            self._store, state.job_id, [result.to_json()], source_in_parent(parent)
+        )
         self._store.payloads.put_fetched_pages(parent.job_id, passed.pages, passed.texts)
         with suppress(Interrupted):
             claim.finish(

@@ -5,7 +5,7 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -23,6 +23,8 @@ from handoff_queue.shared.types.handoff import (
     StopReason,
 )
 from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.job_events import Parent
+from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.shared.types.usage import Usage
 from handoff_queue.supervisor.lifecycle.answer import (
     body_of,
@@ -89,7 +91,7 @@ def result_for_parent(
     confidence = 0.0
     to_finish_microusd = None
     if answer:
-        output, claims = _output_and_claims(state, texts, answer, StepId(step))
+        output, claims = _output_and_claims(state, texts, answer, parent)
         confidence = _mean_confidence(texts.results(parts_of(state)))
         if has_gaps_alone(state):
             to_finish_microusd = answer.to_finish_microusd
@@ -145,13 +147,15 @@ def _mean_confidence(parts: Sequence[HandoffResult]) -> float:
 
 
 def _output_and_claims(
-    state: JobState, texts: ResultTexts, answer: Answer, step: StepId
+    state: JobState, texts: ResultTexts, answer: Answer, parent: Parent
 ) -> tuple[JsonValue, tuple[Claim, ...]]:
     """Return the answer with markers in place of numbers, and its claims with ids of the
-    parent's step: cited claims first, at most MAX_CLAIMS.
+    parent's step: cited claims first, at most MAX_CLAIMS. Tool results have their names in the
+    parent.
 
     The answer is None if the step asks for a form and the child has no answer in that form.
     """
+    step = parent.handoff_id.rpartition(".")[0]
     disputes = disputes_of(state, texts)
     output = _output(state, texts, answer, disputes)
     if output is None:
@@ -170,11 +174,22 @@ def _output_and_claims(
         markers = [f"[{name_of(claim_id)}]" for claim_id in claim_ids if claim_id in known]
         return "".join(markers) or UNPROVEN
 
-    output = map_texts(output, lambda text: MARKER.sub(replace_marker, text))
+    rename = source_in_parent(parent)
+    output = map_texts(output, lambda text: rename(MARKER.sub(replace_marker, text)))
     claims: list[Claim] = []
     for claim_id in dict.fromkeys([*names, *known]):
-        claims.append(known[claim_id].model_copy(update={"id": name_of(claim_id)}))
+        claim = rename_sources_of(known[claim_id], rename)
+        claims.append(claim.model_copy(update={"id": name_of(claim_id)}))
     return output, tuple(claims[:MAX_CLAIMS])
+
+
+def source_in_parent(parent: Parent) -> Callable[[str], str]:
+    """Return the function that gives tool results in a text their names in the parent job:
+    `tool:find.1/look#1` -> `tool:x.1.find.1/look#1` for the handoff `x.1`.
+    """
+    return lambda text: rename_tool_sources(
+        text, lambda handoffs: f"{parent.handoff_id}.{handoffs}"
+    )
 
 
 def _output(

@@ -13,6 +13,7 @@ from handoff_queue.shared.types.ids import StepId, handoff_id
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import Role
 from handoff_queue.shared.types.origins import Origins, origins_or_unknown, union
+from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.supervisor.lifecycle.answer import parts_of, usable_sinks
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
 from handoff_queue.supervisor.lifecycle.state import JobState
@@ -111,20 +112,35 @@ def name_in_later_job(step_id: StepId) -> StepId:
 
 
 def _rename_result(name: StepId, result: HandoffResult) -> HandoffResult:
-    """Return the result of another job's step under a new name. The ids of all its claims, and
-    the markers in its output, get the new names of their steps.
+    """Return the result of another job's step under a new name. The ids of all its claims, the
+    markers in its output, and the names of tool results get the new names of their steps.
     """
     return result.model_copy(
         update={
             "step_id": name,
             "handoff_id": handoff_id(name, result.attempt),
-            "output": map_texts(result.output, _rename_markers),
+            "output": map_texts(
+                result.output, lambda text: source_in_later_job(_rename_markers(text))
+            ),
             "claims": tuple(map(_claim, result.claims)),
         }
     )
 
 
+def source_in_later_job(text: str) -> str:
+    """Return a text in which tool results have their names in a later job: `tool:find.1/look#1`
+    -> `tool:prev_find.1/look#1`.
+    """
+
+    def rename(handoffs: str) -> str:
+        step, _, rest = handoffs.partition(".")
+        return f"{name_in_later_job(StepId(step))}.{rest}"
+
+    return rename_tool_sources(text, rename)
+
+
 def _claim(claim: Claim) -> Claim:
+    claim = rename_sources_of(claim, source_in_later_job)
     step, dot, number = claim.id.rpartition(".")
     if dot:
         return claim.model_copy(update={"id": f"{name_in_later_job(StepId(step))}.{number}"})

@@ -53,41 +53,73 @@ review: false
 steps:
   - id: find
     specialist: {finds}
-    task: Find the order.
+    task: Find the order {order}.
   - id: use
     specialist: {reads}
     task: Read the order.
     depends_on: [find]
 """
-QUOTE = '"state": "shipped on 3 May"'
+TWO_TEAMS = """
+description: Two teams
+review: false
+steps:
+  - id: first
+    specialist: supervisor
+    task: Find the order A-1.
+  - id: second
+    specialist: supervisor
+    task: Find the order A-2.
+  - id: use
+    specialist: reader
+    task: Read the order.
+    depends_on: [first, second]
+"""
 _SOURCE = re.compile(r"tool:[\w.-]+/order_status#\d+")
+_ORDER = re.compile(r"order (A-\d)")
+_QUOTE = re.compile(r'"order": "A-\d"')
 
 
 def script(request: Json) -> Reply:
-    """The shop cites its tool. The reader opens the source that it sees, and cites it, too."""
+    """The shop cites its tool. The reader opens each source that it sees, and cites it, too."""
+    first_message = json.dumps(request["messages"][0], ensure_ascii=False)
     if "steps" in answer_properties(request):
-        name = "reader" if "Read the order" in str(request["messages"]) else "shop"
-        given = sorted(set(re.findall(r"\bprev_\w+", str(request["messages"]))))
-        step = {"id": "inner", "specialist": name, "task": "Look.", "depends_on": given}
+        name = "reader" if "Read the order" in first_message else "shop"
+        given = sorted(set(re.findall(r"\bprev_\w+", first_message)))
+        task = f"Look at order {_orders_in(first_message)[-1]}."
+        step = {"id": "inner", "specialist": name, "task": task, "depends_on": given}
         return json_reply({"steps": [step], "synthesis": "merge"})
     if "verdict" in answer_properties(request):
         return json_reply({"verdict": "PASS"})
     is_first = not any(message["role"] == "assistant" for message in request["messages"])
     if "You are SHOP" in json.dumps(request["system"]):
         if is_first:
-            return tool_call_reply(("order_status", {"order_id": "A-1"}))
-        return _answer("tool:order_status#1")
-    source = _SOURCE.findall(str(request["messages"]))[0]
+            return tool_call_reply(("order_status", {"order_id": _orders_in(first_message)[-1]}))
+        return _answer({"tool:order_status#1": _quotes_in(request)[0]})
+    sources = list(dict.fromkeys(_SOURCE.findall(first_message)))
     if is_first:
-        return tool_call_reply(("read_document", {"source": source, "offset": 0}))
-    assert "shipped on 3 May" in str(request["messages"][-1]), request["messages"][-1]
-    return _answer(source)
+        return tool_call_reply(*(("read_document", {"source": source}) for source in sources))
+    return _answer(dict(zip(sources, _quotes_in(request), strict=True)))
 
 
-def _answer(source: str) -> Reply:
-    citation = {"source": source, "quote": QUOTE}
-    claim = {"id": "c1", "text": "A-1 was shipped.", "sources": [citation]}
-    return result_reply("A-1 was shipped [c1].", claims=[claim])
+def _orders_in(text: str) -> list[str]:
+    """Return the orders that a task names, or the usual one."""
+    return _ORDER.findall(text) or ["A-1"]
+
+
+def _quotes_in(request: Json) -> list[str]:
+    """Return a quote of each result in the last message."""
+    texts = [str(block["content"]) for block in request["messages"][-1]["content"]]
+    return [_QUOTE.findall(text)[0] for text in texts if _QUOTE.search(text)]
+
+
+def _answer(quotes: dict[str, str]) -> Reply:
+    """Return an answer that cites a quote of each source."""
+    claims: list[Json] = []
+    for number, (source, quote) in enumerate(quotes.items(), start=1):
+        citation = {"source": source, "quote": quote}
+        claims.append({"id": f"c{number}", "text": f"It says {quote}.", "sources": [citation]})
+    markers = " ".join(f"It was shipped [{claim['id']}]." for claim in claims)
+    return result_reply(markers, claims=claims)
 
 
 @pytest.fixture(scope="module")
@@ -117,15 +149,18 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         jobs.store.connection.close()
 
 
-def run_workflow(jobs: Client, finds: str, reads: str) -> tuple[JobId, JobResult]:
-    workflow = workflow_in(WORKFLOW.format(finds=finds, reads=reads))
-    job_id = jobs.submit(Request("Where is A-1?", workflow=workflow))
+def run_workflow(
+    jobs: Client, finds: str, reads: str, order: str = "A-1", after: JobId | None = None
+) -> tuple[JobId, JobResult]:
+    workflow = workflow_in(WORKFLOW.format(finds=finds, reads=reads, order=order))
+    job_id = jobs.submit(Request("Where is it?", workflow=workflow, after=after))
     return job_id, jobs.result(job_id, wait_s=60)
 
 
-def assert_reader_cited_the_tool(result: JobResult) -> None:
+def assert_reader_cited_the_tool(result: JobResult, *orders: str) -> None:
     assert (result.status, result.notes) == (JobStatus.OK, ())
-    assert any(citation["quote"] == QUOTE for citation in result.citations)
+    quotes = {citation["quote"] for citation in result.citations}
+    assert quotes == {f'"order": "{order}"' for order in orders or ("A-1",)}
 
 
 def test_a_fork_opens_and_cites_the_sources_of_the_results_that_it_keeps(jobs: Client) -> None:
@@ -166,3 +201,24 @@ def test_a_child_job_opens_and_cites_the_sources_of_its_parent(jobs: Client) -> 
     _, result = run_workflow(jobs, "shop", "supervisor")
 
     assert_reader_cited_the_tool(result)
+
+
+def test_a_step_opens_the_result_of_its_own_job_and_not_of_the_job_before(jobs: Client) -> None:
+    job_id, _ = run_workflow(jobs, "shop", "reader")
+    later, result = run_workflow(jobs, "shop", "reader", order="A-2", after=job_id)
+    assert_reader_cited_the_tool(result, "A-2")
+
+    _, last = run_workflow(jobs, "shop", "reader", order="A-3", after=later)
+
+    assert_reader_cited_the_tool(last, "A-3")
+
+
+def test_a_step_opens_the_sources_of_two_child_jobs_with_equal_steps(jobs: Client) -> None:
+    job_id = jobs.submit(Request("Where are they?", workflow=workflow_in(TWO_TEAMS)))
+    result = jobs.result(job_id, wait_s=60)
+
+    assert_reader_cited_the_tool(result, "A-1", "A-2")
+    assert [citation["source"] for citation in result.citations] == [
+        "tool:first.1.inner.1/order_status#1",
+        "tool:second.1.inner.1/order_status#1",
+    ]

@@ -20,6 +20,7 @@ from handoff_queue.shared.types.ids import JobId, StepId, handoff_id
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client import passed_pages
 from handoff_queue.supervisor.client.passed_pages import load_passed_pages
+from handoff_queue.supervisor.lifecycle.follow_up import source_in_later_job
 from tests.doubles.jobs import a_job
 
 FIND = StepId("find")
@@ -81,6 +82,17 @@ def test_a_page_that_the_output_names_is_passed(store: Store, name: str) -> None
     passed = load_passed_pages(store, job_id, [result_of(job_id, f"See [it]({name}).")])
 
     assert passed.pages == (page,)
+
+
+def test_a_page_is_passed_under_its_name_in_the_other_job(store: Store) -> None:
+    job_id = a_job(store)
+    page = put_page(store, job_id, NAME, TEXT)
+    later = page.model_copy(update={"path": source_in_later_job(NAME)})
+    results = [result_of(job_id, "Shipped.", later)]
+
+    passed = load_passed_pages(store, job_id, results, source_in_later_job)
+
+    assert [page.path for page in passed.pages] == ["tool:prev_find.1/order_status#1"]
 
 
 def test_a_page_that_no_result_names_is_not_passed(store: Store) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from handoff_queue.shared.types.events import HandoffIssued, JobStatus
 from handoff_queue.shared.types.handoff import (
+    Citation,
     Claim,
     GivenResult,
     HandoffResult,
@@ -90,6 +91,21 @@ def test_a_result_that_is_given_has_the_number_of_its_attempt() -> None:
     _, results = copied_results(job)
 
     assert (results["prev_a"].handoff_id, results["prev_a"].attempt) == ("prev_a.2", 2)
+
+
+def test_tool_results_of_a_result_that_is_given_have_names_that_no_step_has() -> None:
+    job = planned(a_plan(a=""))
+    name = "tool:a.1/run_code#f8/my data.txt"
+    citation = Citation(source=name, digest="0" * 64, start=0, end=1, quote="5")
+    claim = Claim(id="a.c1", text="It is 5.", sources=(citation,))
+    job.finish("a", output=f"It is 5 [a.c1]. See {name}.", claims=(claim,))
+    job.advance()
+
+    _, results = copied_results(job)
+
+    later_name = "tool:prev_a.1/run_code#f8/my data.txt"
+    assert results["prev_a"].output == f"It is 5 [prev_a.c1]. See {later_name}."
+    assert results["prev_a"].claims[0].sources[0].source == later_name
 
 
 def test_a_job_without_a_usable_result_gives_nothing() -> None:
