@@ -27,6 +27,7 @@ MANIFESTS = 16
 """Parsed manifests that a process keeps."""
 UNLIMITED_S = 3_600.0
 """Seconds that a handoff without a deadline counts as having left."""
+_EMPTY = digest_of("")
 
 
 class TextCache:
@@ -126,6 +127,8 @@ class PayloadCache:
         Raises:
             ToolFailed: the text is no longer stored, or cannot be read.
         """
+        if digest == _EMPTY:  # the store gives a missing payload as an empty text
+            return ""
         scope = self._store.connection.sealing.scope(job_id)
         text = self._documents.get(digest, scope)
         if text is None:

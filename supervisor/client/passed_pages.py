@@ -16,6 +16,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import MalformedMessage
 from handoff_queue.shared.types.handoff import Document, HandoffResult
 from handoff_queue.shared.types.ids import JobId
+from handoff_queue.shared.types.message import digest_of
 
 MAX_PASSED_CHARS = 40_000_000
 """Characters of all texts that are passed together: twice the longest document by default. The
@@ -26,6 +27,15 @@ _PAGES_AT_ONCE = 20
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _SOURCE = re.compile(r"(?:https?://|tool:)[^\s\"'`<>\[\]()\\]+")
 """A URL, or the name of a tool's result."""
+_FILE = re.compile(r"tool:[^\s/]+/[\w-]+#\w+/")
+"""Beginning of the name of a file of a tool. The rest may have spaces and brackets."""
+_MAX_FILE_CHARS = 700
+"""Characters of the rest, at most: six parts of a path."""
+_MAX_FILE_PLACES = 1_000
+"""Places of texts that name files of one call, at most."""
+_GOES_ON = re.compile(r"\w|[/.]\w")
+"""The end of a shorter name within a longer one."""
+_EMPTY = digest_of("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,7 @@ def load_passed_pages(
         texts_by_digest = store.payloads.get(job_id, [], results=[page.digest for page in part])
         for page in part:
             text = texts_by_digest[page.digest]
-            if text and len(text) <= room:
+            if (text or page.digest == _EMPTY) and len(text) <= room:
                 room -= len(text)
                 pages.append(page.model_copy(update={"chars": len(text)}))
                 texts.append(text)
@@ -90,10 +100,12 @@ class _Names:
     """Sources of citations, with their digests."""
     written: set[str]
     """Digests, URLs and names of tools' results in the texts."""
+    file_places: dict[str, set[str]]
+    """The texts after each `_FILE`, to the end of the line."""
 
     @classmethod
     def of(cls, results: Iterable[str]) -> _Names:
-        names = cls(set(), set())
+        names = cls(set(), set(), {})
         for text in results:
             try:
                 result = HandoffResult.from_json(text)
@@ -113,6 +125,11 @@ class _Names:
         self.written.update(_DIGEST.findall(text))
         for source in _SOURCE.findall(text):
             self.written.update((source, source.rstrip(".,;:!?*_")))
+        for begin in _FILE.finditer(text):
+            places = self.file_places.setdefault(begin[0], set())
+            if len(places) < _MAX_FILE_PLACES:
+                rest = text[begin.end() : begin.end() + _MAX_FILE_CHARS]
+                places.add(rest.partition("\n")[0])
 
     @property
     def is_empty(self) -> bool:
@@ -121,4 +138,16 @@ class _Names:
     def has(self, page: Document) -> bool:
         """Return whether a result cites or names the page."""
         is_cited = (page.path, page.digest) in self.cited
-        return is_cited or page.digest in self.written or page.path in self.written
+        is_written = page.digest in self.written or page.path in self.written
+        return is_cited or is_written or self._names_file(page.path)
+
+    def _names_file(self, path: str) -> bool:
+        """Return whether a text names a file of a tool, also one with spaces in its name."""
+        begin = _FILE.match(path)
+        if begin is None:
+            return False
+        name = path[begin.end() :]
+        for place in self.file_places.get(begin[0], ()):
+            if place.startswith(name) and not _GOES_ON.match(place, len(name)):
+                return True
+        return False

@@ -37,3 +37,14 @@ def test_the_pages_of_a_job_are_in_one_order_from_the_newest_to_the_oldest(store
 
     digests = dict.fromkeys(page.digest for page in own.tool_context.load_fetched_pages())
     assert [own.tool_context.text_of(digest) for digest in digests] == [*texts[::-1], "first"]
+
+
+def test_an_empty_file_is_opened_by_another_process(store: Store) -> None:
+    job_id = a_job(store)
+    finding = handoff_id(StepId("find"), 1)
+    writer = PayloadCache(store).of_job(job_id, finding, Manifest(), None).tool_context
+    writer.keep_document("tool:find.1/run_code#a1/empty.txt", "text/plain", "")
+    reader = PayloadCache(store).of_job(job_id, finding, Manifest(), None).tool_context
+
+    (page,) = reader.load_fetched_pages()
+    assert reader.text_of(page.digest) == ""

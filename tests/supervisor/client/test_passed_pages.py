@@ -84,6 +84,34 @@ def test_a_page_that_the_output_names_is_passed(store: Store, name: str) -> None
     assert passed.pages == (page,)
 
 
+@pytest.mark.parametrize(
+    "output",
+    ["It is in {name}.", "- {name}\n- next", '"{name}"', "See [it]({name}), please."],
+)
+@pytest.mark.parametrize("file", ["my data.txt", "größe ü.txt", "a/b c.d.txt", "plain.txt"])
+def test_a_file_with_any_name_that_the_output_names_is_passed(
+    store: Store, file: str, output: str
+) -> None:
+    job_id = a_job(store)
+    call = "tool:find.1/run_code#a1b2"
+    page = put_page(store, job_id, f"{call}/{file}", TEXT)
+    put_page(store, job_id, f"{call}/{file}.bak", "Not named.")
+    put_page(store, job_id, f"{call}/{file[0]}", "Not named either.")
+
+    passed = load_passed_pages(store, job_id, [result_of(job_id, output.format(name=page.path))])
+
+    assert passed.pages == (page,)
+
+
+def test_an_empty_file_is_passed(store: Store) -> None:
+    job_id = a_job(store)
+    page = put_page(store, job_id, "tool:find.1/run_code#a1/empty.txt", "")
+
+    passed = load_passed_pages(store, job_id, [result_of(job_id, f"See {page.path}.")])
+
+    assert (passed.pages, passed.texts) == ((page,), ("",))
+
+
 def test_a_page_is_passed_under_its_name_in_the_other_job(store: Store) -> None:
     job_id = a_job(store)
     page = put_page(store, job_id, NAME, TEXT)
