@@ -39,8 +39,10 @@ MAX_PRINTED_CHARS = 8_000
 _ID_CHARS = 8
 _MAX_NAME_BYTES = 100
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]")
-_FILE = re.compile(r"[\w][\w .+-]{0,99}(/[\w][\w .+-]{0,99}){0,5}")
-"""Paths of output files."""
+_NOT_IN_A_SOURCE = re.compile(r"[^\w .+-]|^\W")
+"""Characters of a part of an output file's path that a source does not have."""
+_MAX_PARTS = 6
+_MAX_PART_CHARS = 100
 _STOPPED = {
     "time": f"ended after {_LIMITS.seconds} s",
     "output": f"ended after {_LIMITS.printed_bytes:,} bytes of output",
@@ -114,22 +116,51 @@ def _answer(run: SandboxRun, context: ToolContext) -> dict[str, Any]:
     answer["stderr"] = run.stderr[-MAX_PRINTED_CHARS:]
     left_out = run.left_out
     files: list[dict[str, Any]] = []
+    names: set[str] = set()
+    call = f"tool:{context.handoff_id}/{RUN_CODE}#{context.call_id[-_ID_CHARS:]}"
     for name, data in _contents(run).items():
         try:
             text = data.decode()
         except UnicodeDecodeError:
             left_out += 1
             continue
-        if not _FILE.fullmatch(name) or len(files) == _LIMITS.output_files:
+        stored_name = _name_in_source(name)
+        if stored_name is None or len(files) == _LIMITS.output_files:
             left_out += 1
             continue
-        source = f"tool:{context.handoff_id}/{RUN_CODE}#{context.call_id[-_ID_CHARS:]}/{name}"
+        while stored_name in names:
+            stored_name = f"{len(names)}-{stored_name}"
+        names.add(stored_name)
+        source = f"{call}/{stored_name}"
         document = context.keep_document(source, PLAIN, text)
-        files.append({"source": source, "digest": document.digest, "bytes": len(data)})
+        file: dict[str, Any] = {"source": source, "digest": document.digest, "bytes": len(data)}
+        if stored_name != name:
+            file["written_as"] = f"outputs/{name}"
+        files.append(file)
     answer["files"] = files
     if left_out:
-        answer["left_out"] = f"{left_out} files that are not text, not plain files or too large"
+        answer["left_out"] = (
+            f"{left_out} files: they are not text, not plain files, too large or more than"
+            f" {_LIMITS.output_files}, or a part of the path is longer than {_MAX_PART_CHARS}"
+            " characters or not printable"
+        )
     return answer
+
+
+def _name_in_source(path: str) -> str | None:
+    """Return the path under which an output file is stored: other characters than letters, digits,
+    spaces and `_.+-` become `_`. None: the path is not one of a program in a sandbox, or is too
+    long.
+    """
+    parts = path.split("/")
+    if len(parts) > _MAX_PARTS or not path.isprintable():
+        return None
+    names: list[str] = []
+    for part in parts:
+        if part in ("", ".", "..") or len(part) > _MAX_PART_CHARS:
+            return None
+        names.append(_NOT_IN_A_SOURCE.sub("_", part))
+    return "/".join(names)
 
 
 def _contents(run: SandboxRun) -> dict[str, bytes]:

@@ -115,7 +115,7 @@ def test_an_output_file_is_stored_and_named_by_its_digest_and_size() -> None:
         {"image.png": b"\x89PNG\xff"},
         {"../up": b"x"},
         {"/etc/passwd": b"x"},
-        {".hidden": b"x"},
+        {"a/../up": b"x"},
         {"a\x1b[31m": b"x"},
         {"x" * 500: b"x"},
         {"a//b": b"x"},
@@ -131,6 +131,30 @@ def test_a_file_with_a_strange_name_or_without_text_is_left_out(
     assert answered["files"] == []
     assert answered["left_out"].startswith("1 files")
     assert not harness.kept_documents
+
+
+def test_a_file_with_a_usual_name_is_stored_under_a_name_for_sources() -> None:
+    names = ["a,b.txt", "a;b.txt", "a_b.txt", ".hidden", "-dash.txt", "my (final) größe.csv"]
+    harness = ToolHarness()
+
+    answered = answer(harness, Sandbox(files=files(**{name: name.encode() for name in names})))
+
+    stored = [
+        file["source"].partition("/run_code#")[2].partition("/")[2] for file in answered["files"]
+    ]
+    assert stored == [
+        "a_b.txt",
+        "1-a_b.txt",
+        "2-a_b.txt",
+        "_hidden",
+        "_dash.txt",
+        "my _final_ größe.csv",
+    ]
+    assert [file["written_as"] for file in answered["files"]] == [
+        f"outputs/{name}" for name in names
+    ]
+    assert [text for _, text in harness.kept_documents.values()] == names
+    assert "left_out" not in answered
 
 
 def test_only_the_end_of_a_long_output_is_shown() -> None:
