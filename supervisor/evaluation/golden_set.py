@@ -43,7 +43,7 @@ MAX_BYTES = 5_000_000
 MAX_CASES = 1_000
 MAX_REFERENCE_CHARS = 10_000
 _NO_OBJECT = ("json_invalid", "model_type")
-"""Pydantic's types of the problem that a line is no JSON object."""
+"""Pydantic's types of the problem that a line is not a JSON object."""
 _SAMPLE = '{"id": "a", "request": "...", "gates": {"min_words": 50}}'
 """A valid line."""
 

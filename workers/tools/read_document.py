@@ -120,9 +120,9 @@ def find_document(source: str, documents: Sequence[Document]) -> Document:
         by_path.setdefault(to_nfc(document.path), document)
     if wanted_path not in by_path:
         wanted_path = _SIZE.sub("", wanted_path)
-    found = find_sources(wanted_path, documents)
-    if found:
-        return found[0]
+    sources = find_sources(wanted_path, documents)
+    if sources:
+        return sources[0]
     same_name: list[str] = []
     for path in by_path:
         if path.rpartition("/")[2].casefold() == wanted_path.rpartition("/")[2].casefold():

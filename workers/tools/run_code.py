@@ -140,9 +140,9 @@ def _answer(run: SandboxRun, context: ToolContext) -> dict[str, Any]:
     answer["files"] = files
     if left_out:
         answer["left_out"] = (
-            f"{left_out} files: they are not text, not plain files, too large or more than"
-            f" {_LIMITS.output_files}, or a part of the path is longer than {_MAX_PART_CHARS}"
-            " characters or not printable"
+            f"{left_out} files: not text, not plain, too large, or more than"
+            f" {_LIMITS.output_files} files; or a part of the path has more than {_MAX_PART_CHARS}"
+            " characters, or is not printable"
         )
     return answer
 

@@ -155,7 +155,7 @@ def test_calls_that_change_something_run_one_after_the_other_in_their_order(
     assert steps == ["start 0", "end 0", "start 1", "end 1", "start 2", "end 2"]
 
 
-def test_a_call_that_changes_nothing_does_not_wait_for_one_that_does() -> None:
+def test_a_call_that_changes_nothing_does_not_wait_for_a_call_that_does() -> None:
     looked = threading.Event()
 
     def change(_arguments: dict[str, Any]) -> str:

@@ -101,7 +101,7 @@ def test_a_later_job_finds_the_note_with_its_evidence(
     }
 
 
-def test_one_reply_can_delete_notes_and_write_them_anew(store: Store, first: ToolHarness) -> None:
+def test_one_reply_can_delete_notes_and_write_them_again(store: Store, first: ToolHarness) -> None:
     arguments: list[dict[str, Any]] = []
     for number in range(8):
         note = {**NEW, "path": f"/memories/qdrant/{number}"}
