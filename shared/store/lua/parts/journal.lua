@@ -40,7 +40,7 @@ end
 
 -- Bytes of the longest entry that a worker writes. An event of a worker has at most about 20 KB.
 local MAX_WORKER_BYTES = 2 ^ 16
-local MAX_TIME_DIGITS = 15 -- as in `journal.py`
+local MAX_TIME_DIGITS = 14 -- as in `journal.py`
 
 -- Append events as `append`, in a script that no worker may run to its end, because it writes the
 -- hash of the job. The field `written` of the job has the version of the newest such event. So a
@@ -62,7 +62,7 @@ end
 -- Return the entries of the journal after a version: at most `most` entries, and at most
 -- `most_bytes` bytes or one entry. Of an entry that is too long for a worker, and that no other
 -- process has written, only the beginning is returned.
-local CUT_OFF = 14 -- as in `journal.py`
+local CUT_OFF = ' bytes are too long for an event of a worker]' -- as in `journal.py`
 local BEGINNING_BYTES = 300
 local function entries_after(job, after, most, most_bytes)
   local entries, bytes, long_events = {}, 0, nil
