@@ -11,6 +11,7 @@ from functools import cache
 
 from handoff_queue.chaos.job_shapes import Shape
 from handoff_queue.chaos.planned_jobs import CallKey, PlannedJob, PlannedOutcome, PlannedStep
+from handoff_queue.shared.types.ids import parse_step_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.names import FACT_GATE
 
@@ -271,6 +272,6 @@ def hanging_on(job: PlannedJob, handoffs: Iterable[str]) -> set[str]:
 def step_of(job: PlannedJob, handoff: str) -> PlannedStep | None:
     """Return the step of an attempt; None for a role's handoff."""
     for step in job.steps:
-        if step.id == handoff.rpartition(".")[0]:
+        if step.id == parse_step_id(handoff):
             return step
     return None

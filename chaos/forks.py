@@ -20,7 +20,7 @@ from handoff_queue.shared.store.job_filter import JobFilter
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.errors import StoreUnavailable, UserError
 from handoff_queue.shared.types.events import Event, HandoffFinished, JobEnded, JobSubmitted
-from handoff_queue.shared.types.ids import JobId, job_id_for
+from handoff_queue.shared.types.ids import JobId, job_id_for, parse_step_id
 from handoff_queue.shared.types.job_events import Fork
 from handoff_queue.shared.types.names import ROLES
 from handoff_queue.supervisor.client.json_forms import event_as_json
@@ -219,7 +219,7 @@ def _results_of(events: list[Event], without: str) -> dict[str, str]:
     digests: dict[str, str] = {}
     for event in events:
         if isinstance(event, HandoffFinished):
-            step = event.handoff_id.rpartition(".")[0]
+            step = parse_step_id(event.handoff_id)
             if step != without and step not in ROLES:
                 digests[step] = event.result.digest
     return digests

@@ -27,6 +27,7 @@ from handoff_queue.chaos.planned_jobs import (
     PlannedStep,
 )
 from handoff_queue.chaos.shortened_requests import reply_of_a_skimmer
+from handoff_queue.shared.types.ids import parse_attempt
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.testing import (
     Json,
@@ -314,7 +315,7 @@ def _reply_of_a_keeper(job: PlannedJob, key: CallKey) -> Reply:
 
 def _specialist_reply(job: PlannedJob, key: CallKey) -> Reply:
     """Return the result of a planned step as its attempt has it, or a plain result."""
-    step, attempt = step_of(job, key.handoff), int(key.handoff.rpartition(".")[2])
+    step, attempt = step_of(job, key.handoff), parse_attempt(key.handoff)
     is_planned = (
         step is not None
         and not step.team

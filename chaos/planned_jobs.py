@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from handoff_queue.chaos.job_shapes import PLANNED, TIGHT, Shape
 from handoff_queue.shared.agent.prices import Prices
+from handoff_queue.shared.types.ids import parse_step_id
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.usage import Usage
@@ -278,13 +279,13 @@ class PlannedJob:
     def switching_step(self, handoff: str) -> PlannedStep | None:
         """Return the step of a handoff with several models; None for other handoffs."""
         for step in self.steps:
-            if step.specialist == SWITCHING and step.id == handoff.rpartition(".")[0]:
+            if step.specialist == SWITCHING and step.id == parse_step_id(handoff):
                 return step
         return None
 
     def is_external_step(self, handoff: str) -> bool:
         """Return whether the Claude Agent SDK runs this handoff."""
-        step_id = handoff.rpartition(".")[0]
+        step_id = parse_step_id(handoff)
         return any(step.id == step_id and step.specialist == EXTERNAL for step in self.steps)
 
     def refusal(self, key: CallKey, model: str) -> ModelRefusal | None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from handoff_queue.shared.types.errors import HandoffError, InvalidTool
+from handoff_queue.shared.types.ids import parse_attempt, parse_step_id
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.shared.types.names import DEFAULT_TENANT
 from handoff_queue.shared.types.origins import UNKNOWN, WEB, Origin, tool_origin
@@ -162,7 +163,6 @@ def call_context_of(name: str, arguments: Mapping[str, Any], context: ToolContex
     Args:
         name: name of the tool.
     """
-    step_id, _, attempt = context.handoff_id.rpartition(".")
     call = [context.job_id, context.handoff_id, context.call_id, name, arguments]
     call_text = json.dumps(call, sort_keys=True)
     ends_at = time.time() + context.remaining_s()
@@ -170,8 +170,8 @@ def call_context_of(name: str, arguments: Mapping[str, Any], context: ToolContex
         tenant=context.tenant(),
         job_id=context.job_id,
         handoff_id=context.handoff_id,
-        step_id=step_id,
-        attempt=int(attempt),
+        step_id=parse_step_id(context.handoff_id),
+        attempt=parse_attempt(context.handoff_id),
         deadline=datetime.fromtimestamp(ends_at, UTC),
         idempotency_key=digest_of(call_text),
     )

@@ -64,7 +64,7 @@ from handoff_queue.shared.types.errors import (
 )
 from handoff_queue.shared.types.events import Event, RecordedEvent, UserMessageTaken
 from handoff_queue.shared.types.handoff import HandoffResult, ResultStatus, ref
-from handoff_queue.shared.types.ids import Digest, HandoffId, JobId
+from handoff_queue.shared.types.ids import Digest, HandoffId, JobId, parse_step_id
 from handoff_queue.shared.types.presence import HandoffWait, has_activity_changed
 from handoff_queue.shared.types.rate_limits import NO_RATE_LIMITS, ExpectedUsage, RateLimits, Wait
 from handoff_queue.shared.types.usage import cost_usd
@@ -316,7 +316,7 @@ class HandoffClaim:
         self.has_messages = False
         taken_events: list[UserMessageTaken] = []
         prompts: list[UserPrompted] = []
-        own_step = self.handoff_id.rpartition(".")[0]
+        own_step = parse_step_id(self.handoff_id)
         sealing = self.connection.sealing
         known = int(answer[1])
         for message_id, digest, stored_form, step in rows(answer[2:], 4):

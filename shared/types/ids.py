@@ -85,3 +85,13 @@ def handoff_id(step: str, attempt: int) -> HandoffId:
     job.
     """
     return HandoffId(f"{step}.{attempt}")
+
+
+def parse_step_id(handoff_id: str) -> StepId:
+    """Return the id of the step in the id of a handoff."""
+    return StepId(handoff_id.rpartition(".")[0])
+
+
+def parse_attempt(handoff_id: str) -> int:
+    """Return the number of the attempt in the id of a handoff."""
+    return int(handoff_id.rpartition(".")[2])

@@ -10,7 +10,7 @@ from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.types.citation_markers import MARKER
 from handoff_queue.shared.types.events import HandoffFinished
 from handoff_queue.shared.types.handoff import Claim, result_in
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId, parse_step_id
 from handoff_queue.supervisor.lifecycle.citation_numbers import number_citations
 from handoff_queue.supervisor.lifecycle.result_texts import UNPROVEN
 from handoff_queue.supervisor.text.sanitizing import plain
@@ -66,7 +66,7 @@ class AnswerDraft:
         texts = self._store.payloads.get(job_id, [], results=list(results.values()))
         for handoff_id, digest in results.items():
             self._read_handoffs.add(handoff_id)
-            step = handoff_id.rpartition(".")[0]
+            step = parse_step_id(handoff_id)
             for claim in result_in(texts[digest]).claims:
                 if claim.id.startswith(f"{step}."):
                     self._own_claims.add(claim.id)

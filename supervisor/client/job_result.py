@@ -44,7 +44,14 @@ from handoff_queue.shared.types.events import (
     UserMessageSent,
 )
 from handoff_queue.shared.types.handoff import BlobRef, result_values
-from handoff_queue.shared.types.ids import HANDOFF_ID_PATTERN, HandoffId, JobId, is_job_id
+from handoff_queue.shared.types.ids import (
+    HANDOFF_ID_PATTERN,
+    HandoffId,
+    JobId,
+    is_job_id,
+    parse_attempt,
+    parse_step_id,
+)
 from handoff_queue.shared.types.job_options import Mode, Priority
 from handoff_queue.shared.types.message import Message
 from handoff_queue.shared.types.plan import Plan
@@ -459,8 +466,11 @@ def _results(record: JobRecord) -> tuple[dict[str, Any], ...]:
     for event in _events_of(record.journal, HandoffFinished):
         values = result_values(record.payloads[event.result.digest])
         # a worker that was taken over may name another handoff in its result
-        step, _, attempt = event.handoff_id.rpartition(".")
-        identifiers = {"handoff_id": event.handoff_id, "step_id": step, "attempt": int(attempt)}
+        identifiers = {
+            "handoff_id": event.handoff_id,
+            "step_id": parse_step_id(event.handoff_id),
+            "attempt": parse_attempt(event.handoff_id),
+        }
         results.append({**values, "job_id": record.job.job_id, **identifiers})
     return tuple(results)
 

@@ -21,7 +21,7 @@ from handoff_queue.shared.store.presence import Presence
 from handoff_queue.shared.store.store import Store
 from handoff_queue.shared.text.word_forms import close_names
 from handoff_queue.shared.types.events import JobStatus
-from handoff_queue.shared.types.ids import HandoffId, JobId
+from handoff_queue.shared.types.ids import HandoffId, JobId, parse_step_id
 from handoff_queue.shared.types.job_options import ApprovalOf, describe_awaited_answer
 from handoff_queue.shared.types.names import ROLES, SUPERVISOR_QUEUE
 
@@ -108,7 +108,7 @@ def waiting_reasons(job: JobInfo, presence: Presence) -> tuple[WaitingReason, ..
     reasons += answers_to_wait_for(job)
     waiting: dict[str, list[str]] = {}
     for handoff_id, agent in sorted(presence.unclaimed.get(job.job_id, {}).items()):
-        waiting.setdefault(agent, []).append(handoff_id.rpartition(".")[0])
+        waiting.setdefault(agent, []).append(parse_step_id(handoff_id))
     for agent, steps in sorted(waiting.items()):
         if agent in presence.paused:
             reasons.append(_reason_of_pause(agent, presence.paused[agent], *steps))

@@ -22,7 +22,7 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
     StopReason,
 )
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import StepId, parse_attempt, parse_step_id
 from handoff_queue.shared.types.job_events import Parent
 from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.shared.types.usage import Usage
@@ -85,13 +85,13 @@ def result_for_parent(
     assert state.ended is not None
     assert state.submitted.parent is not None
     parent = state.submitted.parent
-    step, _, attempt = parent.handoff_id.rpartition(".")
+    step_id = parse_step_id(parent.handoff_id)
     output: JsonValue = None
     claims: tuple[Claim, ...] = ()
     confidence = 0.0
     to_finish_microusd = None
     if answer:
-        output, claims = _output_and_claims(state, texts, answer, parent)
+        output, claims = _output_and_claims(state, texts, answer, step_id)
         confidence = _mean_confidence(texts.results(parts_of(state)))
         if has_gaps_alone(state):
             to_finish_microusd = answer.to_finish_microusd
@@ -113,8 +113,8 @@ def result_for_parent(
     return HandoffResult(
         handoff_id=parent.handoff_id,
         job_id=parent.job_id,
-        step_id=StepId(step),
-        attempt=int(attempt),
+        step_id=step_id,
+        attempt=parse_attempt(parent.handoff_id),
         status=status,
         output=output,
         claims=claims,

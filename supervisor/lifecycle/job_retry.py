@@ -16,7 +16,7 @@ from handoff_queue.shared.types.events import (
     RetryRequested,
 )
 from handoff_queue.shared.types.handoff import BUDGETS, ResultStatus
-from handoff_queue.shared.types.ids import StepId
+from handoff_queue.shared.types.ids import StepId, parse_step_id
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.shared.types.limits import NewLimits, raise_limits
 from handoff_queue.shared.types.names import CHILD_JOB_SPECIALIST
@@ -242,7 +242,7 @@ def drop_kept_answer(
     """
     if state.kept.is_nothing or event.status not in USABLE:
         return {}
-    if not reopened and event.handoff_id.rpartition(".")[0] in helpers_of(state):
+    if not reopened and parse_step_id(event.handoff_id) in helpers_of(state):
         return {}
     changes: dict[str, Any] = {}
     if state.kept.answer:

@@ -20,7 +20,7 @@ from rich.text import Text
 from handoff_queue.shared.types.errors import StoreUnavailable
 from handoff_queue.shared.types.events import AnswerMethod, JobStatus
 from handoff_queue.shared.types.handoff import LAST_TOOL_ERROR, ResultStatus
-from handoff_queue.shared.types.ids import HandoffId
+from handoff_queue.shared.types.ids import HandoffId, parse_step_id
 from handoff_queue.shared.types.names import Role
 from handoff_queue.supervisor.cli.display.activity import lost_claims_text
 from handoff_queue.supervisor.cli.display.job_view import (
@@ -406,7 +406,7 @@ def _table(rows: Sequence[_Row]) -> Table:
 
 
 def _step_of_handoff(handoff: dict[str, Any]) -> str:
-    return str(handoff["handoff_id"]).rpartition(".")[0]
+    return parse_step_id(str(handoff["handoff_id"]))
 
 
 def _state(handoff: dict[str, Any], outcome: dict[str, Any] | None) -> str:

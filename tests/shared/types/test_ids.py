@@ -1,4 +1,4 @@
-"""The random ids of claims and evaluations are unique."""
+"""Random ids are unique, and the id of a handoff holds its step and its attempt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from handoff_queue.shared.types.ids import new_word
+from handoff_queue.shared.types.ids import handoff_id, new_word, parse_attempt, parse_step_id
 
 
 def test_random_ids_are_sixteen_hex_digits_and_unique() -> None:
@@ -41,3 +41,9 @@ def test_a_forked_process_draws_different_random_ids() -> None:
     assert os.read(child_end, 100).decode() != new_word()
     os.close(child_end)
     os.close(test_end)
+
+
+def test_the_id_of_a_handoff_holds_its_step_and_its_attempt() -> None:
+    name = handoff_id("find-all_2", 12)
+
+    assert (parse_step_id(name), parse_attempt(name)) == ("find-all_2", 12)

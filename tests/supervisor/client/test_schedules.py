@@ -402,7 +402,7 @@ def refusals() -> Iterator[tuple[str, str, Request, ScheduleOptions]]:
     yield (
         r"remove after \('a-job'\) from the request",
         "news",
-        replace(REQUEST, after="a-job"),
+        replace(REQUEST, after=JobId("a-job")),
         YEARLY,
     )
     yield "a schedule with a workflow", "news", workflow, replace(QUEUED, follows_last=True)
