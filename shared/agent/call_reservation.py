@@ -168,6 +168,7 @@ class CallReservations:
     ) -> WorstCase:
         """Return the upper bound of a call. A live call has the price of the dearest model of the
         handoff. So the model that serves a turn does not change whether the budget allows the turn.
+        After a kill, the call counts at the price of its own model.
         A model without a known price has no upper bound in money, and does not count for other
         models. A call in a batch has the price of its own model, because no other model serves it.
         """
@@ -179,7 +180,7 @@ class CallReservations:
         for choice in self._choices.choices:
             other = self._dependencies.prices.worst(replace(call, model=choice.name), max_input)
             dearest = max(dearest, other.microusd or 0)
-        return replace(worst, microusd=dearest)
+        return replace(worst, microusd=dearest, own_microusd=worst.microusd)
 
     def _leave_out_unpriced(self, conversation: Conversation) -> bool:
         """Leave out the models without a known price, because a limit in money may refuse them.

@@ -115,6 +115,8 @@ def worst_case_argument(
     for amount in AMOUNTS:
         worst_amount = amount.worst(worst)
         fields[amount.name] = UNKNOWN if worst_amount is None else worst_amount
+    if worst.own_microusd is not None:
+        fields["own_usd"] = worst.own_microusd
     if worst.is_batched:
         fields["batch"] = True
     if takes_messages:

@@ -235,3 +235,7 @@ class WorstCase:
     """Model of the call, for the metrics."""
     is_batched: bool = field(default=False, compare=False)
     """True if the call goes into a batch. Its reservation stays while no process has the claim."""
+    own_microusd: int | None = field(default=None, compare=False)
+    """The bound at the price of the called model, if `microusd` has the price of a dearer model of
+    the handoff. A call that was cut off counts with it. None: it is `microusd`.
+    """

@@ -261,7 +261,7 @@ def test_each_turn_is_reserved_at_the_price_of_the_dearest_model() -> None:
     assert cheap.microusd is not None
     assert reserved.microusd is not None
     assert reserved.microusd > cheap.microusd
-    assert reserved.model == FIRST
+    assert (reserved.model, reserved.own_microusd) == (FIRST, cheap.microusd)
 
 
 @pytest.mark.parametrize("names", [(FIRST, "my-alias"), ("my-alias", FIRST)])

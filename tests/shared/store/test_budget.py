@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -208,6 +209,22 @@ def test_a_measured_cost_is_not_an_upper_bound(store: Store) -> None:
     finish(first)
 
     assert store.jobs.read([job_id])[0].cut_calls == 0
+
+
+def test_a_call_that_was_cut_off_by_a_kill_counts_at_the_price_of_its_own_model(
+    store: Store,
+) -> None:
+    job_id, first, _ = two_claims(store)
+    first.reserve(replace(WORST, own_microusd=20))
+    first.release()
+
+    job = store.jobs.read([job_id])[0]
+    handoff = store.jobs.handoffs(job_id, [first.handoff_id])[first.handoff_id]
+    assert [(account.cost_microusd, account.cut_microusd) for account in (job, handoff)] == [
+        (20, 20),
+        (20, 20),
+    ]
+    assert nothing_reserved(store, job_id)
 
 
 def test_a_call_that_was_cut_at_a_deploy_is_paid_at_its_worst(store: Store) -> None:

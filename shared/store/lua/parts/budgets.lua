@@ -185,7 +185,7 @@ local function begin_amounts_for(handoff_hash, child, earlier)
 end
 
 local function forget_reservation(handoff_hash)
-  redis.call('HDEL', handoff_hash, 'r_model', 'r_batch', 'batch', unpack(RESERVATION))
+  redis.call('HDEL', handoff_hash, 'r_model', 'r_own_usd', 'r_batch', 'batch', unpack(RESERVATION))
   reservations[handoff_hash] = false
 end
 
@@ -279,12 +279,21 @@ local function add_sample_amounts(handoff_hash, levels, used)
   end
 end
 
+-- Return what a call counts that was in flight: its upper bound, at the price of its own model. The
+-- reservation may have the price of a dearer model, which may have served the turn.
+local function used_by_open_call(h, worst)
+  local used = {}
+  for name, value in pairs(worst) do used[name] = value end
+  used.usd = math.min(worst.usd, number_or(redis.call('HGET', h, 'r_own_usd'), worst.usd))
+  return used
+end
+
 -- Replace a handoff's reservation by the used amounts, in the budget of the day of the reservation.
 -- `used` nil: the upper bound is charged, because the call was in flight. `used.turns` 0: nothing
 -- is charged, because the call was never made.
 local function settle(job, handoff_hash, used)
   local worst, is_open = reservation_of(handoff_hash), not used
-  used = used or worst
+  used = used or worst and used_by_open_call(h, worst)
   if not used then return end
   if used.turns == 0 then return unreserve(job, handoff_hash) end
   local role, model = count_call(job, handoff_hash, used, is_open)
@@ -448,12 +457,13 @@ end
 
 -- Store the reservation of a call in the hash of its handoff.
 local function store_reservation(handoff_hash, day, worst)
-  local fields = { 'r_day', day, 'r_model', worst.model or '' }
+  local own_usd = integer(worst.own_usd or worst.usd)
+  local fields = { 'r_day', day, 'r_model', worst.model or '', 'r_own_usd', own_usd }
   -- The wait for a batch counts neither for the turn nor for the call.
   if worst.batch then
-    fields[5], fields[6] = 'r_batch', '1'
+    fields[7], fields[8] = 'r_batch', '1'
   else
-    fields[5], fields[6] = 'turn_at', integer(now_ms())
+    fields[7], fields[8] = 'turn_at', integer(now_ms())
   end
   for _, amount in ipairs(AMOUNTS) do
     fields[#fields + 1], fields[#fields + 2] = amount.reserved, integer(worst[amount.name])
