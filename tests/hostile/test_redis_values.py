@@ -107,16 +107,17 @@ def test_a_place_in_a_queue_at_a_time_that_is_not_a_date_has_no_age(
     queues = [keys.WAITING + "analyst", keys.PAUSED_HANDOFFS + "analyst"]
     with server.store("console") as console, server.connected_as("worker-analyst") as worker:
         worker.zadd(keys.SERVING, {"analyst/x": console.connection.now() * 1000 + 60_000})
+        worker.delete(*queues)
         for key in queues:
             worker.zadd(key, {"j-0123456789ab/find.1": score})
 
         load = console.fleet_load.now()
-        backlogs = console.metrics.waiting(["analyst"])
+        backlog = console.metrics.waiting(["analyst"])[0]
         (paused,), _ = console.pauses.read_paused_handoffs(["analyst"], 10)
         worker.delete(*queues)
 
         assert load.waiting["analyst"].since is None
-        assert [backlog.since for backlog in backlogs] == [None]
+        assert (backlog.handoffs, backlog.since) == (1, None)
         assert paused.since == 0
 
 
