@@ -22,7 +22,7 @@ from handoff_queue.shared.types.handoff import (
     ResultStatus,
     StopReason,
 )
-from handoff_queue.shared.types.ids import StepId, parse_attempt, parse_step_id
+from handoff_queue.shared.types.ids import parse_attempt, parse_step_id
 from handoff_queue.shared.types.job_events import Parent
 from handoff_queue.shared.types.tool_sources import rename_sources_of, rename_tool_sources
 from handoff_queue.shared.types.usage import Usage
@@ -91,7 +91,7 @@ def result_for_parent(
     confidence = 0.0
     to_finish_microusd = None
     if answer:
-        output, claims = _output_and_claims(state, texts, answer, step_id)
+        output, claims = _output_and_claims(state, texts, answer, parent)
         confidence = _mean_confidence(texts.results(parts_of(state)))
         if has_gaps_alone(state):
             to_finish_microusd = answer.to_finish_microusd
@@ -155,7 +155,7 @@ def _output_and_claims(
 
     The answer is None if the step asks for a form and the child has no answer in that form.
     """
-    step = parent.handoff_id.rpartition(".")[0]
+    step = parse_step_id(parent.handoff_id)
     disputes = disputes_of(state, texts)
     output = _output(state, texts, answer, disputes)
     if output is None:

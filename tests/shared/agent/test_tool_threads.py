@@ -171,8 +171,8 @@ def test_a_call_that_changes_nothing_does_not_wait_for_a_call_that_does() -> Non
         {"type": "tool_use", "id": str(number), "name": name, "input": {"q": "x"}}
         for number, name in enumerate(["change", "change", "look"])
     ]
-    found = list(ToolThreads(tools, a_tool_context()).results_of(blocks, lambda: None))
-    assert sorted(result.text for result in found) == ["changed", "changed", "seen"]
+    results = list(ToolThreads(tools, a_tool_context()).results_of(blocks, lambda: None))
+    assert sorted(result.text for result in results) == ["changed", "changed", "seen"]
 
 
 def test_the_number_of_concurrent_tool_calls_is_bounded() -> None:

@@ -471,9 +471,9 @@ def finders(answer: Answer) -> dict[str, str | None]:
     return {item.citation.source: item.step for item in answer.citations}
 
 
-def find_and_write(job: SimulatedJob, found: str, *cited: Claim) -> None:
+def find_and_write(job: SimulatedJob, source: str, *cited: Claim) -> None:
     """Let the step `find` cite a source, and the step `write` use these claims."""
-    job.finish("find", claims=(claim_of("find.c1", citation_of(found)),))
+    job.finish("find", claims=(claim_of("find.c1", citation_of(source)),))
     job.advance()
     output = "".join(f"So it is [{claim.id}]. " for claim in cited)
     job.finish("write", output=output, claims=cited)
