@@ -24,7 +24,7 @@ from handoff_queue.chaos.planned_jobs import PlannedJob, PlannedStep
 from handoff_queue.shared.types.handoff import BUDGETS, StopReason
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.names import FACT_GATE, ROLES
-from handoff_queue.supervisor.engine.poison_job_guard import FROZE
+from handoff_queue.supervisor.engine.failure_guard import FROZE
 
 TOO_MANY_CLAIMS = StopReason.TOO_MANY_CLAIMS.value
 SPENT = "the job's budget is spent"

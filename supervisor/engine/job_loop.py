@@ -36,8 +36,8 @@ from handoff_queue.supervisor.engine.decision_maker import (
 )
 from handoff_queue.supervisor.engine.decision_recorder import DecisionRecorder
 from handoff_queue.supervisor.engine.deliveries import Deliveries
+from handoff_queue.supervisor.engine.failure_guard import FailureGuard
 from handoff_queue.supervisor.engine.journal_signature_guard import JournalGuard
-from handoff_queue.supervisor.engine.poison_job_guard import FailureGuard
 from handoff_queue.supervisor.engine.role_runner import RoleRunner
 from handoff_queue.supervisor.engine.state_cache import StateCache
 from handoff_queue.supervisor.engine.unit_of_work import UnitOfWork

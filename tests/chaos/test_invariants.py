@@ -19,7 +19,7 @@ from handoff_queue.chaos.report import find_broken_promises, is_kept, json_of, t
 from handoff_queue.chaos.unwanted_calls import SeenClaim
 from handoff_queue.shared.types.handoff import StopReason
 from handoff_queue.shared.types.usage import Usage
-from handoff_queue.supervisor.engine.poison_job_guard import FROZE
+from handoff_queue.supervisor.engine.failure_guard import FROZE
 
 JOB = PlannedJob("1-0", Shape.PARALLEL, (PlannedStep("a", "writer", turns=2),), seed=1)
 FINISHED = {"planner.1": (1.5,), "a.1": (9.0,), "assessor.1": (19.0,)}

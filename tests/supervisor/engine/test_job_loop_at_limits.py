@@ -14,7 +14,7 @@ from handoff_queue.shared.types.ids import JobId
 from handoff_queue.shared.types.limits import JobLimits
 from handoff_queue.shared.types.message import digest_of
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.engine.poison_job_guard import MAX_FAILURES
+from handoff_queue.supervisor.engine.failure_guard import MAX_FAILURES
 from tests.doubles.jobs import handoff_key
 from tests.doubles.webhook_server import WebhookServer
 from tests.supervisor.shell import Shell

@@ -71,11 +71,11 @@ class FailureGuard:
             if isinstance(error, NoTenantKey):
                 end_why = str(error)
             is_readable = not isinstance(error, MalformedMessage)
-            self._end(evaluation, end_why, in_its_time=is_readable)
+            self._end(evaluation, end_why, before_deadline=is_readable)
         except StoreUnavailable:
             raise
-        except Exception as again:  # noqa: BLE001 - this process cannot end the job; the sweeper wakes it again
-            log.error("a job cannot be ended", job_id=job_id, why=type(again).__name__)
+        except Exception as second_error:  # noqa: BLE001 - this process cannot end the job; the sweeper wakes it again
+            log.error("a job cannot be ended", job_id=job_id, why=type(second_error).__name__)
 
     def record_freeze(self, evaluation: EvaluationLease) -> None:
         """End a job whose evaluations never end. A job that had ended before is not evaluated
@@ -98,13 +98,13 @@ class FailureGuard:
             self._store.journal.set_due(evaluation.job_id, None, version, evaluation.name)
 
     def _end(
-        self, evaluation: EvaluationLease, why: str, *, in_its_time: bool = True
+        self, evaluation: EvaluationLease, why: str, *, before_deadline: bool = True
     ) -> JobState | None:
         """End the job as failed, unless it has ended. Return the state before that, or None if
         there is no such job.
 
         Args:
-            in_its_time: True to end the job before its deadline, too.
+            before_deadline: True to end the job before its deadline, too.
 
         Raises:
             VersionConflict: other processes made progress, `MAX_CONFLICTS` times in a row.
@@ -115,7 +115,7 @@ class FailureGuard:
             state = self._states.load(evaluation.job_id)
             if state is None or state.ended:
                 return state
-            if not in_its_time and self._store.connection.now() < state.deadline:
+            if not before_deadline and self._store.connection.now() < state.deadline:
                 return state
             try:
                 self._commit_end(state, why, evaluation, ignores_workers=conflicts > 0)

@@ -22,7 +22,7 @@ from handoff_queue.shared.types.events import (
 )
 from handoff_queue.shared.types.ids import HandoffId, JobId
 from handoff_queue.supervisor.client.request import Request
-from handoff_queue.supervisor.engine.poison_job_guard import MAX_CONFLICTS, MAX_FAILURES
+from handoff_queue.supervisor.engine.failure_guard import MAX_CONFLICTS, MAX_FAILURES
 from handoff_queue.supervisor.lifecycle.commands import Command
 from handoff_queue.supervisor.lifecycle.decide import decide
 from handoff_queue.supervisor.lifecycle.observations import Observations
