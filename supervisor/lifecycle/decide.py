@@ -37,7 +37,7 @@ from handoff_queue.supervisor.lifecycle.commands import (
 )
 from handoff_queue.supervisor.lifecycle.conflict_resolution import settle_conflicts
 from handoff_queue.supervisor.lifecycle.fact_gate import check_facts
-from handoff_queue.supervisor.lifecycle.gates import may_send_back
+from handoff_queue.supervisor.lifecycle.gates import has_revision_left
 from handoff_queue.supervisor.lifecycle.handoffs import find_reassignments
 from handoff_queue.supervisor.lifecycle.job_budget import why_spent
 from handoff_queue.supervisor.lifecycle.job_end import (
@@ -192,7 +192,7 @@ def _decide_in_phase(  # noqa: PLR0911 (one case a phase)
             first = check_facts(state, observations, now)
             if first is not None:
                 return first
-            return (check_or_end(state, may_send_back=may_send_back(state, now)),)
+            return (check_or_end(state, may_send_back=has_revision_left(state, now)),)
         case Phase.ENDED:
             return ()
         case _:

@@ -11,7 +11,6 @@ from typing import Any
 
 from handoff_queue.shared.types.events import FactsChecked, HandoffFinished
 from handoff_queue.shared.types.handoff import BUDGETS, BlobRef, ResultStatus
-from handoff_queue.shared.types.ids import StepId
 from handoff_queue.shared.types.limits import OnLimit
 from handoff_queue.shared.types.names import FACT_GATE
 from handoff_queue.shared.types.step_events import CheckVerdict
@@ -22,10 +21,9 @@ from handoff_queue.supervisor.lifecycle.commands import (
     SkipFactCheck,
     TakeFactCheck,
 )
-from handoff_queue.supervisor.lifecycle.gates import may_send_back
+from handoff_queue.supervisor.lifecycle.gates import decide_sending_back, has_revision_left
 from handoff_queue.supervisor.lifecycle.observations import Observations
 from handoff_queue.supervisor.lifecycle.result_texts import ResultTexts
-from handoff_queue.supervisor.lifecycle.side_effects import sinks_to_redo
 from handoff_queue.supervisor.lifecycle.state import FactChecks, JobState
 from handoff_queue.supervisor.lifecycle.step_state import send_back_answer
 
@@ -45,7 +43,7 @@ def check_facts(
         return None
     known = _fact_check_of_answer(state)
     if known:
-        return (TakeFactCheck(known, may_send_back(state, now)),)
+        return (TakeFactCheck(known, has_revision_left(state, now)),)
     if any(handoff.is_fact_check for handoff in state.open.values()):
         return ()
     if observations.is_fact_checker_away:
@@ -116,16 +114,12 @@ def make_fact_check_event(
         return FactsChecked(result=command.result, problem=UNSURE)
     if not check.wrong:
         return FactsChecked(result=command.result)
-    steps: tuple[StepId, ...] = ()
-    is_sent_back = command.may_send_back
-    if command.may_send_back and state.synthesis is None:
-        steps = sinks_to_redo(state)
-        is_sent_back = bool(steps)
+    sending_back = decide_sending_back(state, is_allowed=command.may_send_back)
     return FactsChecked(
         result=command.result,
         wrong=len(check.wrong),
-        is_sent_back=is_sent_back,
-        steps=steps,
+        is_sent_back=sending_back.is_sent_back,
+        steps=sending_back.steps,
     )
 
 

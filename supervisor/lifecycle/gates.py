@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from fractions import Fraction
+from typing import NamedTuple
 
 from handoff_queue.shared.text.unicode_text import to_nfc
 from handoff_queue.shared.text.word_forms import count_of
@@ -33,11 +34,13 @@ MAX_GATE_ROUNDS = 2
 """Most times that the gates and the fact-checker send an answer back."""
 _MARK = re.compile(r"\[\d{1,4}\]")
 """Marker of a source. Its number is not a figure of the answer."""
+MAX_REQUIREMENT_CHARS = 8_000
+"""Most characters of all requirements together in a task."""
 _MAX_SHOWN_CHARS = 80
 """Most characters of a text that a veto quotes."""
 
 
-def may_send_back(state: JobState, now: float) -> bool:
+def has_revision_left(state: JobState, now: float) -> bool:
     """Return whether time, budget and a round are left to improve an answer. In a reviewed
     job, a review or a person may have used all rounds.
     """
@@ -47,6 +50,26 @@ def may_send_back(state: JobState, now: float) -> bool:
         and (state.may_send_back or not state.is_reviewed)
     )
     return has_round and state.spent is None and now < state.working_deadline
+
+
+class SendingBack(NamedTuple):
+    """Whether an answer with faults is written again."""
+
+    is_sent_back: bool
+    steps: tuple[StepId, ...]
+    """Steps to run again; empty if a synthesizer wrote the answer."""
+
+
+def decide_sending_back(state: JobState, *, is_allowed: bool) -> SendingBack:
+    """Return whether the answer is written again, and by which steps.
+
+    Args:
+        is_allowed: the result of `has_revision_left` when the check was decided.
+    """
+    if not is_allowed or state.synthesis is not None:
+        return SendingBack(is_allowed, ())
+    steps = sinks_to_redo(state)
+    return SendingBack(bool(steps), steps)
 
 
 def payloads_for_gates(state: JobState) -> tuple[BlobRef, ...]:
@@ -60,8 +83,8 @@ def payloads_for_gates(state: JobState) -> tuple[BlobRef, ...]:
 def check_gates(
     state: JobState, texts: ResultTexts, *, may_send_back: bool
 ) -> tuple[GatesChecked, HandoffResult | None]:
-    """Return the event with the findings in the current answer, and the failed result with
-    their texts; None if there are no findings.
+    """Return the event with the vetoes against the current answer, and the failed result with
+    their texts; None if there are no vetoes.
 
     Args:
         texts: payloads of `payloads_for_gates(state)`.
@@ -80,15 +103,12 @@ def check_gates(
     error = "\n".join(vetoes)
     attempt = state.gate_rounds + 1
     result = result_by_code(state.job_id, SINGLE_STEP_ID, attempt, error, StopReason.FINISHED)
-    steps: tuple[StepId, ...] = ()
-    if may_send_back and state.synthesis is None:
-        steps = sinks_to_redo(state)
-        may_send_back = bool(steps)
+    sending_back = decide_sending_back(state, is_allowed=may_send_back)
     event = GatesChecked(
         vetoes=len(vetoes),
         result=ref(result.to_json()),
-        is_sent_back=may_send_back,
-        steps=steps,
+        is_sent_back=sending_back.is_sent_back,
+        steps=sending_back.steps,
     )
     return event, result
 
@@ -96,7 +116,7 @@ def check_gates(
 def vetoes_of(
     gates: Gates, text: str, sources: int, claims: Collection[str] = (), *, is_form: bool = False
 ) -> tuple[str, ...]:
-    """Return the faults of an answer, one sentence each.
+    """Return the vetoes against an answer, one sentence each.
 
     Args:
         text: the answer without the notes that code adds.
@@ -177,10 +197,6 @@ def _check_sentences(text: str, sources: int, claims: Collection[str]) -> Iterat
     yield f"{len(uncited):,} of its sentences {verb} without a source: {quotes}."
 
 
-MAX_CHARS = 8_000
-"""Most characters of all requirements together in a task."""
-
-
 def requirements_of(state: JobState) -> tuple[str, ...]:
     """Return the conditions of the user that the answer must meet, one in each line.
 
@@ -207,7 +223,7 @@ def with_requirements(state: JobState, step_id: StepId, task: str, max_chars: in
         if state.plan is not None and state.plan.synthesis is Synthesis.RECONCILE:
             return task  # the synthesizer writes the answer
         heading = f"Your result is one of {len(state.sinks)} parts of the answer. {REQUIREMENTS}"
-    requirement_lines = "\n".join(f"- {line}" for line in requirements)[:MAX_CHARS]
+    requirement_lines = "\n".join(f"- {line}" for line in requirements)[:MAX_REQUIREMENT_CHARS]
     above = task[: max_chars - len(heading) - len(requirement_lines) - 3]
     return f"{above}\n\n{heading}\n{requirement_lines}"
 

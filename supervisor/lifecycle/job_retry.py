@@ -39,6 +39,7 @@ from handoff_queue.supervisor.lifecycle.step_failure import had_too_small_slice
 from handoff_queue.supervisor.lifecycle.step_state import reopen_step
 
 RAISE_LIMITS = "raise max_turns (--max-turns N) or max_microusd (--max-usd X)"
+USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 
 
 def retry_of(
@@ -153,9 +154,6 @@ def _cut_short(state: JobState, from_step: str | None) -> list[StepId]:
         if runs_again and had_too_small_slice(step):
             step_ids.append(step_id)
     return step_ids
-
-
-USABLE = frozenset({ResultStatus.OK, ResultStatus.PARTIAL})
 
 
 def reduce_retry(state: JobState, event: RetryRequested, at: float) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def should_replan(state: JobState, now: float) -> bool:
         is_possible
         and not state.waits_for_all
         and not state.patches.is_final
-        and patch_limit_reached(state) is None
+        and reason_against_patch(state) is None
         and has_news(state)
     )
 
@@ -87,7 +87,7 @@ def patchable_steps(state: JobState) -> tuple[StepId, ...]:
     return tuple(step_ids)
 
 
-def patch_limit_reached(state: JobState) -> str | None:
+def reason_against_patch(state: JobState) -> str | None:
     """Return which limit of the job forbids another patch; None: no limit does."""
     limits = state.submitted.limits
     if state.patches.changes >= limits.max_rounds:
@@ -108,7 +108,7 @@ def reason_for_no_replanning(state: JobState) -> str | None:
         repeated_steps = ", ".join(f"{repeat.step} is {repeat.earlier}" for repeat in loop.repeats)
         return f"the replanner asked for the same work again ({repeated_steps})"
     if has_news(state) and not state.patches.is_final:
-        return patch_limit_reached(state)
+        return reason_against_patch(state)
     return None
 
 
@@ -220,7 +220,7 @@ def remember_event(state: JobState, event: Event) -> PatchHistory:
     history = state.patches
     match event:
         case PlanMade():
-            return _new_count(history)
+            return _without_counted_patches(history)
         case HandoffIssued(assigned_to=role) if role == Role.REPLANNER:
             return history.model_copy(update={"shown": tuple(history.news)})
         case HandoffFinished() if event.handoff_id in state.open:
@@ -233,7 +233,7 @@ def remember_event(state: JobState, event: Event) -> PatchHistory:
             return history
 
 
-def _new_count(history: PatchHistory) -> PatchHistory:
+def _without_counted_patches(history: PatchHistory) -> PatchHistory:
     """Return a history whose earlier patches no longer count against the job's limits."""
     return PatchHistory(made=history.made, made_before=len(history.made))
 
@@ -244,7 +244,7 @@ def _after_retry(history: PatchHistory, event: RetryRequested) -> PatchHistory:
     """
     if event.fills_gaps:
         return history.model_copy(update={"shown": (), "proposal": None})
-    return _new_count(history)
+    return _without_counted_patches(history)
 
 
 def _after_patch(history: PatchHistory, patch: PlanPatched) -> PatchHistory:
@@ -259,20 +259,20 @@ def _after_patch(history: PatchHistory, patch: PlanPatched) -> PatchHistory:
 
 
 def _after_result(
-    known: PatchHistory, issued: HandoffIssued, event: HandoffFinished
+    history: PatchHistory, issued: HandoffIssued, event: HandoffFinished
 ) -> PatchHistory:
     """Return the history after a result of a step or of the replanner."""
     if issued.is_fact_check:
-        return known
+        return history
     if not issued.is_role_handoff:  # a child job is in no chord, and does not wait for other steps
-        return known.model_copy(
-            update={"news": {**known.news, event.handoff_id: issued.group or ""}}
+        return history.model_copy(
+            update={"news": {**history.news, event.handoff_id: issued.group or ""}}
         )
     if issued.assigned_to != Role.REPLANNER:
-        return known
+        return history
     if event.stop_reason in BUDGETS:  # it is asked again when the job may go on
-        return known.model_copy(update={"shown": ()})
-    return known.model_copy(update={"proposal": event.result})
+        return history.model_copy(update={"shown": ()})
+    return history.model_copy(update={"proposal": event.result})
 
 
 def unseen_results(state: JobState) -> tuple[StepId, ...]:
