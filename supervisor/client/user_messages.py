@@ -34,6 +34,8 @@ MAX_TRIES = 100
 """Tries to store a message. After each try, new events may have ended the last reader."""
 MAX_STEPS_NAMED = 1_000
 """Most characters of the names of steps in an error."""
+MAX_CHARS_IN_A_NOTE = 200
+"""Most characters of a message in a note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,10 @@ def say(
     if step is not None:
         check_type("the step", step, str)
         step_id = StepId(step)
+    # A stored message names no such step. So the call repeats no message, and is refused.
     can_be_step = step_id is None or re.fullmatch(NAME_PATTERN, step_id) is not None
     state = None
-    answer: int | Refusal = Refusal.CHANGED
+    outcome: int | Refusal = Refusal.CHANGED
     for _ in range(MAX_TRIES):
         version = state.version if state else 0
         state = fold(job_id, state, store.journal.read(job_id, version))
@@ -87,16 +90,17 @@ def say(
             raise UnknownJob.for_job(job_id)
         is_new = all(message.message_id != message_id for message in state.messages)
         if is_new or not can_be_step:
-            _check_readers(state, step)
+            _check_readers(state, step_id)
         event = UserMessageSent(message_id=message_id, text=ref(clean), step=step_id, actor=actor)
         readers = only_readers(state, step_id)
-        answer = store.user_messages.send(job_id, event, clean, state.version, readers)
-        if answer is not Refusal.CHANGED:
+        outcome = store.user_messages.send(job_id, event, clean, state.version, readers)
+        if outcome is not Refusal.CHANGED:
             break
-    if isinstance(answer, Refusal):
-        raise _error_of(job_id, answer)
+    if isinstance(outcome, Refusal):
+        raise _error_of(job_id, outcome)
     assert state is not None
-    return SentMessage(message_id, answer, _running(state, step), clean != text)
+    running = tuple(issued.step_id for issued in open_readers(state, step_id))
+    return SentMessage(message_id, outcome, running, clean != text)
 
 
 def _check_message_text(text: str) -> str:
@@ -117,7 +121,7 @@ def _check_message_text(text: str) -> str:
     return text
 
 
-def _check_readers(state: JobState, step: str | None) -> None:
+def _check_readers(state: JobState, step: StepId | None) -> None:
     """Check that an agent can still read a message.
 
     Raises:
@@ -132,8 +136,8 @@ def _check_readers(state: JobState, step: str | None) -> None:
             f"{job_id} has no step {step!r:.60}: its steps are {known:.{MAX_STEPS_NAMED}}"
         )
     if step is not None:
-        _check_is_no_child(state, StepId(step))
-    if is_read_later(state, StepId(step) if step is not None else None):
+        _check_is_no_child(state, step)
+    if is_read_later(state, step):
         return
     if state.question is not None:
         raise UserError(
@@ -167,14 +171,6 @@ def _check_is_no_child(state: JobState, step: StepId | None) -> None:
             )
 
 
-def _running(state: JobState, step: str | None) -> tuple[str, ...]:
-    """Return the steps and roles that run now and get the message."""
-    step_id = None
-    if step is not None:
-        step_id = StepId(step)
-    return tuple(issued.step_id for issued in open_readers(state, step_id))
-
-
 def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
     """Return the error for a message that was not stored."""
     match refusal:
@@ -202,10 +198,6 @@ def _error_of(job_id: JobId, refusal: Refusal) -> UserError:
             )
         case Refusal.CHANGED:
             return UserError(f"{job_id} changes too fast: send the message again")
-
-
-MAX_CHARS_IN_A_NOTE = 200
-"""Most characters of a message in a note."""
 
 
 def messages_in(

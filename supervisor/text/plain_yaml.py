@@ -17,6 +17,9 @@ from handoff_queue.shared.text.unicode_text import has_lone_surrogate
 from handoff_queue.shared.text.yaml_reader import YamlFault, compose, line_of
 from handoff_queue.shared.types.errors import UserError
 
+_NULL = "tag:yaml.org,2002:null"
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
 
 def path_of(path: object) -> Path:
     """Return the path that a program gave, as a `Path` or as a text.
@@ -62,10 +65,6 @@ def read_bounded(path: Path, limit: int, advice: str) -> bytes:
     if len(data) > limit:
         raise UserError(f"{path} is larger than {limit:,} bytes; {advice}")
     return data
-
-
-_NULL = "tag:yaml.org,2002:null"
-_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 def tree_in(path: Path, limit: int, advice: str, such_as: str) -> yaml.Node:
