@@ -141,7 +141,9 @@ def evaluate(
     from handoff_queue.supervisor.evaluation.golden_set import read_golden
     from handoff_queue.supervisor.evaluation.trials import EvaluationPlan
 
-    settings, name, cases = load_settings(), run_name(run, "eval"), read_golden(golden)
+    settings = load_settings()
+    name = run_name(run, "eval")
+    cases = read_golden(golden)
     check_times(timeout, deadline)
     limits = limits_within(timeout, settings)
     variants = variants_of(modes, models)
@@ -332,7 +334,7 @@ def _check(plan: EvaluationPlan, settings: Settings, max_usd: float | None) -> N
             f"{count:,} jobs are too many for one run, at most {MAX_TRIALS:,}: take fewer modes,"
             " models or repeats"
         )
-    for trial in plan.trials[: len(plan.cases) * len(plan.variants)]:
+    for trial in plan.first_trials:
         try:
             check_within(plan.job_of(trial).request, settings, max_usd)
         except UserError as error:

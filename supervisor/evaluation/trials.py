@@ -132,6 +132,11 @@ class EvaluationPlan:
         return tuple(trials)
 
     @property
+    def first_trials(self) -> tuple[Trial, ...]:
+        """Return the trials of the first round: each case with each variant once."""
+        return tuple(trial for trial in self.trials if trial.number == 1)
+
+    @property
     def grades(self) -> int:
         """Return the number of trials whose answers a grader would score."""
         return sum(self.is_graded(trial) for trial in self.trials)
