@@ -331,21 +331,23 @@ def make_workers_app(settings: Settings, make_model: MakeModel | None = None) ->
             publish(app, wake_up(job_id))
 
     for name, spec in specialists.items():
-        register(app, task_of(name), _specialist(lazy_worker, spec, wake))
+        register(app, task_of(name), _make_specialist_task(lazy_worker, spec, wake))
     keep_unreadable(app, lambda: lazy_worker().process.store)
-    worker = WorkerSignals(app)
-    worker.connect(signals.worker_init, exits_on_error(lazy_worker.starting))
-    worker.connect(signals.celeryd_after_setup, exits_on_error(lazy_worker.check))
-    worker.connect(signals.worker_ready, exits_on_error(lazy_worker.on_worker_ready))
+    worker_signals = WorkerSignals(app)
+    worker_signals.connect(signals.worker_init, exits_on_error(lazy_worker.starting))
+    worker_signals.connect(signals.celeryd_after_setup, exits_on_error(lazy_worker.check))
+    worker_signals.connect(signals.worker_ready, exits_on_error(lazy_worker.on_worker_ready))
     touch_while_alive(app)  # after the receiver that announces the process
-    worker.connect(signals.worker_shutting_down, lazy_worker.stopping)
-    worker.connect(signals.worker_shutdown, lazy_worker.on_worker_shutdown)
-    worker.connect(signals.worker_shutdown, lambda **_: index.close())
-    worker.connect(signals.worker_shutdown, lambda **_: registry.close())
+    worker_signals.connect(signals.worker_shutting_down, lazy_worker.stopping)
+    worker_signals.connect(signals.worker_shutdown, lazy_worker.on_worker_shutdown)
+    worker_signals.connect(signals.worker_shutdown, lambda **_: index.close())
+    worker_signals.connect(signals.worker_shutdown, lambda **_: registry.close())
     return app
 
 
-def _specialist(lazy_worker: LazyWorker, spec: SpecialistSpec, wake: Any) -> Any:
+def _make_specialist_task(
+    lazy_worker: LazyWorker, spec: SpecialistSpec, wake: Callable[[JobId], None]
+) -> Callable[..., str]:
     """Return the function of a specialist's Celery task."""
 
     def run(self: Any, text: object) -> str:

@@ -63,33 +63,33 @@ class SandboxLimits:
         return 2 * self.output_bytes + 12 * self.kept_bytes + 100_000
 
 
-def find_exceeded_limit(bubblewrap: int, limits: SandboxLimits) -> str:
+def find_exceeded_limit(bubblewrap_pid: int, limits: SandboxLimits) -> str:
     """Return a sentence about the limit that a sandbox exceeds, or "".
 
     Args:
-        bubblewrap: id of the process outside that made the sandbox.
+        bubblewrap_pid: id of the process outside that made the sandbox.
         limits: limits of all processes of the sandbox together.
 
     Raises:
         PermissionError: this process may not measure the sandbox.
     """
     with suppress(*_ENDED):  # the sandbox starts, or ends
-        root = _root(bubblewrap)
+        root = _root(bubblewrap_pid)
         return _find_exceeded_count(root, limits) or _find_exceeded_memory(root, limits)
     return ""
 
 
-def _root(bubblewrap: int) -> Path:
+def _root(bubblewrap_pid: int) -> Path:
     """Return the root of the sandbox, as this process can open it.
 
     Raises:
         FileNotFoundError: the sandbox has no root of its own yet, or has ended.
     """
-    for child in Path(f"/proc/{bubblewrap}/task/{bubblewrap}/children").read_text().split():
+    for child in Path(f"/proc/{bubblewrap_pid}/task/{bubblewrap_pid}/children").read_text().split():
         root = Path(f"/proc/{child}/root")
         if not os.path.samestat(os.stat(root), os.stat("/")):  # noqa: PTH116 - follows the link
             return root
-    raise FileNotFoundError(f"process {bubblewrap} has no sandbox")
+    raise FileNotFoundError(f"process {bubblewrap_pid} has no sandbox")
 
 
 def _find_exceeded_count(root: Path, limits: SandboxLimits) -> str:
@@ -138,7 +138,8 @@ def _memory(root: Path, *, exact: bool) -> int:
 
     Args:
         root: root of the sandbox.
-        exact: count a page that several processes share once. Else, count it for each.
+        exact: True to count a page that several processes share once. False to count it once for
+            each process.
     """
     total = 0
     for folder in FOLDERS_IN_MEMORY:
