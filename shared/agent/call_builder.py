@@ -158,6 +158,13 @@ class CallBuilder:
         self.prefix = prefix_of(self.dependencies.role, call)
         return call
 
+    def build_prefix(
+        self, conversation: Conversation, choice: ModelChoice, *, is_last: bool
+    ) -> Prefix:
+        """Return the prefix of the call that `call` would return."""
+        self.call(conversation, choice, is_last=is_last)
+        return self.prefix
+
     def _tools_of_call(
         self, conversation: Conversation, *, is_last: bool
     ) -> tuple[tuple[dict[str, object], ...], bool]:

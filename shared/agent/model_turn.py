@@ -359,15 +359,14 @@ class ModelTurns:
         The wait ends as soon as that reply has begun or failed, and after `MAX_WAIT_S`. It comes
         before the reservation of the call, so a process that stops here is not charged.
 
-        Return the prefix, for which others may wait until this turn has ended. Return None if no
-        other call waits.
+        Return the prefix that this call will fill; others wait for it until this turn has ended.
+        Return None if no other call waits.
         """
         if conversation.turns:
             return None
         now = self.dependencies.now
         choice = self._choices.usable(conversation, now())[0]
-        self._builder.call(conversation, choice, is_last=is_last)  # computes the prefix
-        prefix = self._builder.prefix
+        prefix = self._builder.build_prefix(conversation, choice, is_last=is_last)
         if not prefix.is_worth_a_wait:
             return None
         until = now() + MAX_WAIT_S

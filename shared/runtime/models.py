@@ -146,8 +146,8 @@ class Models:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def name_of(self, requested_model: str | None, spec: SpecialistSpec) -> str:
-        """Return the model of the handoff, else the model of the spec, else the default of its
-        tier.
+        """Return the model of the handoff, else the model of the spec, else the first of the models
+        of the spec, else the default of its tier.
 
         With offline settings, the result is always the offline model.
 

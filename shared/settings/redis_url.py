@@ -32,7 +32,7 @@ SENTINEL_TIMEOUT_S = 2.0
 """Timeout of a sentinel in seconds. Sentinels answer from memory; a silent sentinel is skipped."""
 URL_EXAMPLE = "it looks like redis://:password@host:6379/0"
 PREFIX = r"[A-Za-z0-9._-]{1,64}"
-_ENCODED = "(a password with / # ? or @ in it must be percent-encoded)"
+_ENCODING_HINT = "(a password with / # ? or @ in it must be percent-encoded)"
 _FLAGS = {"true": True, "false": False}
 TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 TLS_OPTIONS: Mapping[str, Mapping[str, Any] | None] = {
@@ -112,15 +112,19 @@ def read_address(url: str) -> RedisAddress:
         raise ValueError(f"its database, after the last slash, must be a number; {URL_EXAMPLE}")
     options = _options(scheme, first.query)
     tls = _tls_of(scheme, options)
-    if not re.fullmatch(PREFIX, options.get("prefix", "x")):
-        raise ValueError("its option prefix must be 1 to 64 of the characters A-Z a-z 0-9 . _ -")
+    prefix = ""
+    if "prefix" in options:
+        if not re.fullmatch(PREFIX, options["prefix"]):
+            raise ValueError(
+                "its option prefix must be 1 to 64 of the characters A-Z a-z 0-9 . _ -"
+            )
+        prefix = f"{options['prefix']}:"
     default_port = REDIS_PORT
     master_name = None
     if scheme == "sentinel":
         default_port = SENTINEL_PORT
         master_name = options.get("master_name", SENTINEL_MASTER)
     hosts = [(part.hostname or "localhost", part.port or default_port) for part in parts]
-    prefix = f"{options['prefix']}:" if "prefix" in options else ""
     return RedisAddress(
         scheme=scheme,
         hosts=tuple(hosts),
@@ -194,14 +198,14 @@ def _split(part: str) -> SplitResult:
         port = split.port
     except ValueError:
         raise ValueError(
-            f"its port must be a number up to 65535 {_ENCODED}; {URL_EXAMPLE}"
+            f"its port must be a number up to 65535 {_ENCODING_HINT}; {URL_EXAMPLE}"
         ) from None
     if port == 0:
         raise ValueError(f"its port must be a number up to 65535, and not 0; {URL_EXAMPLE}")
     if split.fragment or part.endswith("#"):
-        raise ValueError(f"it must not have a # {_ENCODED}; {URL_EXAMPLE}")
+        raise ValueError(f"it must not have a # {_ENCODING_HINT}; {URL_EXAMPLE}")
     if split.hostname and not has_possible_host(split):
-        raise ValueError(f"its host does not exist {_ENCODED}; {URL_EXAMPLE}")
+        raise ValueError(f"its host does not exist {_ENCODING_HINT}; {URL_EXAMPLE}")
     return split
 
 

@@ -17,7 +17,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
     translate_errors,
 )
 from handoff_queue.shared.providers.anthropic.event_loop import EventLoop
-from handoff_queue.shared.providers.anthropic.http_client import watch_sending
+from handoff_queue.shared.providers.anthropic.http_client import watch_request_progress
 from handoff_queue.shared.providers.anthropic.request import Option, request_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply
 from handoff_queue.shared.types.batches import BatchOutcome, BatchState, BatchStatus
@@ -131,9 +131,9 @@ class AnthropicBatches:
         errors: list[BaseException] = []
 
         async def ask() -> None:
-            sending = watch_sending()
+            request_progress = watch_request_progress()
             try:
-                with translate_errors(sending, settings_of(self._client)):
+                with translate_errors(request_progress, settings_of(self._client)):
                     answers.append(await request)
             except Exception as error:  # noqa: BLE001 - the waiting thread raises it
                 errors.append(error)

@@ -280,7 +280,7 @@ _NOT_UNDERSTOOD = (
 
 
 @contextmanager
-def translate_errors(sending: RequestProgress, settings: ClientSettings) -> Iterator[None]:
+def translate_errors(progress: RequestProgress, settings: ClientSettings) -> Iterator[None]:
     """Raise a `ModelError` in place of each exception of the SDK and its HTTP client in the
     block.
 
@@ -296,7 +296,7 @@ def translate_errors(sending: RequestProgress, settings: ClientSettings) -> Iter
     except anthropic.APIStatusError as error:
         raise _status_error(error) from error
     except Exception as error:
-        if not sending.has_begun:
+        if not progress.has_begun:
             raise unsent_error(error, settings) from error
         if isinstance(error, _BROKEN):
             cause: BaseException = error

@@ -28,27 +28,27 @@ class RequestProgress:
     """True if the first bytes of a request were written to a connection to the server."""
 
 
-_CURRENT: ContextVar[RequestProgress | None] = ContextVar("sending", default=None)
+_PROGRESS: ContextVar[RequestProgress | None] = ContextVar("request_progress", default=None)
 
 
-def watch_sending() -> RequestProgress:
+def watch_request_progress() -> RequestProgress:
     """Return the progress of all later requests of the current asyncio task."""
-    sending = RequestProgress()
-    _CURRENT.set(sending)
-    return sending
+    progress = RequestProgress()
+    _PROGRESS.set(progress)
+    return progress
 
 
 class WatchedClient(anthropic.DefaultAioHttpClient):
-    """The SDK's client over aiohttp. It sets `has_begun` in the progress that `watch_sending`
-    returned. The body of a response ends with an error after `MAX_RESPONSE_BYTES`, also the body of
-    an error or a file.
+    """The SDK's client over aiohttp. It sets `has_begun` in the progress that
+    `watch_request_progress` returned. The body of a response ends with an error after
+    `MAX_RESPONSE_BYTES`, also the body of an error or a file.
 
     aiohttp reports the first part of a request's body just before it writes the headers and
     this part. It does not report a CONNECT request to a proxy.
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(event_hooks={"response": [_limit]}, **options)
+        super().__init__(event_hooks={"response": [_limit_bytes]}, **options)
 
     def _init_transport(self, *args: Any, **options: Any) -> httpx2.AsyncBaseTransport:
         return _add_trace(super()._init_transport(*args, **options))
@@ -71,7 +71,7 @@ def _add_trace(transport: Any) -> httpx2.AsyncBaseTransport:
     return session_transport
 
 
-async def _limit(response: httpx2.Response) -> None:
+async def _limit_bytes(response: httpx2.Response) -> None:
     """Limit the bytes that any reader of this response gets. `aread` uses `aiter_bytes`, too."""
     read_bytes = response.aiter_bytes
 
@@ -89,12 +89,12 @@ async def _limit(response: httpx2.Response) -> None:
     response.aiter_bytes = read_part  # type: ignore[method-assign]
 
 
-async def _mark(*_: object) -> None:
-    sending = _CURRENT.get()
-    if sending is not None:
-        sending.has_begun = True
+async def _mark_begun(*_: object) -> None:
+    progress = _PROGRESS.get()
+    if progress is not None:
+        progress.has_begun = True
 
 
 _TRACE = aiohttp.TraceConfig()
-_TRACE.on_request_chunk_sent.append(_mark)
+_TRACE.on_request_chunk_sent.append(_mark_begun)
 _TRACE.freeze()

@@ -21,7 +21,7 @@ from handoff_queue.shared.providers.anthropic.errors import (
     translate_errors,
 )
 from handoff_queue.shared.providers.anthropic.event_loop import MAX_POLL_DELAY_S
-from handoff_queue.shared.providers.anthropic.http_client import watch_sending
+from handoff_queue.shared.providers.anthropic.http_client import watch_request_progress
 from handoff_queue.shared.providers.anthropic.rate_limit_headers import rate_limits_in
 from handoff_queue.shared.providers.anthropic.request import betas_of
 from handoff_queue.shared.providers.anthropic.stream import PartialReply, events_of
@@ -117,11 +117,11 @@ class StreamedCall:
         """Make the request, and pass the reply or the error to the waiting thread. If this is
         cancelled, it closes the connection.
         """
-        sending = watch_sending()
+        request_progress = watch_request_progress()
         try:
-            with translate_errors(sending, settings_of(client)):
+            with translate_errors(request_progress, settings_of(client)):
                 stream = await _post(client, self._request, self._timeout)
-                sending.has_begun = True
+                request_progress.has_begun = True
                 try:
                     self._reply = await self._gather(stream)
                 finally:
