@@ -418,6 +418,18 @@ def methods_of_product() -> set[str]:
 PRODUCT = ("shared", "supervisor", "workers", "chaos", "benchmarks", "handoff_queue/testing")
 EMPTY_NAMES = {"came", "found", "how", "mine", "one", "ours", "said", "theirs", "told"}
 """Names of variables that do not say which value a variable holds."""
+OF_THE_WORLD = {
+    "asyncio",
+    "os",
+    "secrets",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+    "handoff_queue.shared.store.store",
+}
+"""Modules that read or change something outside of the program."""
 VAGUE_NAMES = set(
     "asked begun chosen given held kept made named shown stored taken there wanted what who"
     " whole".split()
@@ -559,6 +571,25 @@ def test_no_loop_chooses_its_values_in_its_first_line() -> None:
 def test_docstrings_describe_arguments_in_the_section_args() -> None:
     for room in PRODUCT:
         assert form(room).inline_arguments == []
+
+
+def test_a_pure_module_imports_nothing_that_reads_or_changes_the_world() -> None:
+    pure_modules = 0
+    impure: list[str] = []
+    for path in sources(*PRODUCT):
+        tree = ast.parse(path.read_text())
+        if "Pure." in (ast.get_docstring(tree) or ""):
+            pure_modules += 1
+            names: set[str] = set()
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Import):
+                    names.update(alias.name for alias in node.names)
+                elif isinstance(node, ast.ImportFrom):
+                    names.add(node.module or "")
+            impure += [f"{relative(path)}: {name}" for name in sorted(names & OF_THE_WORLD)]
+
+    assert pure_modules > 50
+    assert impure == []
 
 
 def test_each_class_of_the_product_has_its_own_name() -> None:

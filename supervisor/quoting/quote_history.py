@@ -1,7 +1,7 @@
 """Make the quote of a job from the history in the store, score it at the end, and show it as JSON.
 
 A quote estimates the working time of a job. Waits for a person, and the time between an
-end and a retry, do not count. Pure.
+end and a retry, do not count.
 """
 
 from __future__ import annotations
