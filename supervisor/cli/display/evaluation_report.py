@@ -16,6 +16,9 @@ from handoff_queue.supervisor.evaluation.resource_use import ResourceUse, total_
 from handoff_queue.supervisor.evaluation.summary import SummaryRow, advice_on, by_kind, row_of
 from handoff_queue.supervisor.evaluation.trials import EvaluationPlan, Trial, TrialOutcome
 
+NEW_RUN = "start a new run with a higher --max-usd"
+"""The remedy. The jobs of an earlier run with the same name keep their limits."""
+
 
 @dataclass(frozen=True)
 class EvaluationReport:
@@ -110,12 +113,11 @@ def describe_unmeasured_parts(report: EvaluationReport) -> list[str]:
     cut_count = sum(row.cut for row in report.rows)
     if cut_count:
         sentences.append(
-            f"{count_text(cut_count, 'job')} ran out of budget and does not count: raise --max-usd"
+            f"{count_text(cut_count, 'job')} ran out of budget and does not count: {NEW_RUN}"
         )
     if report.not_graded:
         sentences.append(
-            f"the budget has no room to grade {count_text(report.not_graded, 'answer')}: raise"
-            " --max-usd"
+            f"the budget has no room to grade {count_text(report.not_graded, 'answer')}: {NEW_RUN}"
         )
     if report.not_run:
         trial_names = ", ".join(

@@ -7,6 +7,7 @@ from pathlib import Path
 from handoff_queue.shared.types.gates import Gates
 from handoff_queue.shared.types.job_options import Mode
 from handoff_queue.supervisor.cli.display.evaluation_report import (
+    NEW_RUN,
     EvaluationReport,
     accounts_of,
     describe_unmeasured_parts,
@@ -48,8 +49,8 @@ def test_each_part_that_the_budget_did_not_allow_is_named() -> None:
     )
 
     assert describe_unmeasured_parts(report) == [
-        "1 job ran out of budget and does not count: raise --max-usd",
-        "the budget has no room to grade 2 answers: raise --max-usd",
+        f"1 job ran out of budget and does not count: {NEW_RUN}",
+        f"the budget has no room to grade 2 answers: {NEW_RUN}",
         (
             "the budget has no room for 3 jobs: c0 (team some-model), c1 (single), c1 (team"
             " some-model)"
